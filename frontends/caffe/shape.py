@@ -91,8 +91,8 @@ def slice_layer(node: CaffeNode, g: Graph) -> Sequence[Value]:
         edges = (0, *points, shape[axis])
         sizes = tuple(after - before for before, after in itertools.pairwise(edges))
     else:
-        sizes = (shape[axis] // count,) * count
-    if len(sizes) != count or min(sizes) < 1 or sum(sizes) != shape[axis]:
+        sizes = (shape[axis] // max(count, 1),) * count
+    if not sizes or len(sizes) != count or min(sizes) < 1 or sum(sizes) != shape[axis]:
         text = f"slice_point {list(points)} cuts axis {axis} of {list(shape)} not into {count} parts"
         raise node.fail(text, kind=INVALID_NODE)
     return g.add_all(Split(axis, count, sizes), node.input(0))

@@ -1,5 +1,7 @@
 #include "core/bind_spec.h"
 
+#include <stdexcept>
+
 namespace nb = nanobind;
 
 namespace tpuconvert {
@@ -34,6 +36,8 @@ void assign_fields(const std::vector<SpecField>& fields, const std::string& spec
       field.set(static_cast<char*>(spec) + field.offset, value);
     } catch (const nb::cast_error&) {
       refuse("field '" + field.name + "' has a value of the wrong type");
+    } catch (const std::overflow_error&) {
+      throw std::overflow_error(spec_name + ": field '" + field.name + "' has an integer that does not fit");
     }
   }
   if (known != given.size()) refuse("a field is unknown");

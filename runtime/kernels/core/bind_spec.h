@@ -16,6 +16,7 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <tuple>
 #include <type_traits>
@@ -43,10 +44,18 @@ class Binding {
 
 // Converts a Python object to a C++ value. The conversions of nanobind for containers and strings are noexcept, so that a
 // failed allocation in them would terminate the process; these pass std::bad_alloc on, which becomes MemoryError.
-// Numeric vectors are copied from NumPy arrays or from sequences. Throws nanobind::cast_error for a wrong type.
+// Numeric vectors are copied from NumPy arrays or from sequences. Throws nanobind::cast_error for a wrong type, and
+// std::overflow_error for an integer that does not fit.
 template <typename T>
 struct FromPython {
-  static T of(nanobind::handle value) { return nanobind::cast<T>(value); }
+  static T of(nanobind::handle value) {
+    if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+      T result;
+      if (nanobind::try_cast(value, result)) return result;
+      if (PyLong_Check(value.ptr())) throw std::overflow_error("an integer is out of range");
+    }
+    return nanobind::cast<T>(value);
+  }
 };
 
 template <>
@@ -142,7 +151,7 @@ struct SpecField {
 };
 
 // Sets the fields of a spec from keyword arguments. None leaves a field at its default. Throws nanobind::type_error for
-// missing and unknown fields and for values of the wrong type.
+// missing and unknown fields and for values of the wrong type, std::overflow_error for an integer that does not fit.
 void assign_fields(const std::vector<SpecField>& fields, const std::string& spec_name, const nanobind::kwargs& given,
                    void* spec);
 

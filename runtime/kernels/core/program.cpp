@@ -125,7 +125,9 @@ void Program::check_span(std::size_t step, const Span& span) {
   if (is_written && is_constant) refuse("would write to", ", which is constant");
   if (span.access == Span::Access::kReadsSlack && !buffer.has_slack)
     refuse("may read past the end of", is_constant ? ", which has no slack" : ", which is the caller's and has no slack");
-  const std::size_t start = is_constant ? reinterpret_cast<std::uintptr_t>(buffer.data) : buffer.offset;
+  std::size_t start = 0;  // the addresses of external buffers are checked when they are set
+  if (is_constant) start = reinterpret_cast<std::uintptr_t>(buffer.data);
+  if (buffer.kind == BufferPlan::Kind::kArena) start = buffer.offset;
   if ((start + span.place.offset) % span.element != 0)
     refuse("takes elements of " + std::to_string(span.element) + " bytes from", " that do not begin at a multiple of that");
   Demands& demands = demands_[index];

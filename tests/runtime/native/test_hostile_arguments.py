@@ -197,3 +197,12 @@ def test_reference_steps_that_return_something_else_are_refused():
     feeds = [np.zeros((2, 5, 6), np.float32)]
     with pytest.raises(ValueError, match="broadcast"):
         plan.run(feeds, lambda node, arrays: tuple(np.zeros((7, 7), a.dtype) for a in evaluate(node, arrays)))
+
+
+@pytest.mark.parametrize("width", [2**31, -(2**31) - 1, 2**100])
+def test_an_extent_that_does_not_fit_is_an_overflow(width):
+    """The planner then computes the node with its reference; a wrong type would be a mistake in the planner."""
+    with pytest.raises(OverflowError, match="ConvGeometry: field 'width' has an integer that does not fit"):
+        native().ConvGeometry(width=width)
+    with pytest.raises(TypeError, match="field 'width' has a value of the wrong type"):
+        native().ConvGeometry(width="3")

@@ -10,6 +10,11 @@
 
 namespace tpuconvert {
 
+// a + b modulo 2^32, for arguments whose sum the caller has not proved to fit.
+inline std::int32_t wrapping_sum(std::int32_t a, std::int32_t b) {
+  return static_cast<std::int32_t>(static_cast<std::uint32_t>(a) + static_cast<std::uint32_t>(b));
+}
+
 constexpr int kBlock = 512;
 // loops over lanes may run to the next multiple; blocks and parameters have space for it
 constexpr int kLaneGroup = 16;

@@ -118,7 +118,7 @@ void linear_of(const std::uint8_t* a, const std::uint8_t* b, const Lanes& lanes)
   for (; i < lanes.count; ++i) {
     const std::int32_t pair = lanes.parameters[0][lanes.is_per_lane ? i : 0];
     const std::int32_t from_b = kHasB ? b[i] * (pair >> 16) : 0;
-    lanes.out[i] = a[i] * static_cast<std::int16_t>(pair) + from_b + lanes.parameters[1][lanes.is_per_lane ? i : 0];
+    lanes.out[i] = wrapping_sum(a[i] * static_cast<std::int16_t>(pair) + from_b, lanes.parameters[1][lanes.is_per_lane ? i : 0]);
   }
 }
 

@@ -17,7 +17,7 @@ void rescale(const Lanes& lanes) {
     if (!lanes.is_wide) h = (h + 1) >> 1;
     const std::int32_t again = p[kAgain][k];
     if (again >= 0) h = (((h + (h >> 31)) >> again) + 1) >> 1;
-    lanes.out[i] = h + p[kOffset][k];
+    lanes.out[i] = wrapping_sum(h, p[kOffset][k]);
   }
 }
 
@@ -25,7 +25,7 @@ void linear_sum(const std::uint8_t* a, const std::uint8_t* b, const Lanes& lanes
   for (int i = 0; i < lanes.count; ++i) {
     const int k = lanes.is_per_lane ? i : 0;
     const std::int32_t factors = lanes.parameters[0][k];
-    lanes.out[i] = a[i] * static_cast<std::int16_t>(factors) + b[i] * (factors >> 16) + lanes.parameters[1][k];
+    lanes.out[i] = wrapping_sum(a[i] * static_cast<std::int16_t>(factors) + b[i] * (factors >> 16), lanes.parameters[1][k]);
   }
 }
 

@@ -169,7 +169,7 @@ void clamp(const Lanes& lanes) {
 
 template <typename T>
 void load(const T* __restrict from, std::int32_t bias, std::int32_t* __restrict out, int count) {
-  for (int i = 0; i < count; ++i) out[i] = from[i] + bias;
+  for (int i = 0; i < count; ++i) out[i] = wrapping_sum(from[i], bias);
 }
 
 template <typename T>

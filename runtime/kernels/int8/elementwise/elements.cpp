@@ -361,7 +361,7 @@ class ElementStep final : public Step {
     if (!store_table_.empty() && (result_.type != ElementType::kU8 || store_table_.size() != 256))
       throw std::invalid_argument("elements: a table has 256 entries of one byte");
     const auto [least, most] = range_of(result_.type);
-    if (std::int64_t{low_} + bias_ < least || std::int64_t{high_} + bias_ > most)
+    if (low_ > high_ || std::int64_t{low_} + bias_ < least || std::int64_t{high_} + bias_ > most)
       throw std::invalid_argument("elements: the limits do not fit the result");
     channels_ = spec.channel_axis < 0 ? 1 : spec.shape[static_cast<std::size_t>(spec.channel_axis)];
   }

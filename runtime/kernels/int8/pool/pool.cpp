@@ -82,8 +82,9 @@ class PoolStep final : public Step {
   }
 
   std::vector<Span> spans() const override {
-    return {Span::reads(spec_.source, static_cast<std::size_t>(spec_.images * spec_.height * row_bytes())),
-            Span::writes(spec_.target, static_cast<std::size_t>(spec_.images * spec_.out_height * out_row_bytes()))};
+    const std::size_t item = spec_.is_wide ? 2 : 1;
+    return {Span::reads(spec_.source, static_cast<std::size_t>(spec_.images * spec_.height * row_bytes()), item),
+            Span::writes(spec_.target, static_cast<std::size_t>(spec_.images * spec_.out_height * out_row_bytes()), item)};
   }
   std::size_t scratch_bytes() const override {
     const auto row = static_cast<std::size_t>(row_bytes());

@@ -116,7 +116,7 @@ class Finisher {
     store_results<Rows, Accumulators, Epilogue, Residual>(arguments_, constants_, sums);
     sums_ += Rows * Accumulators * kLanes;
     arguments_.outputs += Rows;
-    arguments_.residual.others += Rows;
+    if constexpr (Residual) arguments_.residual.others += Rows;
     arguments_.sums += Rows * Accumulators * kLanes;
   }
 

@@ -7,7 +7,8 @@ namespace tpuconvert::avx512 {
 namespace {
 
 // A 32-bit integer without alignment.
-using FourBytes = std::int32_t __attribute__((aligned(1), may_alias));
+// A typedef, because Clang ignores the alignment in an alias declaration.
+typedef std::int32_t FourBytes __attribute__((aligned(1), may_alias));
 
 template <int Rows, int Full, bool Half, TileEpilogue Epilogue, bool Residual>
 __attribute__((noinline)) void tile(const TileArguments& arguments) {
