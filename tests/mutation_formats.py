@@ -75,7 +75,9 @@ def _run(model: tc.Model) -> None:
     with tc.Session(model) as session:
         if any(math.prod(_static(value.shape)) > _MOST_ELEMENTS for value in model.graph.values):
             return
-        session.run({info.name: chance.integers(0, 2, _static(info.shape)).astype(info.dtype) for info in session.inputs})
+        session.run(
+            {info.name: chance.integers(0, 2, _static(info.shape)).astype(info.dtype) for info in session.inputs}
+        )
 
 
 def _static(shape: Sequence[object]) -> tuple[int, ...]:
