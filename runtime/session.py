@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import ModuleType, TracebackType
@@ -18,15 +18,15 @@ from tpuconvert.runtime.direct_run import DirectRun, direct_run
 from tpuconvert.runtime.feeds import ArrayLike, Feeds, feeds_by_name, feeds_or_named
 from tpuconvert.runtime.loaded_files import LoadedFile, open_file
 from tpuconvert.runtime.native.loader import chosen_isa, extension
+from tpuconvert.runtime.node_evaluation import NodeEvaluation, RunGraph
 from tpuconvert.runtime.observers import StatisticsObserver
-from tpuconvert.runtime.plan import Evaluate, Observer, Plan, failure, make_plan, run_plan
+from tpuconvert.runtime.plan import Observer, Plan, make_plan, run_plan
 from tpuconvert.runtime.profile import StepProfile, profile_reference
 from tpuconvert.runtime.session_state import SessionState
 from tpuconvert.runtime.state_run import run_in_place, run_with_state
 from tpuconvert.runtime.threads import available_threads
-from tpuconvert.schema.control_flow import ControlFlowOp, Subgraph
-from tpuconvert.schema.errors import ResourceLimitError, RunError, UsageError
-from tpuconvert.schema.graph import Graph, Node, Port, Value
+from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.graph import Graph, Port, Value
 from tpuconvert.schema.memory_errors import MemoryErrors, not_enough_memory
 from tpuconvert.schema.shape_buckets import buckets_of, extents_of, format_bucket, format_buckets
 from tpuconvert.schema.types import Array, Chip, format_shape
@@ -36,10 +36,6 @@ if TYPE_CHECKING:
     from tpuconvert.runtime.native.plan import NativePlan
     from tpuconvert.runtime.native.plans import Plans
     from tpuconvert.runtime.native.split_plans import SplitPlans
-
-
-RunGraph = Callable[[Sequence[Array], Evaluate], list[Array]]
-"""Function that computes the outputs of a graph."""
 
 
 class Runnable(Protocol):
@@ -139,7 +135,9 @@ class Session:
         self._direct = self._find_direct_run() if self._native is not None and not observed else None
         self._is_open = True
         self._reference: Plan | None = None
-        self._subgraphs: dict[int, RunGraph] = {}  # key: id of a subgraph, which the graph keeps alive
+        # No method of the session, which would keep the session alive.
+        plan_subgraph = partial(_plan_subgraph, self.chip, self._threads, memory_limit)
+        self._evaluate = NodeEvaluation(self.chip, self._graph.file, None if self._native is None else plan_subgraph)
 
     def _find_direct_run(self) -> DirectRun | None:
         """Return an object for runs without conversions, for a model with one plan without references."""
@@ -454,31 +452,12 @@ class Session:
             )
         return values, bound
 
-    def _evaluate(self, node: Node, arrays: list[Array | None]) -> tuple[Array, ...]:
-        try:
-            with np.errstate(all="ignore"):  # Overflow to infinity and NaN are defined results.
-                if isinstance(node.op, ControlFlowOp):
-                    return node.op.execute(self._run_subgraph, *arrays)
-                return node.op.evaluate(*arrays, chip=self.chip)
-        except (RunError, ResourceLimitError):  # of a node in a subgraph, which it names
-            raise
-        except Exception as error:  # Operators, especially custom ones, may raise any exception: name the node.
-            raise failure(node, self._graph.file, error) from error
 
-    def _run_subgraph(self, subgraph: Subgraph, arrays: Sequence[Array]) -> list[Array]:
-        """Run a subgraph of a node once, by native plans if the session has them."""
-        run = self._subgraphs.get(id(subgraph))
-        if run is None:
-            run = self._subgraphs[id(subgraph)] = self._compile_subgraph(subgraph)
-        return run(arrays, self._evaluate)
-
-    def _compile_subgraph(self, subgraph: Subgraph) -> RunGraph:
-        if self._native is None:
-            return partial(run_plan, make_plan(subgraph.graph))
-        settings = self.chip.name, chosen_isa(), self._threads
-        plans = _planner().SplitPlans(subgraph.graph, *settings, is_subgraph=True, memory_limit=self._memory_limit)
-        run: RunGraph = plans.run
-        return run
+def _plan_subgraph(chip: Chip, threads: int, memory_limit: int | None, graph: Graph) -> RunGraph:
+    """Return the function that runs a subgraph by native plans."""
+    settings = chip.name, chosen_isa(), threads
+    run: RunGraph = _planner().SplitPlans(graph, *settings, is_subgraph=True, memory_limit=memory_limit).run
+    return run
 
 
 def _planner() -> ModuleType:
