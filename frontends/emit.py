@@ -174,7 +174,7 @@ def expand(g: Graph, x: Value, shape: Sequence[int]) -> Value:
     x = reshape(g, x, own)
     pairs = list(zip(own, target, strict=True))
     symbolic = {axis: want for axis, (have, want) in enumerate(pairs) if is_one(have) and open_extents.is_open(want)}
-    times = tuple(1 if axis in symbolic else int(want // have) for axis, (have, want) in enumerate(pairs))
+    times = tuple(1 if axis in symbolic or have == want else int(want) for axis, (have, want) in enumerate(pairs))
     if set(times) != {1}:
         x = g.add(Tile(times), x)
     for axis, extent in symbolic.items():

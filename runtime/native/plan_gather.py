@@ -43,8 +43,8 @@ def pad(builder: Builder, node: Node, op: Pad) -> None:
 )
 def interpolate_nearest(builder: Builder, node: Node, op: Interpolate) -> None:
     """Nearest-neighbor resizing: gather rows, then columns."""
-    x = first_operand(node)
-    _gather(builder, node, [None, None, *(_source_indices(op, axis, x) for axis in (2, 3))])
+    extents = zip(builder.shape(first_operand(node))[2:], builder.shape(node.output)[2:], strict=True)
+    _gather(builder, node, [None, None, *(op.nearest(before, after) for before, after in extents)])
 
 
 def _has_valid_indices(op: IndexSelect, node: Node, site: Site) -> bool:
@@ -82,7 +82,7 @@ def index_select(builder: Builder, node: Node, op: IndexSelect) -> None:
     )
 
 
-def _source_indices(op: Pad | Interpolate, axis: int, x: Value) -> Array:
+def _source_indices(op: Pad, axis: int, x: Value) -> Array:
     """Return the source index of every result index: the result of the operator on an image that contains indices."""
     extents = x.type.static_shape
     image = np.broadcast_to(
