@@ -98,8 +98,12 @@ class AnyConvStep final : public Step {
       return (zeros.size() == 1 || static_cast<std::int64_t>(zeros.size()) == count) &&
              std::all_of(zeros.begin(), zeros.end(), [](std::int64_t zero) { return zero >= -kMostZero && zero <= kMostZero; });
     };
+    // Columns have no common zero point: those of x have it.
+    const std::vector<std::int64_t>& columns = spec_.column_zeros;
+    const bool has_every_column = static_cast<std::int64_t>(columns.size()) == spec_.out_extents[2];
     if (!are_zeros(spec_.x_zeros, spec_.groups * spec_.inputs) || !are_zeros(spec_.w_zeros, spec_.groups * spec_.outputs) ||
-        !(spec_.column_zeros.empty() || are_zeros(spec_.column_zeros, spec_.out_extents[2])) || !are_zeros({spec_.pad}, 1) || !are_zeros({spec_.x_zero, spec_.w_zero}, 2))
+        !(columns.empty() || (has_every_column && are_zeros(columns, spec_.out_extents[2]))) || !are_zeros({spec_.pad}, 1) ||
+        !are_zeros({spec_.x_zero, spec_.w_zero}, 2))
       throw std::invalid_argument("any_conv: invalid zero points");
     const bool has_floats = is_float(spec_.source.type) && is_float(spec_.weights.type) && is_float(spec_.result.type);
     const bool has_bytes = spec_.source.type <= AnyType::kU8 && spec_.weights.type <= AnyType::kU8 && !is_float(spec_.result.type);

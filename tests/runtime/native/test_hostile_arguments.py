@@ -206,3 +206,33 @@ def test_an_extent_that_does_not_fit_is_an_overflow(width):
         native().ConvGeometry(width=width)
     with pytest.raises(TypeError, match="field 'width' has a value of the wrong type"):
         native().ConvGeometry(width="3")
+
+
+@pytest.mark.parametrize("count", [1, 3, 5])
+def test_zero_points_of_columns_are_one_per_column(count):
+    """A shorter list was read beyond its end."""
+    module = native()
+    place = module.Place(0, 0)
+    x, y = (module.AnyTensor(place=place, type=kind, strides=[0, 0, 4, 0, 4, 1]) for kind in ("s8", "i32"))
+    w = module.AnyTensor(place=place, type="s8", strides=[0, 1, 1, 0, 0, 0])
+    arguments = {
+        "source": x,
+        "weights": w,
+        "result": y,
+        "batch": 1,
+        "groups": 1,
+        "inputs": 1,
+        "outputs": 1,
+        "extents": [1, 1, 4],
+        "out_extents": [1, 1, 4],
+        "kernel": [1, 1, 1],
+        "strides": [1, 1, 1],
+        "dilations": [1, 1, 1],
+        "pads": [0, 0, 0],
+        "rescale": module.ConvRescale(low=-(2**31), high=2**31 - 1, mode="exact"),
+        "packed": place,
+        "workspace": 1 << 12,
+    }
+    module.any_conv(module.AnyConvSpec(**arguments, column_zeros=[1] * 4), "scalar")
+    with pytest.raises(ValueError, match="invalid zero points"):
+        module.any_conv(module.AnyConvSpec(**arguments, column_zeros=[1] * count), "scalar")
