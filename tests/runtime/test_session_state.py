@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from decoders import EXPLICIT, FORMS, MICROSOFT, STANDARD, decoder
 from onnx import TensorProto, helper
@@ -56,6 +55,7 @@ def feeds_of(proto: onnx.ModelProto, ids: Array, mask: Array | None = None) -> d
 
 
 def run_onnxruntime(proto: onnx.ModelProto, feeds: dict[str, Array]) -> dict[str, Array]:
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     return dict(zip([port.name for port in session.get_outputs()], session.run(None, feeds), strict=True))
 

@@ -1,7 +1,6 @@
 """INT8 of three-dimensional networks: convolutions of every geometry, and small U-Nets."""
 
 import numpy as np
-import onnxruntime
 import pytest
 from optimizer.quantize.onnx_builder import OnnxNet, compare
 
@@ -34,6 +33,7 @@ def sqnr(expected, found) -> float:
 @pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
 @pytest.mark.parametrize("geometry", GEOMETRIES.values(), ids=GEOMETRIES.keys())
 def test_a_volume_convolution_computes_in_int8(geometry, bias, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     net = OnnxNet(0)
     x = net.input("x", 1, 4, 6, 7, 8)
     w = net.normal(8, 4 // geometry.get("group", 1), *geometry["kernel_shape"], scale=0.2)
@@ -102,6 +102,7 @@ def test_random_u_nets_of_volumes_compute_in_int8(seed, tmp_path):
 
 
 def test_batch_norm_becomes_part_of_a_volume_convolution(tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     net, output = u_net(1)
     path = tmp_path / "net.onnx"
     path.write_bytes(net.model(output).SerializeToString())
