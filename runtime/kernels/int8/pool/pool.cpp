@@ -126,7 +126,8 @@ class PoolStep final : public Step {
       } else {
         const T* first = column + columns.first * channels;
         if (columns.end - columns.first == 1) {
-          std::memcpy(target, first, sizeof(T) * static_cast<std::size_t>(run * channels));
+          // A plan may place the result over the image, which gives wrong results but no undefined behavior.
+          std::memmove(target, first, sizeof(T) * static_cast<std::size_t>(run * channels));
         } else {
           maximum(first, first + channels, target, run * channels);
           for (int next = 2; next < columns.end - columns.first; ++next)
