@@ -73,12 +73,12 @@ def remove_made() -> None:
 def _remove_file(name: str) -> None:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         os.unlink(name)
-    _made.pop(name, None)
+    _made.pop(os.path.abspath(name), None)
 
 
 def _remove_folder(name: str) -> None:
     shutil.rmtree(name, ignore_errors=True)
-    _made.pop(name, None)
+    _made.pop(os.path.abspath(name), None)
 
 
 def remove_abandoned(target: str | os.PathLike[str]) -> None:
@@ -100,9 +100,9 @@ def remove_abandoned(target: str | os.PathLike[str]) -> None:
 
 
 def _new_name(target: str | os.PathLike[str]) -> str:
-    folder, name = _split(os.path.abspath(target))
+    folder, name = _split(target)
     made = os.path.join(folder, f".{name}.{os.urandom(8).hex()}.tmp")
-    _made[made] = os.getpid()
+    _made[os.path.abspath(made)] = os.getpid()
     return made
 
 
