@@ -201,7 +201,13 @@ def _scatter_indices(node: TfliteNode) -> tuple[Array, Array]:
 
 
 def index_tuples(indices: Array, vector: int) -> Array:
-    """Move the axis ``vector`` of StableHLO indices, which contains the index tuples, to the end."""
+    """Move the axis ``vector`` of StableHLO indices, which contains the index tuples, to the end.
+
+    Raises:
+        ValueError: if the indices have no such axis, nor is it the one after the last.
+    """
+    if not 0 <= vector <= indices.ndim:
+        raise ValueError(f"index_vector_dim {vector} for indices of the shape {list(indices.shape)}")
     return indices[..., None] if vector == indices.ndim else np.moveaxis(indices, vector, -1)
 
 
