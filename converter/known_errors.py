@@ -13,6 +13,7 @@ from tpuconvert.schema.errors import (
     UnsupportedError,
     UsageError,
 )
+from tpuconvert.schema.memory_errors import not_enough_memory
 
 _OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -22,7 +23,7 @@ def known_error(error: Exception) -> TpuConvertError:
     if isinstance(error, TpuConvertError):
         return error
     if isinstance(error, MemoryError):
-        return ResourceLimitError("not enough memory")
+        return not_enough_memory("this command", error)
     if isinstance(error, OSError):
         kind = ResourceLimitError if error.errno in _OUT_OF_SPACE else UsageError
         return kind(str(error.strerror or error), file=str(error.filename or ""))

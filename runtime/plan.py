@@ -11,7 +11,7 @@ from typing import cast
 
 from tpuconvert.schema.errors import ResourceLimitError, RunError
 from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.memory_errors import not_enough_memory
+from tpuconvert.schema.memory_errors import too_large_run
 from tpuconvert.schema.types import Array
 
 Evaluate = Callable[[Node, list[Array | None]], tuple[Array, ...]]
@@ -24,7 +24,7 @@ Observer = Callable[[Value, Array], None]
 def failure(node: Node, file: str, error: Exception) -> RunError | ResourceLimitError:
     """Return the error for an operator whose evaluation failed; it names the node."""
     if isinstance(error, MemoryError):
-        return not_enough_memory("running the model", file, error, node.name)
+        return too_large_run(error, file=file, node=node.name)
     source = f" (from {node.sources[0]})" if node.sources else ""
     return RunError(f"{node.op.name} failed{source}: {error}", file=file, node=node.name)
 

@@ -27,7 +27,7 @@ from tpuconvert.runtime.state_run import run_in_place, run_with_state
 from tpuconvert.runtime.threads import available_threads
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph import Graph, Port, Value
-from tpuconvert.schema.memory_errors import MemoryErrors, not_enough_memory
+from tpuconvert.schema.memory_errors import RUN_HINT, MemoryErrors, too_large_run
 from tpuconvert.schema.shape_buckets import buckets_of, extents_of, format_bucket, format_buckets
 from tpuconvert.schema.types import Array, Chip, format_shape
 
@@ -124,7 +124,7 @@ class Session:
         self._buckets = () if prepacked is not None else buckets_of(getattr(model, "metadata", {}))
         self._bucket_extents = [extents_of(bucket, self._graph.input_ports) for bucket in self._buckets]
         self._native: Plans | SplitPlans | PackedPlans | None = None
-        with MemoryErrors("preparing the model", self._graph.file):
+        with MemoryErrors("preparing the model", self._graph.file, RUN_HINT):
             if prepacked is not None:
                 self._native = prepacked[1]
             elif backend != "reference":
@@ -283,7 +283,7 @@ class Session:
                     return found
             return self._run_checked(feeds, arrays, named, observe, borrow=borrow)
         except MemoryError as error:
-            raise not_enough_memory("running the model", self._graph.file, error) from error
+            raise too_large_run(error, file=self._graph.file) from error
 
     # Overflow to infinity and NaN are defined results; they may also occur in parameters of a plan.
     @np.errstate(all="ignore")
@@ -354,7 +354,7 @@ class Session:
         self._check_open()
         if self._native is None:
             return profile_reference(lambda given, observe: self.run(given, observe=observe), feeds)
-        with MemoryErrors("running the model", self._graph.file):
+        with MemoryErrors("running the model", self._graph.file, RUN_HINT):
             arrays, extents = self._bind_feeds(feeds)
             return self._native.plan(extents).profile(arrays, self._evaluate, time.perf_counter)
 

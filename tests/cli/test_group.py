@@ -120,7 +120,7 @@ def test_exit_code_of_every_error(name: str) -> None:
 @pytest.mark.parametrize(
     ("error", "code", "text"),
     [
-        (MemoryError(), 6, "not enough memory"),
+        (MemoryError(), 6, "this command needs more memory than there is\n    use a machine with more memory"),
         (OSError(28, "No space left on device", "out.tpum"), 6, "out.tpum: No space left on device"),
         (PermissionError(13, "Permission denied", "out.tpum"), 2, "out.tpum: Permission denied"),
         (ZeroDivisionError("division by zero"), 1, "internal error: ZeroDivisionError: division by zero"),
