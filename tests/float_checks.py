@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from integer_oracles.base import make
 from onnx import TensorProto, helper
-from onnx.reference import ReferenceEvaluator
+from onnx_reference import run_node_with_outputs
 
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.activation import ActiveType
@@ -55,21 +55,8 @@ def checks(*names: str) -> Callable[[Checks], Checks]:
 
 def onnx(op_type: str, *inputs: Array | None, count: int = 1, opset: int = 19, **attributes: Any) -> Any:
     """Evaluate one ONNX node; return its only result, or a list of ``count`` results."""
-    names = ["" if array is None else f"x{index}" for index, array in enumerate(inputs)]
-    feeds = {name: array for name, array in zip(names, inputs, strict=True) if array is not None}
-    outputs = [f"y{index}" for index in range(count)]
-    graph = helper.make_graph(
-        [helper.make_node(op_type, names, outputs, **attributes)],
-        op_type,
-        [
-            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), list(array.shape))
-            for name, array in feeds.items()
-        ],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     with np.errstate(all="ignore"):
-        found = ReferenceEvaluator(model).run(None, feeds)
+        found = run_node_with_outputs(op_type, inputs, count, opset, **attributes)
     return found[0] if count == 1 else found
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
-from onnx.reference import ReferenceEvaluator
+from onnx_reference import evaluate
 
 from tpuconvert.frontends.onnx import load
 from tpuconvert.runtime.session import Session
@@ -86,7 +86,7 @@ def assert_converts(
     The tolerance covers float32 sums in a different order.
     """
     names = [value.name for value in proto.graph.output]
-    expected = ReferenceEvaluator(proto).run(names, dict(feeds))
+    expected = evaluate(proto, names, feeds)
     found = ours(proto, feeds, folder)
     for name, want in zip(names, expected, strict=True):
         want = np.asarray(want)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx.reference import ReferenceEvaluator
 from onnx_models import ours
+from onnx_reference import evaluate
 
 from tpuconvert.schema.types import Array
 
@@ -19,7 +19,7 @@ def expected_results(proto: onnx.ModelProto, feeds: Mapping[str, Array], *, diff
     names = [value.name for value in proto.graph.output]
     results = None if differs else _by_onnxruntime(proto, feeds, names)
     if results is None:
-        results = ReferenceEvaluator(proto).run(names, dict(feeds))
+        results = evaluate(proto, names, feeds)
     return [np.asarray(item) for item in results]
 
 

@@ -176,8 +176,10 @@ class TensorReader:
         if element is element_types.INT32:
             return words.reshape(shape)
         wide = np.uint16 if element.bits == 16 else np.uint8
-        low, high = (0, (1 << element.bits) - 1) if element.bits >= 8 else (0, 255)
-        if element.bits >= 8 and element.numpy.kind == "i":
+        low, high = 0, (1 << max(element.bits, 8)) - 1
+        if packed:  # onnx 1.16 writes the bytes of INT4 as signed numbers
+            low = -128
+        elif element.numpy.kind == "i":
             low = -(1 << (element.bits - 1))
         if words.size and (int(words.min()) < low or int(words.max()) > high):
             raise self._corrupt(tensor, f"has an element outside the range of {element}")

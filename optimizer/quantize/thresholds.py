@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
@@ -193,7 +194,8 @@ def percentile_threshold(counts: Counts, share: float) -> int:
         share: above 0, at most 100.
     """
     below = np.cumsum(counts)
-    return int(np.searchsorted(below, share / 100 * below[-1])) + 1
+    needed = math.ceil(Fraction(str(share)) * int(below[-1]) / 100)  # floats: 99.9 / 100 * 100_000 is above 99,900
+    return int(np.searchsorted(below, needed)) + 1
 
 
 def _centers(hist: Array) -> Array:

@@ -4,8 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
-from onnx.reference import ReferenceEvaluator
+from onnx_reference import run_node, run_node_with_outputs
 
 from tpuconvert.schema.composite import Composite
 from tpuconvert.schema.deferred import DeferredOp
@@ -233,23 +232,6 @@ def test_a_query_that_may_attend_to_nothing_gets_zeros():
 # The ONNX reference evaluator computes in float32: the tolerances cover a few of its roundings.
 
 
-def onnx_results(name, opset, arrays, outputs=1, **attributes):
-    names = ["" if array is None else f"x{index}" for index, array in enumerate(arrays)]
-    made = [f"y{index}" for index in range(outputs)]
-    node = helper.make_node(name, names, made, **attributes)
-    inputs = [
-        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-        for n, array in zip(names, arrays, strict=True)
-        if array is not None
-    ]
-    results = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in made]
-    model = helper.make_model(
-        helper.make_graph([node], "g", inputs, results), opset_imports=[helper.make_opsetid("", opset)]
-    )
-    feeds = {n: array for n, array in zip(names, arrays, strict=True) if array is not None}
-    return ReferenceEvaluator(model).run(None, feeds)
-
-
 ONNX = [
     (Gelu(), [(3, 5)], "Gelu", 20, {}),
     (Gelu(GeluForm.TANH), [(3, 5)], "Gelu", 20, {"approximate": "tanh"}),
@@ -271,16 +253,15 @@ ONNX = [
 @pytest.mark.parametrize(("op", "shapes", "name", "opset", "attributes"), ONNX, ids=lambda x: str(x)[:40])
 def test_onnx_agrees(op, shapes, name, opset, attributes):
     arrays = random(11, shapes)
-    (expected,) = onnx_results(name, opset, arrays, **attributes)
+    expected = run_node(name, arrays, opset, **attributes)
     np.testing.assert_allclose(op.reference(*arrays)[0], expected, rtol=1e-5, atol=2e-6)
 
 
 def test_onnx_lstm_agrees():
     x, h, c, w, r, bias = random(3, [(2, 3), (2, 4), (2, 4), (3, 16), (4, 16), (1, 16)])
     biases = np.concatenate([bias, np.zeros_like(bias)], axis=1)
-    _, hidden, cell = onnx_results(
-        "LSTM", 14, [x[None], w.T[None], r.T[None], biases, None, h[None], c[None]], outputs=3, hidden_size=4
-    )
+    arrays = [x[None], w.T[None], r.T[None], biases, None, h[None], c[None]]
+    _, hidden, cell = run_node_with_outputs("LSTM", arrays, 3, 14, hidden_size=4)
     found = LstmCell().reference(x, h, c, w, r, bias)
     np.testing.assert_allclose(found[0], hidden[0], rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(found[1], cell[0], rtol=1e-5, atol=1e-6)
@@ -291,7 +272,8 @@ def test_onnx_gru_agrees(linear_before_reset):
     x, h, w, r, bias, recurrent_bias = random(4, [(1, 3), (1, 4), (3, 12), (4, 12), (1, 12), (1, 12)])
     biases = np.concatenate([bias, recurrent_bias], axis=1)
     arrays = [x[None], w.T[None], r.T[None], biases, None, h[None]]
-    _, hidden = onnx_results("GRU", 14, arrays, 2, hidden_size=4, linear_before_reset=int(linear_before_reset))
+    settings = {"hidden_size": 4, "linear_before_reset": int(linear_before_reset)}
+    _, hidden = run_node_with_outputs("GRU", arrays, 2, 14, **settings)
     (found,) = GruCell(linear_before_reset).reference(x, h, w, r, bias, recurrent_bias)
     np.testing.assert_allclose(found, hidden[0], rtol=1e-5, atol=1e-6)
 

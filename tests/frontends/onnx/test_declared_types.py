@@ -4,7 +4,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -15,6 +14,7 @@ import tpuconvert as tc
 from tpuconvert.schema.errors import MissingExtraError, UsageError
 from tpuconvert.schema.types import Array, DType
 
+ml_dtypes = pytest.importorskip("ml_dtypes")
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, defs, helper
 from onnx_cases.case import Case, i64
 from onnx_cases.further import CASES
 from onnx_models import assert_converts, graph_of, model, one, ops, ours, ramp, save_model
@@ -148,6 +148,7 @@ def test_scan_of_the_first_meaning(tmp_path: Path) -> None:
     np.testing.assert_allclose(found["last"], 1 + x.sum(1), atol=1e-6)
 
 
+@pytest.mark.skipif(not defs.has("SwiGLU"), reason="this onnx has no SwiGLU")
 def test_functions_of_the_standard_are_expanded(tmp_path: Path) -> None:
     feeds = {"a": ramp(2, 3), "b": ramp(2, 3, seed=1)}
     proto = model([one("SwiGLU", "a", "b", alpha=1.5)], feeds, ["y"], opset=28)

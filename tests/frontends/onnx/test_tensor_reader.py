@@ -61,9 +61,19 @@ def test_types_that_numpy_lacks(code: int, raw: bool, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("code", [c for c in NARROW if "float8" in ELEMENTS[c].name], ids=lambda c: ELEMENTS[c].name)
 def test_all_256_float8_values(code: int, tmp_path: Path) -> None:
+    numbers = pytest.importorskip("ml_dtypes")
     tensor = TensorProto(name="t", data_type=code, dims=[256], raw_data=bytes(range(256)))
-    expected = numpy_helper.to_array(tensor).astype(np.float32)
+    kind = getattr(numbers, ELEMENTS[code].name.replace("float8", "float8_"))
+    expected = np.arange(256, dtype=np.uint8).view(kind).astype(np.float32)
     np.testing.assert_array_equal(reader(tmp_path).read(tensor), expected)
+
+
+def test_bytes_of_int4_that_onnx_1_16_writes_as_signed_numbers(tmp_path: Path) -> None:
+    tensor = TensorProto(name="t", data_type=TensorProto.INT4, dims=[3], int32_data=[-105, 6])
+    assert reader(tmp_path).read(tensor).tolist() == [7, -7, 6]
+    tensor.int32_data[0] = -129
+    with pytest.raises(CorruptInputError, match="outside the range of int4"):
+        reader(tmp_path).read(tensor)
 
 
 def test_scalars_and_empty_tensors(tmp_path: Path) -> None:

@@ -87,6 +87,8 @@ def test_settings_are_parsed_from_the_end():
 def test_percentile_counts_bins():
     counts = np.array([5, 0, 3, 2], np.int64)
     assert [percentile_threshold(counts, share) for share in (50, 51, 80, 81, 100)] == [1, 3, 3, 4, 4]
+    counts = np.array([99_900, 100])
+    assert percentile_threshold(counts, 99.9) == 1  # 99.9 / 100 * 100_000 is 99,900.00000000001 in floating point
 
 
 def convert(net: OnnxNet, *outputs: str, **options):
