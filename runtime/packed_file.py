@@ -3,10 +3,11 @@
     header        128 bytes: magic, version, sizes, digest of description and arrays
     description   JSON: the key, inputs and outputs, buffers, and the calls that make the steps
     arrays        other arguments of the steps, 64-byte aligned
-    parts         packed weights, 64-byte aligned, each with a checksum in the description
+    parts         packed weights, 64-byte aligned, each with a checksum in the description and followed by 64 zeros, for
+                  vectors that reach beyond the end
 
 A file is untrusted. The description is small; everything in it is checked where it is used. The extension checks the
-arguments of the steps as it checks those of the planner, and reads the parts into its own memory.
+arguments of the steps as it checks those of the planner, and reads the parts into its own memory or maps the file.
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ class PackedFile:
         description: see ``packed_plan``.
         arrays: arguments of the steps.
         parts_offset: offset of the packed weights.
+        size: of the file, in bytes.
     """
 
     path: str
@@ -72,6 +74,7 @@ class PackedFile:
     description: Mapping[str, Any]
     arrays: list[Array]
     parts_offset: int
+    size: int
 
     @property
     def key(self) -> Key:
@@ -88,6 +91,11 @@ class PackedFile:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
+
+
+def part_extent(size: int) -> int:
+    """Return the bytes that packed weights occupy in a file."""
+    return align(size) + ALIGNMENT
 
 
 def align(offset: int) -> int:
@@ -114,14 +122,14 @@ def write_packed(file: BinaryIO, description: dict[str, Any], arrays: Sequence[A
     body = bytearray(end)
     for array, at in zip(arrays, offsets, strict=True):
         body[at : at + array.nbytes] = np.ascontiguousarray(array).tobytes()
-    size = HEADER_SIZE + len(text) + len(body) + sum(align(part.nbytes) for part in parts)
+    size = HEADER_SIZE + len(text) + len(body) + sum(part_extent(part.nbytes) for part in parts)
     digest = Digest(text + body).digest()
     file.write(_LAYOUT.pack(MAGIC, VERSION, HEADER_SIZE, size, len(text), len(body), digest))
     file.write(text)
     file.write(body)
     for part in parts:
         file.write(part.data)
-        file.write(bytes(-part.nbytes % ALIGNMENT))
+        file.write(bytes(part_extent(part.nbytes) - part.nbytes))
 
 
 def open_packed(path: str | os.PathLike[str]) -> PackedFile:
@@ -138,7 +146,7 @@ def open_packed(path: str | os.PathLike[str]) -> PackedFile:
         raise absent_file(path) from None
     except (OSError, ValueError) as error:
         raise UsageError(f"cannot be read: {getattr(error, 'strerror', error)}", file=name) from error
-    found = PackedFile(name, descriptor, {}, [], 0)
+    found = PackedFile(name, descriptor, {}, [], 0, 0)
     try:
         _read(found)
     except OSError as error:
@@ -160,7 +168,7 @@ def _read(found: PackedFile) -> None:
     _, version, header, size, text_size, array_size, digest = _LAYOUT.unpack(start)
     if version != VERSION:
         raise found.damaged(f"its format version {version} is not {VERSION}")
-    found.parts_offset = HEADER_SIZE + text_size + array_size
+    found.parts_offset, found.size = HEADER_SIZE + text_size + array_size, size
     if header != HEADER_SIZE or size != status.st_size or found.parts_offset > size:
         raise found.damaged(f"its header does not describe a file of {status.st_size} bytes")
     if text_size + array_size > _MOST_BYTES or text_size % ALIGNMENT or array_size % ALIGNMENT:

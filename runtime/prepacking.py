@@ -15,6 +15,7 @@ from tpuconvert.runtime.native.plans import Plans
 from tpuconvert.runtime.packed_file import HINT, Key, PackedFile, open_packed, write_packed
 from tpuconvert.schema.constant_file import IS_SUPPORTED
 from tpuconvert.schema.errors import CorruptInputError, UsageError
+from tpuconvert.schema.file_decoder import PORT_TYPES
 from tpuconvert.schema.file_model import FileModel, Json
 from tpuconvert.schema.file_reader import read_header, read_model
 from tpuconvert.schema.file_replacement import replacing
@@ -155,18 +156,26 @@ def _port(
 ) -> tuple[Port, str, TensorType]:
     if not all(type(extent) is int and extent >= 0 for extent in (*shape, *value_shape)):
         raise ValueError("a port with an impossible shape")
+    if dtype not in PORT_TYPES:
+        raise ValueError(f"a port with the unknown type {dtype!r}")
     params = None
     if quant is not None:
         scale, zero_point, quant_dtype, axis = quant
         params = QuantParams(tuple(map(float, scale)), tuple(map(int, zero_point)), DType[quant_dtype], axis)
     type_ = TensorType(DType[value_dtype], tuple(value_shape))
-    return Port(str(name), str(dtype), tuple(shape), params), str(value_name), type_
+    return Port(str(name), dtype, tuple(shape), params), str(value_name), type_
 
 
 def open_prepacked(
-    path: str | os.PathLike[str], packed: str | os.PathLike[str], threads: int
+    path: str | os.PathLike[str], packed: str | os.PathLike[str], threads: int, *, is_mapped: bool = False
 ) -> tuple[PackedModel, PackedPlans] | None:
     """Open a model with its packed weights.
+
+    Args:
+        path: the model file.
+        packed: the file of packed weights.
+        threads: at least 1.
+        is_mapped: True to leave the packed weights in their file.
 
     Returns:
         The model and its plan; None, after a warning, if the file was made for another model, engine or instruction
@@ -188,14 +197,16 @@ def open_prepacked(
             if getattr(wanted, name) != getattr(found, name):
                 _warn(packed, f"it was made for {what}")
                 return None
-        return _make_plans(Path(path), file, isa, threads)
+        return _make_plans(Path(path), file, isa, threads, is_mapped=is_mapped)
     finally:
         file.close()
 
 
-def _make_plans(path: Path, file: PackedFile, isa: str, threads: int) -> tuple[PackedModel, PackedPlans]:
+def _make_plans(
+    path: Path, file: PackedFile, isa: str, threads: int, *, is_mapped: bool
+) -> tuple[PackedModel, PackedPlans]:
     model = PackedModel(path, file)
-    plan = PackedPlan(file, isa, threads, lambda: model.model.graph)
+    plan = PackedPlan(file, isa, threads, lambda: model.model.graph, is_mapped=is_mapped)
     for values, tensors in ((model.graph.inputs, plan.inputs), (model.graph.outputs, plan.outputs)):
         types = [(tensor.dtype, tensor.shape) for tensor in tensors]
         if types != [(value.dtype, value.shape) for value in values]:

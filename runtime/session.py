@@ -72,10 +72,13 @@ class Session:
         packed: a file that ``prepack`` has made for the model, which must be a path then. The session opens in a few
             milliseconds, with the same results. A file for another model, engine or instruction set is ignored with a
             ``PackedWeightsWarning``. Sessions with packed weights share nothing.
+        map_packed: True to map that file into memory instead of copying its weights. The session opens sooner, and
+            processes share the pages. The file must not be truncated or overwritten while the session is open: the
+            operating system ends a process that reads a lost page.
 
     Raises:
-        UsageError: for an unknown backend, for a plan that does not fit the memory limit, and for packed weights
-            together with a memory limit, the reference backend or a model that is no path.
+        UsageError: for an unknown backend, for a plan that does not fit the memory limit, for packed weights together
+            with a memory limit, the reference backend or a model that is no path, and for ``map_packed`` alone.
         MissingExtraError: for the native backend if the engine was not built.
         CorruptInputError: if the file, or that of the packed weights, is damaged.
         ResourceLimitError: if there is not enough memory.
@@ -90,6 +93,7 @@ class Session:
         observed: bool = False,
         memory_limit: int | None = None,
         packed: str | os.PathLike[str] | None = None,
+        map_packed: bool = False,
     ) -> None:
         if backend not in ("auto", "native", "reference"):
             raise UsageError(f"unknown backend '{backend}'; there are auto, native and reference")
@@ -101,6 +105,8 @@ class Session:
         self._memory_limit = memory_limit
         self._file: LoadedFile | None = None
         prepacked: tuple[Runnable, PackedPlans] | None = None
+        if map_packed and packed is None:
+            raise UsageError("map_packed: there is no file of packed weights", hint="give it with packed=")
         if packed is not None:
             if not isinstance(model, (str, os.PathLike)) or backend == "reference" or memory_limit is not None:
                 raise UsageError(
@@ -109,7 +115,7 @@ class Session:
             # Start-up cost: importing the planner takes 40 ms, which conversions do not need.
             from tpuconvert.runtime.prepacking import open_prepacked
 
-            prepacked = open_prepacked(model, packed, self._threads)
+            prepacked = open_prepacked(model, packed, self._threads, is_mapped=map_packed)
         if prepacked is not None:
             model = prepacked[0]
         elif isinstance(model, (str, os.PathLike)):

@@ -22,7 +22,7 @@ from tpuconvert.schema.types import Array
 Json = Any
 """A value of JSON."""
 
-_NOT_RECORDED = ("Declined", "Memory", "PackedRecord", "Program", "Step", "WinogradCost")
+_NOT_RECORDED = ("Declined", "MappedFile", "Memory", "PackedRecord", "Program", "Step", "WinogradCost")
 """Classes of the extension whose objects are not arguments of steps."""
 
 ELEMENT_TYPES = ("|b1", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f4", "<f8")

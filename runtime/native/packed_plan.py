@@ -14,7 +14,7 @@ from tpuconvert.runtime.native.plan import NativePlan, Segment
 from tpuconvert.runtime.native.plans import Plans
 from tpuconvert.runtime.native.results import ResultMemory
 from tpuconvert.runtime.native.storage import EXTERNAL, Buffer, Stored, row_major
-from tpuconvert.runtime.packed_file import PackedFile, align
+from tpuconvert.runtime.packed_file import PackedFile, part_extent
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.types import Array, DType
@@ -43,7 +43,7 @@ class PackedParts:
             part = packed.part(index)
             places.append([self._end, part.nbytes, packed.checksum(index)])
             self.parts.append(part)
-            self._end = align(self._end + part.nbytes)
+            self._end += part_extent(part.nbytes)
         return places
 
 
@@ -107,26 +107,30 @@ class PackedPlan(NativePlan):
         isa: the instruction set.
         threads: at least 1.
         graph: returns the graph of the model.
+        is_mapped: True to leave the packed weights in the file.
 
     Raises:
         CorruptInputError: the file is damaged.
     """
 
-    def __init__(self, file: PackedFile, isa: str, threads: int, graph: Callable[[], Graph]) -> None:
+    def __init__(
+        self, file: PackedFile, isa: str, threads: int, graph: Callable[[], Graph], *, is_mapped: bool
+    ) -> None:
         self._graph = graph
         self._damaged = file.damaged
         try:
-            self._make(file, isa, threads)
+            self._make(file, isa, threads, is_mapped=is_mapped)
         except REFUSED as error:
             raise file.damaged(error) from error
 
-    def _make(self, file: PackedFile, isa: str, threads: int) -> None:
+    def _make(self, file: PackedFile, isa: str, threads: int, *, is_mapped: bool) -> None:
         found, module = file.description, native()
+        mapped = module.MappedFile(file.descriptor, file.size) if is_mapped else None
         decoder = Decoder(module, file.arrays)
         steps, self._names = [], list[tuple[str, list[str]]]()
         for kernel, nodes, spec, places in found["steps"]:
             parts = [(file.parts_offset + offset, size, checksum) for offset, size, checksum in places]
-            steps.append(decoder.step(kernel, spec, isa, module.PackedRecord(file.descriptor, parts)))
+            steps.append(decoder.step(kernel, spec, isa, module.PackedRecord(file.descriptor, parts, mapped)))
             self._names.append((str(kernel), [str(name) for name in nodes]))
         size, self.arena_lower_bound = found["arena"]
         buffers = [(str(kind), offset, count) for kind, offset, count in found["buffers"]]

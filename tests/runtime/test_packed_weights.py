@@ -1,10 +1,13 @@
 """Packed weights in a file: equal results on every instruction set, and files that are stale, foreign or damaged."""
 
+import gc
 import json
 import os
 import struct
+import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -62,8 +65,9 @@ def test_results_are_those_of_the_model(
     file = prepack(path, tmp_path / "x.packed")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for threads in (1, 2):
-            with Session(path, threads=threads) as plain, Session(path, threads=threads, packed=file) as session:
+        for threads, is_mapped in ((1, False), (1, True), (2, False)):
+            session = Session(path, threads=threads, packed=file, map_packed=is_mapped)
+            with Session(path, threads=threads) as plain, session:
                 assert session.backend == "native" and repr(session) == repr(plain)
                 assert (session.inputs, session.outputs) == (plain.inputs, plain.outputs)
                 assert session.memory == plain.memory and session.reference_nodes == []
@@ -101,7 +105,7 @@ def test_random_graphs_have_equal_results(kind: str, isa: str, tmp_path: Path, m
         except UsageError:  # a node without a kernel
             continue
         packed_count += 1
-        with Session(path) as plain, Session(path, packed=file) as session:
+        with Session(path) as plain, Session(path, packed=file, map_packed=bool(seed % 2)) as session:
             assert_equal(session, plain, feeds)
     assert packed_count, "no graph of this kind was packed"
 
@@ -116,6 +120,23 @@ def test_weights_are_packed_once(network: tuple[Path, Feeds], packed: Path) -> N
         weights = [value.array for value in session._graph.values if value.dtype is I8 and value.is_constant]
     kept = [array.tobytes() in text for array in weights if array.size > 64]
     assert len(kept) == 5 and sum(kept) == 1, "only the depthwise convolution packs its weights again"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the mappings of the process")
+def test_mapped_weights_stay_in_the_file_until_the_session_ends(network: tuple[Path, Feeds], packed: Path) -> None:
+    if b'"replaced"' not in packed.read_bytes():
+        pytest.skip("the kernels of this processor pack again")
+
+    def is_mapped() -> bool:
+        return str(packed) in Path("/proc/self/maps").read_text()
+
+    with Session(network[0], packed=packed) as copied, Session(network[0], packed=packed, map_packed=True) as session:
+        assert is_mapped()
+        packed.unlink()  # the file exists as long as it is mapped
+        assert_equal(session, copied, network[1])
+    del session
+    gc.collect()
+    assert not is_mapped()
 
 
 def test_observers_and_profiles_read_the_model(network: tuple[Path, Feeds], packed: Path) -> None:
@@ -205,7 +226,7 @@ def test_changed_bytes_are_found(network: tuple[Path, Feeds], packed: Path) -> N
     for place in sorted(places):
         packed.write_bytes(content[:place] + bytes([content[place] ^ 0x10]) + content[place + 1 :])
         try:
-            session = Session(network[0], packed=packed)
+            session = Session(network[0], packed=packed, map_packed=bool(place % 2))
         except CorruptInputError:
             continue
         harmless += 1  # padding after a part, or zeros of the header
@@ -283,18 +304,28 @@ def test_hostile_descriptions_are_refused_or_harmless(
 
         rewrite(packed, change)
         try:
-            with Session(path, packed=packed) as session:
+            with Session(path, packed=packed, map_packed=bool(random.integers(2))) as session:
                 session.run(feeds)
         except (TpuConvertError, MemoryError):
             refused += 1
     assert refused > 40
 
 
+@pytest.mark.parametrize("dtype", ["x", True, None, ["float32"]])
+def test_a_port_of_an_unknown_type(network: tuple[Path, Feeds], packed: Path, dtype: object) -> None:
+    def change(description: dict[str, Any]) -> None:
+        description["ports"][0][0][1] = dtype
+
+    rewrite(packed, change)
+    with pytest.raises(CorruptInputError, match=r"unknown type|unhashable"):
+        Session(network[0], packed=packed)
+
+
 def test_calls_that_make_no_steps_are_refused() -> None:
     decoder = Decoder(native(), [])
     with pytest.raises(ValueError, match="there is no kernel 'Program'"):
         decoder.step("Program", None, "scalar", native().PackedRecord(-1, []))
-    for name in ("Program", "Memory", "PackedRecord", "available_isas", "Rescale", "__class__", "absent"):
+    for name in ("Program", "MappedFile", "Memory", "PackedRecord", "available_isas", "Rescale", "__class__", "absent"):
         with pytest.raises(ValueError, match="there is no spec"):
             decoder.value({"call": [name, [], {}]})
     nested: object = 1
@@ -327,6 +358,8 @@ def test_arguments_that_do_not_fit(network: tuple[Path, Feeds], packed: Path) ->
             Session(model, packed=packed, **options)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="no such file"):
         Session(path, packed="absent.packed")
+    with pytest.raises(UsageError, match="there is no file of packed weights"):
+        Session(path, map_packed=True)
     with pytest.raises(UsageError, match="folder"):
         Session(path, packed=path.parent)
     with pytest.raises(CorruptInputError, match="not a file of packed weights"):

@@ -114,11 +114,12 @@ void add_batch_arrays(const OwningProgram& owner, const std::vector<std::pair<in
 
 // A record is active from `begin` to `end`, in one thread. The caller keeps it alive.
 void bind_packed_record(nb::module_& module) {
+  nb::class_<MappedFile>(module, "MappedFile").def(nb::init<int, std::size_t>(), nb::arg("descriptor"), nb::arg("size"));
   using Part = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>;
   nb::class_<PackedRecord>(module, "PackedRecord")
       .def(nb::init<>())
       .def("__init__",
-           [](PackedRecord* self, int descriptor, nb::handle parts) {
+           [](PackedRecord* self, int descriptor, nb::handle parts, const MappedFile* file) {
              std::vector<PackedPart> found;
              try {
                for (const auto& [offset, size, checksum] : FromPython<std::vector<Part>>::of(parts))
@@ -126,9 +127,9 @@ void bind_packed_record(nb::module_& module) {
              } catch (const nb::cast_error&) {
                throw nb::type_error("PackedRecord: parts are tuples of three integers");
              }
-             new (self) PackedRecord(descriptor, std::move(found));
+             new (self) PackedRecord(descriptor, std::move(found), file == nullptr ? MappedFile() : *file);
            },
-           nb::arg("descriptor"), nb::arg("parts"))
+           nb::arg("descriptor"), nb::arg("parts"), nb::arg("file").none() = nb::none())
       .def("begin", [](PackedRecord& record) { PackedRecord::set_current(&record); })
       .def("end", [](PackedRecord&) { PackedRecord::set_current(nullptr); })
       .def("part",

@@ -7,6 +7,7 @@
 #include <utility>
 
 #if !defined(_WIN32)
+#include <sys/mman.h>
 #include <unistd.h>
 #endif
 
@@ -16,12 +17,15 @@ namespace {
 
 thread_local PackedRecord* the_current = nullptr;
 
-constexpr int kLanes = 8;  // independent chains of multiplications
+constexpr int kLanes = 8;  // independent sums
 constexpr std::size_t kBlock = kLanes * sizeof(std::uint64_t);
 constexpr std::size_t kPiece = 256 * 1024;  // stays in the second-level cache between reading and adding up
+constexpr std::uint64_t kAlignment = 64;  // of a part
 constexpr std::uint64_t kOdd = 0x9E3779B97F4A7C15u;
 
-// Checksum of bytes that arrive in pieces; all but the last one have a multiple of kBlock bytes.
+// Checksum of bytes that arrive in pieces; all but the last one have a multiple of kBlock bytes. Each lane has the sum of
+// its words, and the sum of these sums, in which the first words count most. Additions of 64 bits are vector instructions
+// on every processor, multiplications are not.
 class Checksum {
  public:
   void add(const std::uint8_t* bytes, std::size_t size) {
@@ -34,10 +38,11 @@ class Checksum {
 
   std::uint64_t result(std::size_t size) const {
     std::uint64_t sum = size * kOdd;
-    for (const std::uint64_t lane : lanes_) {
-      sum = (sum ^ lane) * kOdd;
-      sum ^= sum >> 29;
-    }
+    for (int i = 0; i < kLanes; ++i)
+      for (const std::uint64_t part : {sums_[i], weighted_[i]}) {
+        sum = (sum ^ part) * kOdd;  // invertible, as is the next line
+        sum ^= sum >> 29;
+      }
     return sum;
   }
 
@@ -46,12 +51,12 @@ class Checksum {
     std::uint64_t words[kLanes];
     std::memcpy(words, bytes, kBlock);
     for (int i = 0; i < kLanes; ++i) {
-      const std::uint64_t mixed = (lanes_[i] ^ words[i]) * kOdd;
-      lanes_[i] = mixed ^ mixed >> 32;
+      sums_[i] += words[i];
+      weighted_[i] += sums_[i];
     }
   }
 
-  std::uint64_t lanes_[kLanes] = {1, 2, 3, 4, 5, 6, 7, 8};
+  std::uint64_t sums_[kLanes] = {}, weighted_[kLanes] = {};
 };
 
 void read_at(int descriptor, std::uint64_t offset, std::uint8_t* bytes, std::size_t size) {
@@ -72,6 +77,22 @@ void read_at(int descriptor, std::uint64_t offset, std::uint8_t* bytes, std::siz
 
 }  // namespace
 
+MappedFile::MappedFile(int descriptor, std::size_t size) : size_(size) {
+#if defined(_WIN32)
+  static_cast<void>(descriptor);
+  throw std::invalid_argument("packed weights are not supported on this system");
+#else
+#if defined(MAP_POPULATE)
+  constexpr int kPopulate = MAP_POPULATE;  // one call instead of a page fault per 64 KiB
+#else
+  constexpr int kPopulate = 0;
+#endif
+  void* memory = mmap(nullptr, size, PROT_READ, MAP_SHARED | kPopulate, descriptor, 0);
+  if (memory == MAP_FAILED) throw std::invalid_argument("the file of packed weights cannot be mapped into memory");
+  bytes_ = {static_cast<const std::uint8_t*>(memory), [size](const std::uint8_t* bytes) { munmap(const_cast<std::uint8_t*>(bytes), size); }};
+#endif
+}
+
 std::uint64_t checksum_of(const std::uint8_t* bytes, std::size_t size) {
   Checksum checksum;
   checksum.add(bytes, size);
@@ -82,18 +103,23 @@ PackedRecord* PackedRecord::current() { return the_current; }
 
 void PackedRecord::set_current(PackedRecord* record) { the_current = record; }
 
-PackedRecord::PackedRecord(int descriptor, std::vector<PackedPart> parts)
-    : is_read_(true), descriptor_(descriptor), parts_(std::move(parts)) {}
+PackedRecord::PackedRecord(int descriptor, std::vector<PackedPart> parts, MappedFile file)
+    : is_read_(true), descriptor_(descriptor), parts_(std::move(parts)), file_(std::move(file)) {}
 
 void PackedRecord::add(const void* bytes, std::size_t size) {
   const auto* first = static_cast<const std::uint8_t*>(bytes);
   saved_.emplace_back(first, first + size);
 }
 
-void PackedRecord::take(void* bytes, std::size_t size) {
+const PackedPart& PackedRecord::next(std::size_t size) {
   if (taken_ == parts_.size()) throw std::invalid_argument("a part of the packed weights is missing");
   const PackedPart& part = parts_[taken_++];
   if (part.size != size) throw std::invalid_argument("a part of the packed weights has another size");
+  return part;
+}
+
+void PackedRecord::take(void* bytes, std::size_t size) {
+  const PackedPart& part = next(size);
   Checksum checksum;
   auto* to = static_cast<std::uint8_t*>(bytes);
   for (std::size_t done = 0; done < size; done += kPiece) {
@@ -102,6 +128,20 @@ void PackedRecord::take(void* bytes, std::size_t size) {
     checksum.add(to + done, count);
   }
   if (checksum.result(size) != part.checksum) throw std::invalid_argument("a part of the packed weights was changed");
+}
+
+AlignedBytes PackedRecord::take_weights(std::size_t size) {
+  if (!file_.bytes()) {
+    AlignedBytes bytes = AlignedBytes::unwritten_part(size);
+    take(bytes.data(), size);
+    return bytes;
+  }
+  const PackedPart& part = next(size);
+  if (part.offset % kAlignment != 0 || part.offset > file_.size() || file_.size() - part.offset < size + kSlack)
+    throw std::invalid_argument("a part of the packed weights is outside of the file");
+  const std::uint8_t* bytes = file_.bytes().get() + part.offset;
+  if (checksum_of(bytes, size) != part.checksum) throw std::invalid_argument("a part of the packed weights was changed");
+  return AlignedBytes::view({file_.bytes(), bytes}, size);
 }
 
 }  // namespace tpuconvert

@@ -3,12 +3,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
+
+#include "core/aligned.h"
 
 namespace tpuconvert {
 
-// Checksum of 64 bits, several times as fast as memory. It detects accidents: multiplication by an odd number is
-// invertible, so that every change of a single word changes the result.
+// Checksum of 64 bits, several times as fast as memory. It detects accidents: every change of a single word changes the
+// result, and words that change places do almost always.
 std::uint64_t checksum_of(const std::uint8_t* bytes, std::size_t size);
 
 // Bytes of a file.
@@ -16,6 +19,22 @@ struct PackedPart {
   std::uint64_t offset = 0;
   std::uint64_t size = 0;
   std::uint64_t checksum = 0;
+};
+
+// A file of packed weights that is mapped into memory, read-only. Its pages are those of the system's file cache, so that
+// processes with the same file share them. If the file is truncated, the next access to a lost page ends the process.
+class MappedFile {
+ public:
+  MappedFile() = default;  // no file
+  // Maps the first `size` bytes of an open file, which may be closed afterwards. Throws std::invalid_argument.
+  MappedFile(int descriptor, std::size_t size);
+
+  const std::shared_ptr<const std::uint8_t>& bytes() const { return bytes_; }
+  std::size_t size() const { return size_; }
+
+ private:
+  std::shared_ptr<const std::uint8_t> bytes_;
+  std::size_t size_ = 0;
 };
 
 // Weights that the steps made by one thread pack, in the order of packing. A kernel that supports it calls `current()`
@@ -31,8 +50,9 @@ class PackedRecord {
 
   // Saves packed weights.
   PackedRecord() = default;
-  // Reads parts of an open file, which must stay open while the steps are made.
-  PackedRecord(int descriptor, std::vector<PackedPart> parts);
+  // Reads parts of an open file, which must stay open while the steps are made. Weights are not copied from a mapped
+  // file; the steps keep the mapping.
+  PackedRecord(int descriptor, std::vector<PackedPart> parts, MappedFile file = {});
 
   bool is_read() const { return is_read_; }
 
@@ -43,6 +63,9 @@ class PackedRecord {
 
   // Reads the next part. Throws std::invalid_argument if there is none, or one of another size or checksum.
   void take(void* bytes, std::size_t size);
+  // Returns the next part: a copy, or its place in a mapped file, which another process may change at any time. Only for
+  // bytes that are factors of products. Throws like take().
+  AlignedBytes take_weights(std::size_t size);
 
   const std::vector<std::vector<std::uint8_t>>& parts() const { return saved_; }
   const std::vector<const void*>& sources() const { return sources_; }
@@ -50,11 +73,14 @@ class PackedRecord {
   std::size_t available() const { return parts_.size(); }
 
  private:
+  const PackedPart& next(std::size_t size);
+
   bool is_read_ = false;
   std::vector<std::vector<std::uint8_t>> saved_;
   std::vector<const void*> sources_;
   int descriptor_ = -1;
   std::vector<PackedPart> parts_;
+  MappedFile file_;
   std::size_t taken_ = 0;
 };
 

@@ -220,14 +220,15 @@ void pack_panel(const ConvInt8Spec& spec, const Epilogue& epilogue, WeightPacker
   panel->epilogue = requant.write(lanes);
 }
 
-// Divides the channels into panels and allocates the weights.
-PackedConv allocate(const ConvGeometry& g, int copies, TileUnit unit) {
+// Divides the channels into panels. Sets the size of their weights.
+PackedConv divide(const ConvGeometry& g, int copies, TileUnit unit, std::size_t* weight_bytes) {
   PackedConv packed;
   packed.layout = layout_of(g, copies, unit);
   const SegmentLayout& layout = packed.layout;
   const std::size_t steps = layout.depth() / 4 * static_cast<std::size_t>(layout.copies);
 
-  std::size_t weight_bytes = 0, parameters = 0;
+  *weight_bytes = 0;
+  std::size_t parameters = 0;
   const int block_out = layout.merged_groups * g.group_out();
   const std::vector<Shape> shapes = shapes_of(block_out, unit);
   for (int block = 0; block < g.groups / layout.merged_groups; ++block) {
@@ -240,18 +241,15 @@ PackedConv allocate(const ConvGeometry& g, int copies, TileUnit unit) {
       panel.full = shape.full;
       panel.half = shape.half;
       panel.input_offset = static_cast<std::size_t>(block) * static_cast<std::size_t>(layout.channels);
-      panel.weights = weight_bytes;
+      panel.weights = *weight_bytes;
       panel.weight_bytes = steps * 4 * static_cast<std::size_t>(shape.columns());
       panel.parameters = parameters;
-      weight_bytes += rounded_up(panel.weight_bytes, 64);
+      *weight_bytes += rounded_up(panel.weight_bytes, 64);
       parameters += static_cast<std::size_t>(panel.accumulators());
       first += panel.columns;
       packed.panels.push_back(panel);
     }
   }
-  // The packing writes no steps after the last input.
-  const bool is_padded = layout.bytes >= static_cast<std::size_t>(layout.channels) + 4;
-  packed.weights = is_padded ? AlignedBytes::part(weight_bytes) : AlignedBytes::unwritten_part(weight_bytes);
   return packed;
 }
 
@@ -261,7 +259,8 @@ PackedConv take(const ConvInt8Spec& spec, const Epilogue& epilogue, TileUnit uni
   std::int32_t copies = 0;
   record->take(&copies, sizeof(copies));
   if (copies < 1 || copies > kMostCopies) throw std::invalid_argument("conv_int8: packed weights with impossible summands");
-  PackedConv packed = allocate(spec.geometry, copies, unit);
+  std::size_t weight_bytes = 0;
+  PackedConv packed = divide(spec.geometry, copies, unit, &weight_bytes);
   std::vector<std::int32_t> epilogues(packed.panels.size());
   record->take(epilogues.data(), epilogues.size() * sizeof(std::int32_t));
   const auto sums = static_cast<std::int32_t>(TileEpilogue::kSums);
@@ -272,7 +271,7 @@ PackedConv take(const ConvInt8Spec& spec, const Epilogue& epilogue, TileUnit uni
     packed.panels[i].epilogue = static_cast<TileEpilogue>(epilogues[i]);
     packed.panels[i].offset = epilogue.offset(packed.panels[i].first);
   }
-  record->take(packed.weights.data(), packed.weights.size());
+  packed.weights = record->take_weights(weight_bytes);
   return packed;
 }
 
@@ -283,7 +282,11 @@ PackedConv pack(const ConvInt8Spec& spec, const Epilogue& epilogue, TileUnit uni
   if (spec.weights.are_packed && (record == nullptr || !record->is_read()))
     throw std::invalid_argument("conv_int8: there are no packed weights");
   if (spec.weights.are_packed) return take(spec, epilogue, unit, record);
-  PackedConv packed = allocate(spec.geometry, weight_copies(spec), unit);
+  std::size_t weight_bytes = 0;
+  PackedConv packed = divide(spec.geometry, weight_copies(spec), unit, &weight_bytes);
+  // The packing writes no steps after the last input.
+  const bool is_padded = packed.layout.bytes >= static_cast<std::size_t>(packed.layout.channels) + 4;
+  packed.weights = is_padded ? AlignedBytes::part(weight_bytes) : AlignedBytes::unwritten_part(weight_bytes);
   packed.parameters = AlignedBytes::part(packed.lane_groups() * sizeof(LaneParameters));
   WeightPacker packer(spec, packed.layout);
   for (Panel& panel : packed.panels) pack_panel(spec, epilogue, &packer, &panel, &packed);

@@ -84,8 +84,7 @@ class WinogradConv final : public ConvInt8Kernel {
 #endif
     if (!epilogue_) epilogue_ = make_row_epilogue(spec, panels_, functions_.lanes, sums, isa);
     if (is_read) {
-      weights_ = AlignedBytes::unwritten_part(weight_bytes(g_, functions_));
-      record->take(weights_.data(), weights_.size());
+      weights_ = record->take_weights(weight_bytes(g_, functions_));
       return;
     }
     weights_ = pack_weights(spec, functions_, panels_, *epilogue_);
