@@ -53,6 +53,16 @@ def integers(dtype, shape, seed=0):
     return array
 
 
+def assert_no_limits_of_int64(exported):
+    """ONNX Runtime before 1.32 computes them wrongly on processors with AVX-512."""
+    inferred = onnx.shape_inference.infer_shapes(exported).graph
+    wide = {info.name for info in (*inferred.value_info, *inferred.input) if info.type.tensor_type.elem_type == 7}
+    found = [
+        node.name for node in exported.graph.node if node.op_type in ("Clip", "Max", "Min") and node.input[0] in wide
+    ]
+    assert not found
+
+
 class Network:
     """A graph and the arrays of its inputs."""
 
@@ -78,7 +88,9 @@ class Network:
     def check(self, path):
         """Export, check the file, run it, and compare every tensor bit for bit."""
         pairs = export_and_run(model_of(self.graph), self.feeds, path)
-        checker.check_model(onnx.load(path), full_check=True)
+        exported = onnx.load(path)
+        checker.check_model(exported, full_check=True)
+        assert_no_limits_of_int64(exported)
         assert len(pairs) == len(self.graph.outputs)
         assert differences(pairs) == []
 

@@ -22,9 +22,22 @@ def widen(d: Lowering, x: Argument) -> str:
     return d.add("Cast", x, to=np.int64)
 
 
-def saturate(d: Lowering, x: Argument, dtype: DType, *, of: type[np.generic] = np.int64) -> str:
-    """Clip integers, or integral floats, to the range of a type and convert them; ``of`` is their element type."""
-    limited = d.add("Clip", x, scalar(dtype.min, of), scalar(dtype.max, of))
+def saturate(d: Lowering, x: Argument, dtype: DType, *, of: type[np.generic] = np.int64, low: int | None = None) -> str:
+    """Clip integers, or integral floats, to the range of a type and convert them.
+
+    Args:
+        d: the lowering.
+        x: tensor.
+        dtype: integer type of the result.
+        of: element type of the tensor.
+        low: smallest result, by default the smallest number of the type.
+
+    Integers are clipped as float64: with AVX-512, Clip, Max and Min of ONNX Runtime before 1.32 return wrong INT64 for
+    numbers from 2^31 to 2^32. The limits are exact in float64, and rounding moves no number across them.
+    """
+    if of is np.int64:
+        x, of = d.add("Cast", x, to=np.float64), np.float64
+    limited = d.add("Clip", x, scalar(dtype.min if low is None else low, of), scalar(dtype.max, of))
     return limited if dtype.numpy == np.dtype(of) else d.add("Cast", limited, to=dtype.numpy)
 
 

@@ -181,10 +181,11 @@ def _slope(op: ActivationFunction) -> float:
 
 
 def _integer_activation(op: ActivationFunction, x: Value, y: Value, d: Lowering) -> None:
-    wide = widen(d, x)
     if op.active_type is ActiveType.ACTIVE_RELU:
-        result = d.add("Max", wide, scalar(0, np.int64))
-    elif op.active_type is ActiveType.ACTIVE_ABSVAL:
+        d.define(y, saturate(d, widen(d, x), y.dtype, low=0))
+        return
+    wide = widen(d, x)
+    if op.active_type is ActiveType.ACTIVE_ABSVAL:
         result = d.add("Abs", wide)
     else:
         scaled = d.add("Mul", d.add("Cast", x, to=np.float32), scalar(_slope(op), np.float32))

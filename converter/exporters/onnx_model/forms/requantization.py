@@ -12,7 +12,7 @@ from tpuconvert.exporters.onnx_model.integers import (
     saturate,
     widen,
 )
-from tpuconvert.exporters.onnx_model.lowering import Lowering, scalar
+from tpuconvert.exporters.onnx_model.lowering import Lowering
 from tpuconvert.exporters.onnx_model.registry import lowers
 from tpuconvert.schema.fixed_point import RoundingMode
 from tpuconvert.schema.graph import Node, Value
@@ -73,7 +73,7 @@ def _two_roundings(d: Lowering, x: Value, multiplier: Array, shift: Array) -> st
     first = 31 - np.maximum(shift, 0)
     largest = largest_magnitude(x) * int(np.abs(multiplier).max())
     high = round_shift(d, _product(d, x, multiplier), first, RoundingMode.HALF_UP, largest)
-    high = d.add("Clip", high, scalar(DType.INT32.min, np.int64), scalar(DType.INT32.max, np.int64))
+    high = widen(d, saturate(d, high, DType.INT32))
     second = np.clip(-shift, 0, 40)  # a shift of INT32 by more bits gives 0 as well
     return round_shift(d, high, second, RoundingMode.HALF_AWAY_FROM_ZERO, 1 << 31)
 
