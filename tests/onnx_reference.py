@@ -35,6 +35,11 @@ def is_older_than(version: str) -> bool:
     return installed < tuple(map(int, version.split(".")))
 
 
+NEEDS_NEWEST = pytest.mark.skipif(
+    is_older_than(NEWEST), reason=f"onnx {onnx.__version__} lacks operators that are listed; needs {NEWEST}"
+)
+
+
 def skip_where_wrong(model: ModelProto) -> None:
     """Skip the test if the installed onnx evaluates a node of the model, but not as the text of its operator says."""
     for node in model.graph.node:
