@@ -248,19 +248,21 @@ def dequantize_blocks(node: OnnxNode, g: Graph) -> OnnxTensor:
 
     A matmul uses the integers of the blocks, all other operators the float values.
     """
-    if not node.attr("block_size", 0):
-        found = dequantize_linear(node, g)
-        assert isinstance(found, OnnxTensor), "a constant"
-        return found
     if node.version >= 23:
         node.refuse_attr("output_dtype", 0)
+    block, tensor = node.attr("block_size", 0), node.tensor(0)
+    if not block and not tensor.element.is_float and tensor.quant is None:
+        g.rescale = RESCALE
+        return dequantize_constant(g, tensor, _dequantize_params(node))
     data, scale = node.constant(0), node.constant(1).astype(np.float32)
     zero = node.constant(2) if node.has_input(2) else None
-    wide = data.astype(np.int64) - (0 if zero is None else _broadcast_params(node, zero.astype(np.int64)))
+    wide = data.astype(np.float64) - (0 if zero is None else _broadcast_params(node, zero.astype(np.float64)))
     values = np.asarray(wide * _broadcast_params(node, scale), np.float32)
-    axis = node.axis(node.attr("axis", 1), node.rank(0))
-    grouped = grouped_weight(data, node.element(0).bits, scale, zero, axis, node.attr("block_size", 0))
     found = OnnxTensor.constant(node.proto.output[0], element_types.FLOAT, values)
+    if not block or tensor.element.is_float:
+        return found
+    axis = node.axis(node.attr("axis", 1), node.rank(0))
+    grouped = grouped_weight(data, tensor.element.bits, scale, zero, axis, block)
     return found if grouped is None else replace(found, grouped=(grouped, axis))
 
 

@@ -33,6 +33,7 @@ class Job:
         threads: number of threads that the engine may use.
         backend: backend of tpuconvert; other engines ignore it.
         packed: file of packed weights for tpuconvert.
+        is_mapped: True to map that file.
     """
 
     engine: str
@@ -42,6 +43,7 @@ class Job:
     threads: int = 1
     backend: str = "auto"
     packed: Path | None = None
+    is_mapped: bool = False
 
 
 def open_job(job: Job) -> Run:
@@ -58,7 +60,8 @@ def read_feeds(job: Job) -> dict[str, Array]:
 def open_session(job: Job, model: tc.Model | Path) -> tc.Session:
     """Open a session of tpuconvert with the settings of the job."""
     packed = None if isinstance(model, tc.Model) or model != job.model else job.packed
-    return tc.Session(model, backend=job.backend, threads=job.threads, packed=packed)  # type: ignore[arg-type]  # checked there
+    is_mapped = packed is not None and job.is_mapped
+    return tc.Session(model, backend=job.backend, threads=job.threads, packed=packed, map_packed=is_mapped)  # type: ignore[arg-type]  # checked there
 
 
 def _ours(job: Job) -> Run:

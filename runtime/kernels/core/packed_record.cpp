@@ -29,11 +29,12 @@ constexpr std::uint64_t kOdd = 0x9E3779B97F4A7C15u;
 class Checksum {
  public:
   void add(const std::uint8_t* bytes, std::size_t size) {
-    for (; size >= kBlock; bytes += kBlock, size -= kBlock) add_block(bytes);
-    if (size == 0) return;
-    std::uint8_t rest[kBlock] = {};
-    std::memcpy(rest, bytes, size);
-    add_block(rest);
+    add_blocks(bytes, size / kBlock);
+    const std::size_t rest = size % kBlock;
+    if (rest == 0) return;
+    std::uint8_t last[kBlock] = {};
+    std::memcpy(last, bytes + size - rest, rest);
+    add_blocks(last, 1);
   }
 
   std::uint64_t result(std::size_t size) const {
@@ -47,12 +48,20 @@ class Checksum {
   }
 
  private:
-  void add_block(const std::uint8_t* bytes) {
-    std::uint64_t words[kLanes];
-    std::memcpy(words, bytes, kBlock);
+  void add_blocks(const std::uint8_t* bytes, std::size_t count) {
+    // Local sums that begin at 0 become vectors. Sums in members do not: the bytes could be part of this object.
+    std::uint64_t sums[kLanes] = {}, weighted[kLanes] = {};
+    for (std::size_t block = 0; block < count; ++block) {
+      std::uint64_t words[kLanes];
+      std::memcpy(words, bytes + block * kBlock, kBlock);
+      for (int i = 0; i < kLanes; ++i) {
+        sums[i] += words[i];
+        weighted[i] += sums[i];
+      }
+    }
     for (int i = 0; i < kLanes; ++i) {
-      sums_[i] += words[i];
-      weighted_[i] += sums_[i];
+      weighted_[i] += count * sums_[i] + weighted[i];
+      sums_[i] += sums[i];
     }
   }
 

@@ -266,6 +266,18 @@ def test_blocks_that_are_not_inner_stay_float(tmp_path: Path) -> None:
         assert "matmul_group_quantized" not in ops(graph_of(proto, tmp_path))
 
 
+@pytest.mark.parametrize("opset", [19, 21, 23])
+@pytest.mark.parametrize("kind", ["FLOAT", "FLOAT8E4M3FN"])
+def test_constants_of_floats_are_dequantized(kind: str, opset: int, tmp_path: Path) -> None:
+    """The standard allows float8; tools write float32 too."""
+    w = helper.make_tensor("w", getattr(onnx.TensorProto, kind), [3], [1.5, -2.0, 0.25])
+    x = {"x": ramp(3)}
+    nodes = [helper.make_node("DequantizeLinear", ["w", "ws"], ["wr"]), one("Mul", "x", "wr")]
+    proto = model(nodes, x, ["y"], {"ws": np.float32(0.5)}, opset=opset, ir_version=10)
+    proto.graph.initializer.append(w)
+    np.testing.assert_array_equal(ours(proto, x, tmp_path)["y"], x["x"] * np.float32([0.75, -1, 0.125]))
+
+
 def test_dynamic_quantization(tmp_path: Path) -> None:
     node = helper.make_node("DynamicQuantizeLinear", ["x"], ["y", "s", "z"])
     x = np.array([0, 2, -3, -2.5, 1.34, 0.5], np.float32)
