@@ -107,7 +107,7 @@ def load_part(settings: Settings) -> Part:
         found = measure_loads(jobs, list(settings.cpus[:1]), LOADS)
         results.append(Result(name, model.arithmetic, _macs(model), tuple(found), missing=model.missing))
     about = (
-        "Time to open an INT8 model: verification, planning and packing, without the import of the engine. The last two "
+        "Time to open an INT8 model: verification, planning, packing; without the import of the engine. The last two "
         "columns are tpuconvert with packed weights from a file (`tpuconvert prepack`), which is copied or mapped."
     )
     return Part("load", "Loading, one thread", about, tuple(results))
