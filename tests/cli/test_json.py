@@ -41,20 +41,29 @@ def test_every_command_has_json_and_a_schema(repository: Path) -> None:
         jsonschema.Draft202012Validator.check_schema(schema(repository, name))
 
 
-def test_outputs_are_as_their_schemas_say(repository: Path, digits: Path) -> None:
-    """Run in separate processes, because a plugin stays loaded."""
+def run_command(call: list[str], capsys: Captured) -> tuple[int, str, str]:
+    """Exit code and both outputs. A call with a plugin runs in a process for it, because the plugin stays loaded."""
+    if any(word.endswith(".py") for word in call):
+        command = [sys.executable, "-m", "tpuconvert", *call]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout, done.stderr
+    capsys.readouterr()
+    code = main(call)
+    return code, *capsys.readouterr()
+
+
+def test_outputs_are_as_their_schemas_say(repository: Path, digits: Path, capsys: Captured) -> None:
     prepare(digits)
     for name, calls in CALLS.items():
         if name in NEEDS and find_spec(NEEDS[name]) is None:
             continue
         checker = jsonschema.Draft202012Validator(strict(schema(repository, name)))
         for call in calls:
-            command = [sys.executable, "-m", "tpuconvert", *call, "--json"]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            assert "error" not in done.stdout[:20], f"{call}: {done.stderr}"
-            checker.validate(json.loads(done.stdout, parse_constant=_refuse))
-            assert done.returncode in (0, 4, 5), f"{call}: {done.stderr}"
-            assert done.returncode == 0 or "error" in done.stderr
+            code, shown, told = run_command([*call, "--json"], capsys)
+            assert "error" not in shown[:20], f"{call}: {told}"
+            checker.validate(json.loads(shown, parse_constant=_refuse))
+            assert code in (0, 4, 5), f"{call}: {told}"
+            assert code == 0 or "error" in told
 
 
 def _refuse(constant: str) -> None:

@@ -40,6 +40,7 @@ def test_attribution_ranks_the_matmul_with_outlier_channels_first(broken: Path) 
     assert repaired.model.noise < found.model.noise / 4
 
 
+@pytest.mark.slow
 def test_tuning_keeps_at_most_two_nodes_in_float(broken: Path) -> None:
     guilty = tc.attribute(convert(broken), broken / "net.onnx", data=broken / "data.npz").nodes[0].name
     found = tc.tune(
