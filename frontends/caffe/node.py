@@ -11,6 +11,7 @@ from tpuconvert.frontends.caffe.description import LayerDescription
 from tpuconvert.frontends.caffe.parameters import Parameters
 from tpuconvert.frontends.caffe.weights import Blob
 from tpuconvert.frontends.cannot_convert import CannotConvertError
+from tpuconvert.frontends.extents import Extents
 from tpuconvert.frontends.registry import Kind, registry
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE, UNKNOWN_SHAPE, UNSUPPORTED_ATTRIBUTE, ProblemKind
 from tpuconvert.schema.graph import Graph, Value
@@ -131,7 +132,7 @@ class CaffeNode:
         """Values of all bottoms, which are marked as read."""
         return tuple(self.input(index) for index in range(self.input_count))
 
-    def shape(self, index: int) -> tuple[int, ...]:
+    def shape(self, index: int) -> Extents:
         """Static shape of one bottom.
 
         Raises:
@@ -141,9 +142,9 @@ class CaffeNode:
         shape = self.input(index).type
         if not shape.is_static:
             raise self.fail(f"bottom {index} has shape {format_shape(shape.shape)}", kind=UNKNOWN_SHAPE)
-        return shape.static_shape
+        return Extents(shape.static_shape)
 
-    def image_shape(self) -> tuple[int, ...]:
+    def image_shape(self) -> Extents:
         """Static shape of the first bottom, which must have rank 4 (NCHW)."""
         shape = self.shape(0)
         if len(shape) != 4:

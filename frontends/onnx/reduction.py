@@ -140,6 +140,7 @@ def cum_prod(node: OnnxNode, g: Graph) -> Result:
         raise node.fail(UNSUPPORTED_TYPE, f"its input is {node.element(0)}", "supported: floating point, int32, int64")
     axis = node.axis(int(node.scalar(1)), len(shape))
     is_reverse, extent = bool(node.attr("reverse", 0)), shape[axis]
+    node.budget(shape, 4, "factors")
     if node.attr("exclusive", 0):
         x = _moved_on(g, x, axis, 1, is_reverse)
     reach = 1

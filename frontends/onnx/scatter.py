@@ -77,7 +77,7 @@ def scatter_nd(node: OnnxNode, g: Graph) -> Result:
     if not node.is_constant(1):
         return _scatter_on_host(node, g, HostScatterNd(Reduction(reduction)))
     shape, index = node.shape(0), node.constant(1)
-    depth = index.shape[-1]
+    depth = node.shape(1)[-1]
     table = index.reshape(-1, depth)
     if depth > len(shape) or node.shape(2) != index.shape[:-1] + shape[depth:]:
         raise node.invalid(f"indices {list(index.shape)} and updates {list(node.shape(2))}")
