@@ -331,7 +331,8 @@ def convert_graph(
 ) -> Model:
     """Convert the graph of a frontend to a model without recipe. The graph is changed in place."""
     try:
-        return _convert_graph(graph, options, calibration, ranges, cache, progress, watch)
+        with MemoryErrors("the conversion", graph.file):
+            return _convert_graph(graph, options, calibration, ranges, cache, progress, watch)
     except ShapeError as error:  # of an operator that the optimizer added
         error.file = error.file or graph.file
         raise

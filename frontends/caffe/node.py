@@ -123,8 +123,9 @@ class CaffeNode:
 
     def input(self, index: int) -> Value:
         """Value of one bottom. The call marks the blob as read; by default, other blobs become graph outputs."""
-        if index >= len(self._inputs):
-            raise self.fail(f"has {len(self._inputs)} bottoms, needs {index + 1}", kind=INVALID_NODE)
+        if not -len(self._inputs) <= index < len(self._inputs):
+            needed = index + 1 if index >= 0 else -index
+            raise self.fail(f"has {len(self._inputs)} bottoms, needs {needed}", kind=INVALID_NODE)
         return self._inputs[index]()
 
     @property
