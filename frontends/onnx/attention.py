@@ -65,7 +65,7 @@ def repeat_heads(node: OnnxNode, g: Graph, x: Value, heads: int) -> Value:
     batch, own, sequence, size = emit.extents(x)
     if own == heads:
         return x
-    if heads % own:
+    if own < 1 or heads % own:
         raise node.invalid(f"{heads} query heads for {own} key heads")
     wide = emit.expand(
         g, emit.reshape(g, x, (batch, own, 1, sequence, size)), (batch, own, heads // own, sequence, size)

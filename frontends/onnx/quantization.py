@@ -278,7 +278,7 @@ def _broadcast_params(node: OnnxNode, array: Array) -> Array:
     if block:
         if array.ndim != rank or block < 0:
             raise node.invalid(f"block_size={block} and parameters {list(array.shape)} for data of rank {rank}")
-        wide = np.repeat(array, block, axis=axis)
+        wide = np.repeat(array, min(block, node.shape(0)[axis]), axis=axis)
         return wide[tuple(slice(0, extent) for extent in node.shape(0))]
     return array.reshape([-1 if k == axis else 1 for k in range(rank)])
 

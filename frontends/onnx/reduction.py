@@ -79,6 +79,7 @@ def _arg(name: str, method: ArgMethod) -> None:
         axis = node.axis(node.attr("axis", 0), len(shape))
         last = node.attr("select_last_index", 0) if node.version >= 12 else 0
         if last:
+            node.budget(shape[axis : axis + 1], 8, "index")
             x = gather_slices(g, x, axis, np.arange(shape[axis])[::-1])
         y = g.add(Arg(axis=axis, method=method), x)
         if last:

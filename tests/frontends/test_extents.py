@@ -78,6 +78,7 @@ ONNX: list[tuple[str, list[Any], dict[str, Any], str]] = [
     ("MatMulInteger", [BYTES, BYTES, np.int8(0), np.ones(0, np.int8)], {}, "must have elements"),
     ("DequantizeLinear", [np.ones((2, 4), np.int8), ramp(1, 2, 2)], {"axis": 1, "block_size": 2}, "block_size=2"),
     ("Col2Im", [ramp(1, 4, 9), np.array([4, 4]), np.array([2, 2])], {"strides": [0, 1]}, "below 1"),
+    ("RoiAlign", [ramp(1, 2, 4, 4), ramp(2, 4), np.zeros(2, np.int64)], {"sampling_ratio": 2**31}, "ratio 2147483648"),
     ("OneHot", [np.arange(3), np.int64(3), np.ones(0, np.float32)], {}, "out of bounds"),
 ]
 
