@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from caffe_networks import layer, load_text, with_input
 from onnx_models import model, one, ramp, save_model
 from tflite_models import T, serialize, single
 
@@ -79,6 +80,13 @@ ONNX: list[tuple[str, list[Any], dict[str, Any], str]] = [
     ("DequantizeLinear", [np.ones((2, 4), np.int8), ramp(1, 2, 2)], {"axis": 1, "block_size": 2}, "block_size=2"),
     ("Col2Im", [ramp(1, 4, 9), np.array([4, 4]), np.array([2, 2])], {"strides": [0, 1]}, "below 1"),
     ("RoiAlign", [ramp(1, 2, 4, 4), ramp(2, 4), np.zeros(2, np.int64)], {"sampling_ratio": 2**31}, "ratio 2147483648"),
+    (
+        "ScatterElements",
+        [np.ones((2, 2), np.int32), np.zeros((1, 2), np.int64), ramp(1, 2)],
+        {"reduction": "add"},
+        "not on this chip",
+    ),
+    ("Split", [ramp(4)], {"num_outputs": 2**31}, "cannot be split"),
     ("OneHot", [np.arange(3), np.int64(3), np.ones(0, np.float32)], {}, "out of bounds"),
 ]
 
@@ -94,3 +102,15 @@ def test_onnx(op: str, operands: list[Any], attributes: dict[str, Any], says: st
     path = save_model(model([node], given, ["y"], arrays, opset=21), tmp_path)
     with pytest.raises(tc.UnsupportedError, match=says):
         tc.convert(path)
+
+
+@pytest.mark.parametrize(
+    ("type_", "parameters", "bottoms", "says"),
+    [
+        ("SPP", "spp_param { pyramid_height: 2147483647 }", "x", "pyramid_height 2147483647 for 2 x 2"),
+        ("Filter", "", "", "has 0 bottoms, needs 1"),
+    ],
+)
+def test_caffe(type_: str, parameters: str, bottoms: str, says: str, tmp_path: Path) -> None:
+    with pytest.raises(tc.UnsupportedError, match=says):
+        load_text(tmp_path, with_input((1, 1, 2, 2), layer(type_, parameters, bottoms)))
