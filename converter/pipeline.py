@@ -31,7 +31,7 @@ from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.quantize.rule_files import Rules
 from tpuconvert.recipe import make_recipe
-from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.errors import ShapeError, UsageError
 from tpuconvert.schema.file_model import LateMetadata
 from tpuconvert.schema.gc_control import reduced_gc_frequency
 from tpuconvert.schema.graph import Graph
@@ -330,6 +330,23 @@ def convert_graph(
     watch: Watch | None = None,
 ) -> Model:
     """Convert the graph of a frontend to a model without recipe. The graph is changed in place."""
+    try:
+        with MemoryErrors("the conversion", graph.file):
+            return _convert_graph(graph, options, calibration, ranges, cache, progress, watch)
+    except ShapeError as error:  # of an operator that the optimizer added
+        error.file = error.file or graph.file
+        raise
+
+
+def _convert_graph(
+    graph: Graph,
+    options: Options,
+    calibration: CalibrationSource | None,
+    ranges: MeasuredRanges | None,
+    cache: CalibrationCache | None,
+    progress: Progress,
+    watch: Watch | None,
+) -> Model:
     optimized = optimize_graph(graph, options, progress=progress, watch=watch)
     if (options.weight_type, options.activation_type) != ("float32", "float32"):
         # 185 ms: imports the quantizer

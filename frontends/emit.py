@@ -16,6 +16,7 @@ import numpy as np
 
 from tpuconvert.frontends import open_extents
 from tpuconvert.frontends.cannot_convert import CannotConvertError
+from tpuconvert.frontends.extents import Extents
 from tpuconvert.frontends.open_extents import OpenExtent, OpenExtentError, is_one
 from tpuconvert.schema.elementwise import Arithmetic
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
@@ -43,9 +44,9 @@ from tpuconvert.schema.types import Array, Dim, DType, QuantParams, Scalar, Shap
 # Shapes
 
 
-def extents(value: Value) -> tuple[int, ...]:
+def extents(value: Value) -> Extents:
     """Shape of a value. Extents may be symbolic (see ``open_extents``)."""
-    return open_extents.from_shape(value.type.shape)
+    return Extents(open_extents.from_shape(value.type.shape))
 
 
 def reshape(g: Graph, x: Value, shape: Sequence[int]) -> Value:

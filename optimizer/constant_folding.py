@@ -97,6 +97,8 @@ def _evaluate(node: Node, chip: Chip) -> list[_Result] | str:
             arrays = node.op.evaluate(*(None if value is None else value.array for value in node.inputs), chip=chip)
     except TpuConvertError as error:
         return f"cannot be evaluated: {error}"
+    if any(array.dtype != value.dtype.numpy for array, value in zip(arrays, node.outputs, strict=True)):
+        return f"({node.op.name}) has operands of types that no chip takes"  # which is reported later
     values = zip(arrays, node.outputs, strict=True)
     return [_Result(np.ascontiguousarray(array), value.quant) for array, value in values]
 

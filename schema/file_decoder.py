@@ -27,9 +27,7 @@ from tpuconvert.schema.op import Op, find_op
 from tpuconvert.schema.states import State
 from tpuconvert.schema.type_inference import may_be_same_type
 from tpuconvert.schema.types import MAX_RANK, Array, Chip, DType, Shape, TensorType
-
-MAX_ELEMENTS = 1 << 40
-"""Largest number of elements of a tensor. A file with a larger tensor is damaged."""
+from tpuconvert.schema.value_limits import MAX_ELEMENTS
 
 PORT_TYPES = frozenset(
     {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"}

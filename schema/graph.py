@@ -22,6 +22,7 @@ from tpuconvert.schema.html_text import notebook_html
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.type_inference import OperandTypes, TypeInference, may_be_same_type
 from tpuconvert.schema.types import Array, Dim, DType, QuantParams, TensorType, format_shape
+from tpuconvert.schema.value_limits import check_size
 
 
 class _Sources:
@@ -189,7 +190,7 @@ class Graph:
             sources: source nodes; by default those of the surrounding ``source`` block.
 
         Raises:
-            ShapeError: the operator does not accept operands of these types.
+            ShapeError: the operator does not accept operands of these types, or its result is too large for a file.
         """
         (result,) = self.add_all(op, *inputs, names=None if name is None else (name,), sources=sources)
         return result
@@ -383,6 +384,7 @@ class Graph:
         return self._positions.get(value, [])
 
     def _register(self, value: Value) -> Value:
+        check_size(value.type, value.name)
         self._values[value.name] = value
         return value
 

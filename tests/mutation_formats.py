@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import math
 import random
@@ -47,7 +48,7 @@ class Format:
     mutate: Callable[[bytes, random.Random], bytes]
     use: Callable[[Path], None]
     is_detected: bool = False  # True if every damage must be refused
-    is_cut: bool = False  # True if the cases are the beginnings of all seeds
+    is_cut: bool = False  # True if the number of cases follows from the seeds, as that of their beginnings does
 
     def case(self, contents: Sequence[bytes], name: str, seed: int) -> bytes:
         """Return the damaged content of a case. Cases of a cut format are numbered through all files."""
@@ -64,6 +65,26 @@ class Format:
     def most_cases(self, count: int) -> int:
         """Number of cases, of which a campaign tries at most ``count``."""
         return min(count, sum(map(len, self.seeds()))) if self.is_cut else count
+
+
+@dataclass(frozen=True)
+class Listed(Format):
+    """A kind of file whose cases are listed: every change of the structure of every valid file.
+
+    The first cases are spread over all files. The number of cases is not in the tests, because it follows from the
+    valid files.
+    """
+
+    list_cases: Callable[[], list[Callable[[], bytes]]] = list
+
+    def case(self, contents: Sequence[bytes], name: str, seed: int) -> bytes:
+        """Return the changed content of a case."""
+        cases = self.list_cases()
+        return cases[seed * _STEP % len(cases)]()
+
+    def most_cases(self, count: int) -> int:
+        """Number of cases, of which a campaign tries at most ``count``."""
+        return min(count, len(self.list_cases()))
 
 
 def _file(name: str) -> Callable[[], list[bytes]]:
@@ -203,6 +224,36 @@ def _cut(suffix: str, seeds: Callable[[], list[bytes]], use: Callable[[Path], No
     return Format(suffix, seeds, lambda content, _: content, use, is_cut=True, **others)
 
 
+def _open_saved(model: tc.Model, path: Path) -> None:
+    """Save a model, and load, plan and run the file."""
+    saved = path.with_suffix(".tpum")
+    model.save(saved)
+    _run(tc.load(saved))
+
+
+def _convert_and_save(path: Path) -> None:
+    _open_saved(tc.convert(path), path)
+
+
+def _structure(kind: str) -> tuple[Callable[[], list[bytes]], Callable[[], list[Callable[[], bytes]]]]:
+    """Return functions that list the valid files and the changed files of a format."""
+
+    @functools.cache
+    def listed() -> tuple[list[bytes], list[Callable[[], bytes]]]:
+        import structure_changes  # 1 s: imports tables of cases
+
+        models, serialize, changes = structure_changes.FORMATS[kind]
+        found = models()
+        return [serialize(model) for model in found], [case for model in found for case in changes(model)]
+
+    return lambda: listed()[0], lambda: listed()[1]
+
+
+def _listed(kind: str, suffix: str) -> Listed:
+    seeds, cases = _structure(kind)
+    return Listed(suffix, seeds, damage_bytes, _convert_and_save, is_cut=True, list_cases=cases)
+
+
 FORMATS: dict[str, Format] = {
     "onnx bytes": Format(".onnx", _file("digits.onnx"), damage_bytes, _convert),
     "onnx fields": Format(".onnx", _file("digits.onnx"), change_onnx, _convert),
@@ -235,6 +286,9 @@ FORMATS: dict[str, Format] = {
     "preprocess cut": _cut(".yaml", small_files.preprocessings, _read_preprocess),
     "npz cut": _cut(".npz", small_files.arrays, _read_arrays, is_detected=True),
     "images cut": _cut(".png", small_files.images, _decode),
+    "onnx structure": _listed("onnx", ".onnx"),
+    "tflite structure": _listed("tflite", ".tflite"),
+    "prototxt structure": _listed("caffe", ".prototxt"),
 }
 
 
@@ -242,4 +296,6 @@ def full_count(name: str) -> int:
     """Number of cases of a whole campaign."""
     if name.endswith("single bits"):
         return 10_000
+    if name.endswith("structure"):
+        return FORMATS[name].most_cases(10_000)
     return FORMATS[name].most_cases(5_000 if "fields" in name else 20_000)

@@ -33,7 +33,7 @@ from tpuconvert.schema.errors import (
 )
 from tpuconvert.schema.graph import Graph, Port, Source, Value, static
 from tpuconvert.schema.limits import Limits, check_time
-from tpuconvert.schema.types import F32, MAX_RANK, TensorType, format_shape
+from tpuconvert.schema.types import F32, MAX_RANK, Shape, TensorType, format_shape
 
 
 @dataclass(frozen=True)
@@ -297,7 +297,7 @@ class _Importer:
             self._declare(top, result, message.name)
             return
         value = result.value if isinstance(result, RankZero) else result
-        self._check_size(value)
+        self._check_size(value.shape)
         blob = _Blob(value, message.name, is_rank_zero=isinstance(result, RankZero))
         if id(value) in made:
             made.discard(id(value))
@@ -319,10 +319,10 @@ class _Importer:
         if value.name != top:
             self._graph.rename(value, top if taken is None else self._graph.unique(f"{top}@{writer}"))
 
-    def _check_size(self, value: Value) -> None:
-        count = math.prod(extent for extent in value.shape if isinstance(extent, int))
+    def _check_size(self, shape: Shape) -> None:
+        count = math.prod(extent for extent in shape if isinstance(extent, int))
         if count > self._options.limits.max_tensor_elements:
-            text = f"its result of shape {format_shape(value.shape)} has {count} elements"
+            text = f"its result of shape {format_shape(shape)} has {count} elements"
             raise CannotConvertError(TOO_LARGE, text)
 
     # Inputs and outputs
@@ -346,9 +346,9 @@ class _Importer:
             hint = f"give it: --input-shapes {name}=1,3,224,224 (here batch, channels, height, width)"
             self._problems.add(UNKNOWN_SHAPE, "input", name, f"has {found} in the prototxt", hint)
             raise _AlreadyReportedError(UNKNOWN_SHAPE, f"{found} in the prototxt")
+        self._check_size(shape)
         blob.declared = None
         blob.value = self._graph.input(name, TensorType(F32, shape), Port(name, "float32", shape))
-        self._check_size(blob.value)
 
     def _check_names(self) -> None:
         """Raise UsageError if the options contain a name of an input or blob that does not exist."""

@@ -11,6 +11,7 @@ from tpuconvert.frontends.caffe.description import LayerDescription
 from tpuconvert.frontends.caffe.parameters import Parameters
 from tpuconvert.frontends.caffe.weights import Blob
 from tpuconvert.frontends.cannot_convert import CannotConvertError
+from tpuconvert.frontends.extents import Extents
 from tpuconvert.frontends.registry import Kind, registry
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE, UNKNOWN_SHAPE, UNSUPPORTED_ATTRIBUTE, ProblemKind
 from tpuconvert.schema.graph import Graph, Value
@@ -122,8 +123,9 @@ class CaffeNode:
 
     def input(self, index: int) -> Value:
         """Value of one bottom. The call marks the blob as read; by default, other blobs become graph outputs."""
-        if index >= len(self._inputs):
-            raise self.fail(f"has {len(self._inputs)} bottoms, needs {index + 1}", kind=INVALID_NODE)
+        if not -len(self._inputs) <= index < len(self._inputs):
+            needed = index + 1 if index >= 0 else -index
+            raise self.fail(f"has {len(self._inputs)} bottoms, needs {needed}", kind=INVALID_NODE)
         return self._inputs[index]()
 
     @property
@@ -131,7 +133,7 @@ class CaffeNode:
         """Values of all bottoms, which are marked as read."""
         return tuple(self.input(index) for index in range(self.input_count))
 
-    def shape(self, index: int) -> tuple[int, ...]:
+    def shape(self, index: int) -> Extents:
         """Static shape of one bottom.
 
         Raises:
@@ -141,9 +143,9 @@ class CaffeNode:
         shape = self.input(index).type
         if not shape.is_static:
             raise self.fail(f"bottom {index} has shape {format_shape(shape.shape)}", kind=UNKNOWN_SHAPE)
-        return shape.static_shape
+        return Extents(shape.static_shape)
 
-    def image_shape(self) -> tuple[int, ...]:
+    def image_shape(self) -> Extents:
         """Static shape of the first bottom, which must have rank 4 (NCHW)."""
         shape = self.shape(0)
         if len(shape) != 4:

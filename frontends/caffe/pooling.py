@@ -164,7 +164,7 @@ def spatial_pyramid(node: CaffeNode, g: Graph) -> Value:
     batch, _, height, width = node.image_shape()
     if method == _STOCHASTIC:
         raise node.fail("pool: STOCHASTIC", "supported: MAX, AVE; Caffe has no padding for it", INVALID_NODE)
-    if levels < 1 or 2 ** (levels - 1) > min(height, width):
+    if not 1 <= levels <= min(height, width).bit_length():  # 2 ** (levels - 1) bins
         raise node.fail(f"pyramid_height {levels} for {height} x {width}", kind=INVALID_NODE)
     parts = []
     for level in range(levels):

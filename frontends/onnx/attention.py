@@ -65,7 +65,7 @@ def repeat_heads(node: OnnxNode, g: Graph, x: Value, heads: int) -> Value:
     batch, own, sequence, size = emit.extents(x)
     if own == heads:
         return x
-    if heads % own:
+    if own < 1 or heads % own:
         raise node.invalid(f"{heads} query heads for {own} key heads")
     wide = emit.expand(
         g, emit.reshape(g, x, (batch, own, 1, sequence, size)), (batch, own, heads // own, sequence, size)
@@ -262,7 +262,7 @@ def rotate(node: OnnxNode, g: Graph, cos_at: int, sin_at: int, positions_at: int
         raise node.invalid(f"an input of rank {len(shape)}")
     batch, sequence, _, size = emit.extents(x)
     turned = node.attr("rotary_embedding_dim", 0) or size
-    if turned % 2 or turned > size:
+    if turned % 2 or not 2 <= turned <= size:
         raise node.invalid(f"rotary_embedding_dim={turned} of {size}")
     cos, sin = (_angles(node, g, index, positions_at, (batch, sequence, turned // 2)) for index in (cos_at, sin_at))
     y = rotate_pairs(g, x, cos, sin, is_interleaved=bool(node.attr("interleaved", 0)))
@@ -296,7 +296,8 @@ def rotate_pairs(g: Graph, x: Value, cos: Value, sin: Value, *, is_interleaved: 
 
 def _heads_of(node: OnnxNode, width: int, cos_at: int) -> int:
     """Number of heads if the attribute is missing: the width divided by the rotated width; 0 in the default domain."""
-    return width // (2 * node.shape(cos_at)[-1]) if node.proto.domain else 0
+    half = node.shape(cos_at)[-1]
+    return width // (2 * half) if node.proto.domain and half else 0
 
 
 def _interleave(g: Graph, a: Value, b: Value) -> Value:

@@ -120,7 +120,9 @@ def open_extent_of(tensors: Sequence[OnnxTensor | None]) -> str:
     return next((extent for shape in shapes for extent in shape if isinstance(extent, str)), "")
 
 
-def run_converter(converter: Callable[..., Any], node: OnnxNode, graph: Graph, file: str) -> Sequence[Converted]:
+def run_converter(
+    converter: Callable[..., Any], node: OnnxNode, graph: Graph, file: str, *, is_evaluator: bool = False
+) -> Sequence[Converted]:
     """Run the converter of a node. Every exception becomes one of the errors below.
 
     Args:
@@ -128,6 +130,8 @@ def run_converter(converter: Callable[..., Any], node: OnnxNode, graph: Graph, f
         node: the source node.
         graph: receives the new nodes.
         file: name of the source for error messages.
+        is_evaluator: True for a function that evaluates constants. It leaves their checks to NumPy, which raises
+            IndexError for shapes and indices that do not fit.
 
     Raises:
         CannotConvertError: the node is invalid or not supported.
@@ -153,6 +157,8 @@ def run_converter(converter: Callable[..., Any], node: OnnxNode, graph: Graph, f
     except MemoryError as error:
         raise ResourceLimitError("not enough memory to convert it", file=file, node=node.name) from error
     except Exception as error:
+        if is_evaluator and isinstance(error, IndexError):
+            raise CannotConvertError(INVALID_NODE, str(error)) from error
         raise _internal(node, error, file) from error
     return converted if isinstance(converted, (list, tuple)) else [converted]
 

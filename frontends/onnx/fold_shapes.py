@@ -252,6 +252,8 @@ def one_hot(node: OnnxNode, _: Graph) -> Array:
 def trilu(node: OnnxNode, _: Graph) -> Array:
     """Upper or lower triangle; other elements are 0."""
     k = int(node.scalar(1)) if node.has_input(1) else 0
+    if node.rank(0) < 2:
+        raise node.invalid(f"input {list(node.shape(0))} must have rank 2 or more")
     return (np.triu if node.attr("upper", 1) else np.tril)(node.constant(0), k)
 
 

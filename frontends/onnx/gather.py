@@ -168,6 +168,7 @@ def trilu(node: OnnxNode, g: Graph) -> Result:
     if len(shape) < 2:
         raise node.invalid(f"an input of rank {len(shape)}")
     k = int(node.scalar(1)) if node.has_input(1) else 0
+    node.budget(shape[-2:], 4, "mask")
     keep = (np.triu if node.attr("upper", 1) else np.tril)(np.ones(shape[-2:], np.float32), k)
     return node.result(emit.cast(g, zero_unmasked(g, emit.as_float(g, x), keep), x.dtype), node.element(0))
 

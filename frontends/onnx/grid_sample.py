@@ -160,6 +160,7 @@ def grid_sample(node: OnnxNode, g: Graph) -> Result:
         taps.append(axis.taps(g, axis.place(g, column), mode))
     offset = None
     if batch > 1:
+        node.budget((batch, count), 8, "offset")
         starts = np.repeat(np.arange(batch) * int(np.prod(extents, dtype=np.int64)), count)
         offset = g.constant(starts.astype(np.int32), name="offset")
     image = emit.permute(g, x, (0, *range(2, rank + 2), 1))

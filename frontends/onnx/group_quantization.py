@@ -142,8 +142,10 @@ def _table(node: OnnxNode) -> GroupedWeight:
     zero_bytes = -(-blocks * bits // 8)
     if scale.shape != (len(data), blocks):
         raise node.invalid(f"scales of shape {list(scale.shape)} for {len(data)} rows of {blocks} blocks")
-    if zero is not None and zero.shape != (len(data), zero_bytes):
-        raise node.invalid(f"zero points of shape {list(zero.shape)}, expected {[len(data), zero_bytes]}")
+    if zero is not None and (zero.shape != (len(data), zero_bytes) or zero.dtype != data.dtype):
+        raise node.invalid(
+            f"zero points {zero.dtype}{list(zero.shape)}, expected {data.dtype}{[len(data), zero_bytes]}"
+        )
     node.budget((len(data), blocks, block), 1, "unpacked table")
     codes = np.zeros((len(data), blocks * block), np.uint8)
     codes[:, :depth] = unpack_codes(np.ascontiguousarray(data), bits)

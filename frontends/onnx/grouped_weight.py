@@ -69,7 +69,7 @@ def grouped_weight(
         axis: the axis that has blocks.
         block: elements of a block.
     """
-    if data.ndim != 2 or data.dtype.itemsize != 1 or bits not in (4, 8) or block % GROUPS[0]:
+    if data.ndim != 2 or data.dtype.itemsize != 1 or bits not in (4, 8) or block < 1 or block % GROUPS[0]:
         return None
     groups = -(-data.shape[axis] // block)
     shape = (groups, data.shape[1]) if axis == 0 else (data.shape[0], groups)

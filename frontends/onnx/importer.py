@@ -6,6 +6,7 @@ A node that cannot be converted becomes a problem, and conversion continues: all
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -58,11 +59,13 @@ from tpuconvert.schema.errors import (
     UNSUPPORTED_TYPE,
     ProblemList,
     ResourceLimitError,
+    ShapeError,
     UsageError,
 )
 from tpuconvert.schema.graph import Graph, Port, Source
 from tpuconvert.schema.limits import Limits, check_time, exceeded
 from tpuconvert.schema.types import Array, Dim, DType, TensorType
+from tpuconvert.schema.value_limits import MAX_ELEMENTS
 
 if TYPE_CHECKING:
     from tpuconvert.frontends.onnx.converter_errors import DynamicShapeProblem
@@ -249,6 +252,9 @@ class _Importer:
             except CannotConvertError as error:
                 self._problems.add(error.kind, "graph output", name, error.message, error.hint)
                 continue
+            except ShapeError as error:  # of a constant
+                self._problems.add(TOO_LARGE, "graph output", name, error.message)
+                continue
             except OpenExtentError as error:
                 self._open.append(("graph output", name, error.extent, (tensor,)))
                 continue
@@ -378,7 +384,8 @@ class _Importer:
         before = len(self._graph)
         with self._graph.source(Source(self._file, name, op_type)):
             try:
-                converted = run_converter(chosen.converter, node, self._graph, self._file)
+                is_evaluator = chosen is not converter
+                converted = run_converter(chosen.converter, node, self._graph, self._file, is_evaluator=is_evaluator)
             except OpenExtentError:  # of an evaluator: the extents can be values that are computed at run time
                 if converter is None or converter is chosen:
                     raise
@@ -425,6 +432,9 @@ class _Importer:
     def _stand_in(self, info: ValueInfoProto) -> OnnxTensor | None:
         element, shape = input_types.declared_element(info), self._input_types.shape_in_file(info)
         if element is None or shape is None:
+            return None
+        elements = math.prod(extent for extent in shape if isinstance(extent, int))
+        if elements > min(self._limits.max_tensor_elements, MAX_ELEMENTS):
             return None
         value = self._graph.input(info.name, TensorType(element.graph, shape or (1,)))
         return OnnxTensor(info.name, element, shape, None, value)

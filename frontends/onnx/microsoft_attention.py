@@ -82,7 +82,7 @@ def attention(node: OnnxNode, g: Graph) -> list[Result]:
     batch = node.shape(0)[0]
     width = node.shape(1)[1]
     sizes = node.ints_attr("qkv_hidden_sizes") or (width // 3,) * 3
-    if sum(sizes) != width or len(sizes) != 3 or any(size % heads for size in sizes):
+    if heads < 1 or sum(sizes) != width or len(sizes) != 3 or any(size % heads for size in sizes):
         raise node.invalid(f"num_heads={heads}, sizes {list(sizes)} for a weight {list(node.shape(1))}")
     y, shape = matmul_values(node, g, x, node.shape(0), w, node.shape(1))
     y = emit.reshape(g, y, shape)

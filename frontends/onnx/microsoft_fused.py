@@ -106,7 +106,8 @@ def fused_matmul(node: OnnxNode, g: Graph) -> Result:
     node.refuse_attr("transBatchB", 0)
     operands = []
     for index, name in enumerate(("transA", "transB")):
-        x, shape = emit.floats(node.input(index)), node.shape(index)
+        x = emit.floats(node.input(index))
+        shape: tuple[int, ...] = node.shape(index)
         if node.attr(name, 0) and len(shape) > 1:
             last = len(shape) - 1
             x = emit.permute(g, x, (*range(last - 1), last, last - 1))

@@ -10,6 +10,7 @@ import numpy as np
 
 from tpuconvert.frontends import emit, open_extents
 from tpuconvert.frontends.cannot_convert import CannotConvertError
+from tpuconvert.frontends.extents import Extents
 from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.element_types import Element, element_of
 from tpuconvert.frontends.onnx.grouped_weight import GroupedWeight
@@ -291,9 +292,9 @@ class OnnxNode:
         """Element type of an input in the file."""
         return self.tensor(index).element
 
-    def shape(self, index: int) -> tuple[int, ...]:
+    def shape(self, index: int) -> Extents:
         """Extents of an input in the file: () for rank 0. One may be symbolic (see ``open_extents``)."""
-        return open_extents.from_shape(self.tensor(index).shape)
+        return Extents(open_extents.from_shape(self.tensor(index).shape))
 
     def rank(self, index: int) -> int:
         """Number of axes of an input in the file."""

@@ -8,10 +8,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tpuconvert.frontends import emit, functions
+from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.pooling import power_of_magnitude, root
 from tpuconvert.frontends.registry import Kind
+from tpuconvert.schema.errors import TOO_LARGE
 from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.batch_norm import BatchNorm
@@ -20,6 +22,9 @@ from tpuconvert.schema.ops.normalization import GroupNorm, LayerNorm, Lrn, RmsNo
 from tpuconvert.schema.ops.ordering import Arg, ArgMethod
 from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.types import DType, Scalar, Shape
+
+_MOST_ELEMENTS = 1 << 24
+"""Largest number of elements of a constant with the extents of normalized axes."""
 
 AlongAxis = Callable[[Graph, Value, int], Value]
 """A function that adds an operator along one axis: graph, value and axis -> result."""
@@ -61,6 +66,8 @@ def softmax(g: Graph, x: Value, axis: int) -> Value:
 def _hardmax(g: Graph, x: Value, axis: int) -> Value:
     """1 at the first maximum along the axis, else 0: compare its index with all indices."""
     shape = emit.extents(x)
+    if isinstance(shape[axis], int) and shape[axis] > _MOST_ELEMENTS:
+        raise CannotConvertError(TOO_LARGE, f"axis {axis} has {shape[axis]} elements, more than {_MOST_ELEMENTS}")
     position = emit.cast(g, g.add(Arg(axis=axis, method=ArgMethod.max), x), DType.FLOAT32)
     counter = np.arange(shape[axis], dtype=np.float32).reshape([-1 if k == axis else 1 for k in range(x.rank)])
     kept = [1 if k == axis else extent for k, extent in enumerate(shape)]
@@ -98,6 +105,8 @@ def _factor(g: Graph, value: Value, shape: Shape) -> Value | None:
         return emit.reshape(g, value, emit.extents(value)[-len(shape) :])
     if value.is_constant and all(isinstance(extent, int) for extent in shape):
         extents = static(shape)
+        if math.prod(extents) > _MOST_ELEMENTS:
+            return None
         array = value.array.reshape(value.array.shape[-len(shape) :])
         if emit.broadcast_shape(array.shape, extents) == extents:
             return g.constant(np.ascontiguousarray(np.broadcast_to(array, extents)), value.name)

@@ -163,6 +163,7 @@ def _dilated_average(node: OnnxNode, g: Graph, x: Value, window: Window, ceil_mo
     """Dilated average pooling: the sum of each window divided by its number of elements."""
     sums = _window_sums(node, g, x, window, ceil_mode)
     counts = np.ones((), np.float32)
+    node.budget((*emit.extents(sums)[2:], max(window.kernel)), 8, "number of elements")
     for axis, extent in enumerate(emit.extents(x)[2:]):
         before, after = window.pads[axis]
         low, high = (-before, extent + after) if count_padding else (0, extent)
@@ -175,8 +176,8 @@ def _dilated_average(node: OnnxNode, g: Graph, x: Value, window: Window, ceil_mo
 def _window_sums(node: OnnxNode, g: Graph, x: Value, window: Window, ceil_mode: bool) -> Value:
     """Sum of each window, as a depthwise convolution with ones."""
     channels, *extents = emit.extents(x)[1:]
+    node.budget((channels, 1, *window.kernel), 4, "weight")
     weight = np.ones((channels, 1, *window.kernel), np.float32)
-    node.budget(weight.shape, 4, "weight")
     pads = []
     for axis, extent in enumerate(extents):
         before, stride = window.pads[axis][0], window.strides[axis]

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from tpuconvert.frontends import emit, functions
+from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.convolution import conv_values
 from tpuconvert.frontends.onnx.element_types import ELEMENTS, Element
@@ -19,7 +20,7 @@ from tpuconvert.frontends.onnx.grouped_weight import grouped_weight
 from tpuconvert.frontends.onnx.matmul import matmul_values
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, OnnxTensor, Result, folds, onnx_op
 from tpuconvert.frontends.onnx.quantization_params import params_from
-from tpuconvert.schema.errors import UNSUPPORTED_TYPE
+from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
@@ -78,6 +79,9 @@ def _dequantize(stored: Array, quant: QuantParams) -> Array:
     """Compute ``(q - zero_point) * scale`` in float32, as the standard defines it."""
     shape = [1] * stored.ndim
     if quant.axis is not None:
+        if quant.axis >= stored.ndim:
+            message = f"{len(quant.scale)} scales along axis {quant.axis} of a tensor of the shape {list(stored.shape)}"
+            raise CannotConvertError(INVALID_NODE, message)
         shape[quant.axis] = -1
     scale = np.asarray(quant.scale, np.float32).reshape(shape)
     zero = np.asarray(quant.zero_point, np.int64).reshape(shape)
@@ -274,7 +278,9 @@ def _broadcast_params(node: OnnxNode, array: Array) -> Array:
     axis = node.axis(node.attr("axis", 1) if node.version >= 13 or node.proto.domain else 1, rank)
     block = node.attr("block_size", 0) if node.version >= 21 else 0
     if block:
-        wide = np.repeat(array, block, axis=axis)
+        if array.ndim != rank or block < 0:
+            raise node.invalid(f"block_size={block} and parameters {list(array.shape)} for data of rank {rank}")
+        wide = np.repeat(array, min(block, node.shape(0)[axis]), axis=axis)
         return wide[tuple(slice(0, extent) for extent in node.shape(0))]
     return array.reshape([-1 if k == axis else 1 for k in range(rank)])
 
@@ -314,18 +320,21 @@ def qlinear_matmul(node: OnnxNode, g: Graph) -> Result:
 def subtract_zero_point(node: OnnxNode, g: Graph, data_at: int, zero_at: int, axis: int) -> Value:
     """Return integers minus their zero point as FLOAT32; the zero point may be a vector along ``axis``."""
     tensor, rank = node.tensor(data_at), node.rank(data_at)
+    axis %= max(rank, 1)  # the rows of a vector are its elements
     if node.has_input(zero_at) and not node.is_constant(zero_at):  # as after DynamicQuantizeLinear
         x = node.input(data_at)
         x = emit.float_constant(g, x.array, x.name) if x.is_constant else emit.as_float(g, x)
         offset = emit.as_float(g, node.input(zero_at))
         count = math.prod(emit.extents(offset))
-        shape = [count if k == axis % rank else 1 for k in range(rank)]
+        shape = [count if k == axis else 1 for k in range(rank)]
         return emit.sub(g, x, emit.reshape(g, offset, shape))
     zero = node.constant(zero_at).astype(np.int64) if node.has_input(zero_at) else np.zeros(1, np.int64)
+    if not zero.size:
+        raise node.invalid(f"input {zero_at} {list(zero.shape)} must have elements")
     if zero.ndim < 2 and zero.size > 1:
-        if zero.size != node.shape(data_at)[axis % rank]:
+        if zero.size != node.shape(data_at)[axis]:
             raise node.invalid(f"{zero.size} zero points for the shape {list(node.shape(data_at))}")
-        zero = zero.reshape([-1 if k == axis % rank else 1 for k in range(rank)])
+        zero = zero.reshape([-1 if k == axis else 1 for k in range(rank)])
     if tensor.array is not None:
         return emit.float_constant(g, tensor.array.astype(np.int64) - zero, tensor.name)
     x = emit.as_float(g, node.input(data_at))

@@ -70,7 +70,10 @@ def _read_at(node: NodeProto, position: int, constant: Callable[[str], Array | N
     scale, zero = (constant(node.input[index]) if node.input[index] else None for index in triple[1:])
     if scale is None or scale.size != 1 or zero is None or zero.size != 1:
         return None
-    return params_from(scale, zero, None)
+    try:
+        return params_from(scale, zero, None)
+    except ValueError:  # the node reports it when it is converted
+        return None
 
 
 def drop_copies(g: Graph) -> None:

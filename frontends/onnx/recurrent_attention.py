@@ -44,6 +44,7 @@ def linear_attention(node: OnnxNode, g: Graph) -> list[Result]:
     if node.has_input(3):
         state = emit.floats(node.input(3))
     else:
+        node.budget((batch, heads, key_size, value_size), 8, "state")
         state = emit.float_constant(g, np.zeros((batch, heads, key_size, value_size)), "state")
     scale = node.attr("scale", 0.0) or 1 / math.sqrt(width // query_heads)
     q = emit.muls(g, q, scale)
@@ -99,6 +100,7 @@ def causal_conv(node: OnnxNode, g: Graph) -> list[Result | Array]:
     if has_state:
         joined = g.add(Concat(2), emit.floats(node.input(3)), x)
     elif before:
+        node.budget((batch, channels, before), 8, "state")
         zeros = emit.float_constant(g, np.zeros((batch, channels, before)), "state")
         joined = emit.concat(g, [zeros, x], 2)
     weight = emit.reshape(g, emit.floats(node.input(1)), (channels, 1, 1, size))

@@ -79,6 +79,7 @@ def _arg(name: str, method: ArgMethod) -> None:
         axis = node.axis(node.attr("axis", 0), len(shape))
         last = node.attr("select_last_index", 0) if node.version >= 12 else 0
         if last:
+            node.budget(shape[axis : axis + 1], 8, "index")
             x = gather_slices(g, x, axis, np.arange(shape[axis])[::-1])
         y = g.add(Arg(axis=axis, method=method), x)
         if last:
@@ -140,6 +141,7 @@ def cum_prod(node: OnnxNode, g: Graph) -> Result:
         raise node.fail(UNSUPPORTED_TYPE, f"its input is {node.element(0)}", "supported: floating point, int32, int64")
     axis = node.axis(int(node.scalar(1)), len(shape))
     is_reverse, extent = bool(node.attr("reverse", 0)), shape[axis]
+    node.budget(shape, 4, "factors")
     if node.attr("exclusive", 0):
         x = _moved_on(g, x, axis, 1, is_reverse)
     reach = 1

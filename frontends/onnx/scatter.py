@@ -33,6 +33,7 @@ def _reduction(node: OnnxNode) -> str:
 
 def scatter_rows(node: OnnxNode, g: Graph, data: Value, position: Array, updates: Value, reduction: str) -> Value:
     """Write the rows of ``updates`` [K, R] to constant positions of ``data`` [M, R], or combine them."""
+    node.budget(emit.extents(data)[:1], 8, "index")
     if reduction == "none":  # the last update of a row is kept
         rows = emit.extents(data)[0]
         source = np.arange(rows)
@@ -44,6 +45,7 @@ def scatter_rows(node: OnnxNode, g: Graph, data: Value, position: Array, updates
     if len(rounds) > node.limits.max_unrolled_nodes:
         raise node.fail(TOO_LARGE, f"{len(rounds)} updates of one element")
     rows, width = emit.extents(data)
+    node.budget((width,), 8, "neutral row")
     neutral = np.full((1, width), _NEUTRAL[reduction]).astype(data.dtype.numpy)
     joined = emit.concat(g, [g.constant(neutral, name="neutral"), updates], 0)
     for number in rounds:
@@ -77,7 +79,7 @@ def scatter_nd(node: OnnxNode, g: Graph) -> Result:
     if not node.is_constant(1):
         return _scatter_on_host(node, g, HostScatterNd(Reduction(reduction)))
     shape, index = node.shape(0), node.constant(1)
-    depth = index.shape[-1]
+    depth = node.shape(1)[-1]
     table = index.reshape(-1, depth)
     if depth > len(shape) or node.shape(2) != index.shape[:-1] + shape[depth:]:
         raise node.invalid(f"indices {list(index.shape)} and updates {list(node.shape(2))}")
@@ -142,6 +144,7 @@ def tensor_scatter(node: OnnxNode, g: Graph) -> Result:
         or any(a != b for k, (a, b) in enumerate(zip(shape, new, strict=True)) if k != axis)
     ):
         raise node.invalid(f"an update {list(new)} of a cache {list(shape)} along axis {axis}")
+    node.budget((shape[0], new[axis]), 8, "index")
     starts = node.constant(2).reshape(-1).astype(np.int64) if node.has_input(2) else np.zeros(shape[0], np.int64)
     place = starts[:, None] + np.arange(new[axis])
     if node.choice("mode", "linear", ("linear", "circular")) == "circular":

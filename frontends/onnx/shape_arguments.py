@@ -151,9 +151,9 @@ def split_sizes(node: OnnxNode) -> tuple[int, list[int]]:
     if count < 1 or (extent % count and node.version < 18):
         raise node.invalid(f"extent {extent} cannot be split into {count} equal parts")
     size = -(-extent // count)
-    parts = [size] * (count - 1)
-    if extent - sum(parts) < 0:
+    if size * (count - 1) > extent:
         raise node.invalid(f"extent {extent} cannot be split into {count} parts")
+    parts = [size] * (count - 1)
     return axis, [*parts, extent - sum(parts)]
 
 

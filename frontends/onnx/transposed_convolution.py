@@ -148,10 +148,12 @@ def col2im(node: OnnxNode, g: Graph) -> Result:
     if not len(block) == len(strides) == len(dilations) == axes or len(pads) != 2 * axes or node.rank(0) != 3:
         raise node.invalid(f"block {list(block)}, strides, dilations or pads for the image {list(image)}")
     batch, rows, columns = node.shape(0)
+    if not axes or min(*strides, *dilations, *block) < 1:
+        raise node.invalid(f"block {list(block)}, strides {list(strides)} or dilations {list(dilations)} below 1")
     reach = [d * (k - 1) + 1 for d, k in zip(dilations, block, strict=True)]
     steps = [(image[k] + pads[k] + pads[k + axes] - reach[k]) // strides[k] + 1 for k in range(axes)]
     size = math.prod(block)
-    if min(block) < 1 or min(strides) < 1 or rows % size or min(steps) < 1 or math.prod(steps) != columns:
+    if rows % size or min(steps) < 1 or math.prod(steps) != columns:
         raise node.invalid(f"columns {list(node.shape(0))} for blocks {list(block)} of the image {list(image)}")
     channels = rows // size
     after = [(steps[k] - 1) * strides[k] + reach[k] - pads[k] - image[k] for k in range(axes)]

@@ -26,15 +26,19 @@ from tpuconvert.schema.errors import (
     TOO_LARGE,
     UNKNOWN_SHAPE,
     UNSUPPORTED_ATTRIBUTE,
+    InternalError,
     Problem,
     ProblemList,
+    ResourceLimitError,
     ShapeError,
+    TpuConvertError,
     UsageError,
 )
 from tpuconvert.schema.graph import Graph, Port, Source, Value
 from tpuconvert.schema.limits import check_time
 from tpuconvert.schema.spelling import did_you_mean, nearest
-from tpuconvert.schema.types import F32, Array, QuantParams, Shape, TensorType, format_shape
+from tpuconvert.schema.types import F32, MAX_RANK, Array, QuantParams, Shape, TensorType, format_shape
+from tpuconvert.schema.value_limits import check_size
 
 CUSTOM_DOMAIN = "custom"
 """Registry domain of custom operators; plugins may omit it, as in ``register_converter("tflite", "MyOp")``."""
@@ -197,6 +201,11 @@ class _Importer:
                 message = f"has the shape {format_shape(shape)}, which holds no element"
                 self.problems.add(UNKNOWN_SHAPE, "input", tensor.name, message, f"--input-shapes {tensor.name}=...")
             try:
+                check_size(TensorType(F32, shape), tensor.name)
+            except ShapeError as error:
+                self.problems.add(TOO_LARGE, "input", tensor.name, error.message)
+                shape = (1,) * min(len(shape), MAX_RANK)  # the graph is discarded
+            try:
                 dtype, quant = self.tensors.value_type(tensor), self.tensors.quant(tensor)
             except CannotConvertError as problem:
                 self.problems.add(problem.kind, "input", tensor.name, problem.message, problem.hint)
@@ -234,6 +243,9 @@ class _Importer:
             except CannotConvertError as problem:
                 self.problems.add(problem.kind, "output", tensor.name, problem.message, problem.hint)
                 continue
+            except ShapeError as error:  # of a constant
+                self.problems.add(TOO_LARGE, "output", tensor.name, error.message)
+                continue
             name = self.work.signature.outputs.get(index, tensor.name)
             self.graph.output(value, Port(name, NUMPY_NAMES.get(tensor.type, "float32"), shape, quant))
             if quant is not None:
@@ -263,8 +275,15 @@ class _Importer:
             self.problems.add(problem.kind, operator.name, node.name, problem.message, problem.hint)
         except ShapeError as error:
             self.problems.add(INVALID_NODE, operator.name, node.name, error.message, error.hint)
-        except ValueError as error:  # raised by operator definitions for invalid attributes
+        except TpuConvertError:
+            raise
+        except (ValueError, OverflowError) as error:  # raised by operator definitions for invalid attributes
             self.problems.add(INVALID_NODE, operator.name, node.name, str(error))
+        except MemoryError as error:
+            raise ResourceLimitError("not enough memory to convert it", file=self.file.file, node=node.name) from error
+        except Exception as error:
+            text = f"{operator.name} could not be converted: {type(error).__name__}: {error}"
+            raise InternalError(text, file=self.file.file, node=node.name) from error
         else:
             return
         self._substitute_results(operator)
@@ -418,8 +437,12 @@ class _Importer:
         """Bind graph inputs to the results of an operator that failed, so that its users are checked too."""
         for index in operator.outputs:
             tensor = self.tensors.source(index)
+            type_ = TensorType(F32, tensor.shape or (1,))
             try:
-                type_ = TensorType(self.tensors.value_type(tensor), tensor.shape or (1,))
+                check_size(type_, tensor.name)
+                type_ = TensorType(self.tensors.value_type(tensor), type_.shape)
+            except ShapeError:
+                type_ = TensorType(F32, (1,))
             except CannotConvertError:  # already reported by the operator that failed
-                type_ = TensorType(F32, tensor.shape or (1,))
+                pass
             self.tensors.bind_input(tensor, self.graph.input(tensor.name, type_))

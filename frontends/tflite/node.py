@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tpuconvert.frontends.cannot_convert import CannotConvertError
+from tpuconvert.frontends.extents import Extents
 from tpuconvert.frontends.registry import ConverterRegistry, registry
 from tpuconvert.frontends.tflite.layout import NCHW, Permuted
 from tpuconvert.frontends.tflite.not_representable import REASONS
@@ -186,11 +187,11 @@ class TfliteNode:
         results = range(len(self.operator.outputs))
         return any(self.quant(i) is not None for i in moving) or any(self.output_quant(i) is not None for i in results)
 
-    def shape(self, index: int) -> tuple[int, ...]:
+    def shape(self, index: int) -> Extents:
         """Extents of an input; () for rank 0."""
-        return self.tensors.shape(self.tensor(index))
+        return Extents(self.tensors.shape(self.tensor(index)))
 
-    def shape_of_rank(self, index: int, rank: int) -> tuple[int, ...]:
+    def shape_of_rank(self, index: int, rank: int) -> Extents:
         """Extents of an input, whose rank is checked."""
         shape = self.shape(index)
         if len(shape) != rank:

@@ -75,7 +75,7 @@ class Sequence:
     """
 
     def __init__(self, node: TfliteNode, g: Graph, time_major: bool, *, single: bool = False) -> None:
-        shape = node.shape(0)
+        shape: tuple[int, ...] = node.shape(0)
         if len(shape) != (2 if single else 3) or 0 in shape:
             raise node.fail(INVALID_NODE, f"input {list(shape)} must have rank {2 if single else 3}")
         self.single, self.time_major = single, single or time_major

@@ -52,12 +52,13 @@ _SEGMENTS = {
 }
 
 
-def neutral_row(g: Graph, number: float, width: int, dtype: DType) -> Value:
+def neutral_row(node: TfliteNode, number: float, width: int, dtype: DType) -> Value:
     """Constant row [1, width] filled with a number, which is clamped to the range of an integer type."""
+    node.check_size([width])
     bounded = number if dtype.is_float else min(max(number, float(dtype.min)), float(dtype.max))
     kind = dtype.numpy
     row = np.full((1, width), int(bounded) if dtype.is_integer else bounded, kind)
-    return g.constant(row, "neutral")
+    return node.graph.constant(row, "neutral")
 
 
 def replace_rows(node: TfliteNode, data: Value, updates: Value, targets: Array) -> Value:
@@ -77,7 +78,7 @@ def combine_rows(node: TfliteNode, data: Value, updates: Value, targets: Array, 
     if rounds > node.tensors.file.limits.max_unrolled_nodes:
         raise node.fail(TOO_LARGE, f"{rounds} updates of one position")
     rows, width = static(data.shape)
-    candidates = emit.concat(g, [neutral_row(g, number, width, data.dtype), updates], 0)
+    candidates = emit.concat(g, [neutral_row(node, number, width, data.dtype), updates], 0)
     for number_of_round in range(rounds):
         source = np.zeros(rows, np.int64)
         numbers = np.flatnonzero(turn == number_of_round)
@@ -158,7 +159,7 @@ def unsorted_segment(node: TfliteNode, g: Graph) -> Value:
     width = math.prod(shape[leading:])
     x = node.input(0)
     rows_of_x = reshape(g, x, (numbers.size, width))
-    table = gather_at(node, emit.concat(g, [neutral_row(g, number, width, x.dtype), rows_of_x], 0), 0, source)
+    table = gather_at(node, emit.concat(g, [neutral_row(node, number, width, x.dtype), rows_of_x], 0), 0, source)
     grouped = emit.as_float(g, reshape(g, table, (count, most, width)))
     result = emit.cast(g, emit.reduce(g, method, grouped, (1,), keep_dims=False), x.dtype)
     return reshape(g, result, (count, *shape[leading:]))

@@ -91,7 +91,7 @@ def split(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
     x = node.input(1)
     axis, count = node.axis(node.one_int(0), x.rank), node.option("num_splits")
     extent = static(x.shape)[axis]
-    if count != len(node.operator.outputs) or extent % count:
+    if count < 1 or count != len(node.operator.outputs) or extent % count:
         raise node.fail(INVALID_NODE, f"{count} parts of an extent of {extent}")
     return _parts(g, x, axis, (extent // count,) * count)
 

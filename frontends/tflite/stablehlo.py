@@ -66,10 +66,13 @@ def convolution(node: TfliteNode, g: Graph) -> Value:
     ones = (1,) * spatial
     strides, dilations = node.option("window_strides", ()) or ones, node.option("rhs_dilation", ()) or ones
     spreads, pads = node.option("lhs_dilation", ()) or ones, node.option("padding", ()) or (0,) * (2 * spatial)
+    mirrored = node.option("window_reversal", ()) or (False,) * spatial
+    if any(len(numbers) != spatial for numbers in (strides, dilations, spreads, mirrored)) or len(pads) != 2 * spatial:
+        message = f"strides {list(strides)}, dilations, padding or reversal of a window with {spatial} axes"
+        raise node.fail(INVALID_NODE, message)
     data, kernel, result = _axes(node)
     x = insert_between(g, permute(g, node.input(0), data), (1, 1, *spreads))
     w = permute(g, node.input(1), kernel)
-    mirrored = node.option("window_reversal", ()) or (False,) * spatial
     for axis, is_mirrored in enumerate(mirrored):
         if is_mirrored:
             w = gather_at(node, w, 2 + axis, np.arange(static(w.shape)[2 + axis])[::-1])

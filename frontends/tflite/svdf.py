@@ -20,8 +20,7 @@ from tpuconvert.schema.ops.matrix_mul import MatrixMul
 def svdf(node: TfliteNode, g: Graph) -> Value:
     """Project the input, append the projection to a memory of the last steps, and weight the memory over time."""
     rank, feature, time = node.option("rank"), node.real(1), node.real(2)
-    shape = node.shape(0)
-    filters = feature.shape[0]
+    shape, filters = node.shape(0), node.shape(1)[0]
     if rank < 1 or filters % rank or time.ndim != 2 or time.shape[0] != filters or feature.shape[1:] != shape[1:]:
         message = f"rank {rank}, weights {list(feature.shape)} and {list(time.shape)} for {list(shape)}"
         raise node.fail(INVALID_NODE, message)

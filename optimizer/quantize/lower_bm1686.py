@@ -216,7 +216,10 @@ def add(node: Node, lowering: Lowering) -> Lowered:
         return lower_prelu(node, lowering) or (lower_wide_sum if _has_16_bits(node) else exact_sum)(node, lowering)
     name, params = node.outputs[0].name, result_params(node)
     values = [lowering.quantized_value(value) for value in operands(node)]
-    shift = _SUM_SHIFT[max(value.dtype.bits for value in values)]
+    bits = max(value.dtype.bits for value in values)
+    if bits not in _SUM_SHIFT:
+        return Declined(f"an operand has {bits} bits")
+    shift = _SUM_SHIFT[bits]
     scales = [params_of(value).scale for value in values]
     twice = 2 * max(map(max, scales))
     terms = []

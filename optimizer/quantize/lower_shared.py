@@ -12,6 +12,7 @@ import numpy as np
 from tpuconvert.optimizer.node_properties import operand, operands
 from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, lowers, params_of, with_quant
 from tpuconvert.optimizer.quantize.traits import is_nearest_resize, positive_factor
+from tpuconvert.schema.errors import ResourceLimitError
 from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.op import Op, Trait
 from tpuconvert.schema.ops.cast import Cast
@@ -24,6 +25,9 @@ from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.pool_int import OutCeilMode, PoolInt
 from tpuconvert.schema.ops.space_to_batch import SpaceToBatch
 from tpuconvert.schema.types import F32, Array, Chip, QuantParams, Scalar
+
+_MOST_ONES = 1 << 26
+"""Largest number of weights of a convolution that sums windows."""
 
 INTEGER_CHIPS = (Chip.BM1684, Chip.BM1686)
 
@@ -137,6 +141,12 @@ def sum_windows(node: Node, lowering: Lowering, op: Conv | ConvV2, window: tuple
     channels = x.shape[1]
     assert isinstance(channels, int) and isinstance(pool, Pool)
     strides = (1, 1) if pool.is_global_pooling else (pool.stride_h, pool.stride_w)
+    if channels * window[0] * window[1] > _MOST_ONES:
+        raise ResourceLimitError(
+            f"the weights of its window sums would have {channels} x {window[0]} x {window[1]} elements",
+            file=lowering.g.file,
+            node=node.name,
+        )
     op = dataclasses.replace(op, stride_h=strides[0], stride_w=strides[1], groups=channels)
     ones = lowering.g.constant(np.ones((channels, 1, *window), np.int8), f"{node.name}:ones")
     return lowering.g.add(op, lowering.quantized_value(x), ones, name=name)

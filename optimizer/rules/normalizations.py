@@ -32,6 +32,8 @@ from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.types import F32, Array
 
+_MOST_FACTORS = 1 << 24
+
 _IS_SQUARE, _IS_ROOT, _IS_RECIPROCAL_ROOT = map(
     is_active, (ActiveType.ACTIVE_SQUARE, ActiveType.ACTIVE_SQRT, ActiveType.ACTIVE_RSQRT)
 )
@@ -151,6 +153,8 @@ def recognize_rms_norm(graph: Graph, m: Match) -> Replacement:
     if not all(isinstance(extent, int) for extent in extents) or 0 in extents:
         return Skip("the number of elements is dynamic")
     count = math.prod(int(extent) for extent in extents)
+    if count > _MOST_FACTORS:
+        return Skip(f"a constant of {count} factors is too large")
     factors = np.full(extents, 1 / math.sqrt(count), np.float32)
     return graph.add(RmsNorm(axes[0], epsilon / count), m.x, graph.constant(factors, f"{m.quotient.name}:factors"))
 

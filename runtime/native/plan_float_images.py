@@ -11,6 +11,7 @@ from tpuconvert.runtime.native.convolution import Geometry, Image, geometry_of
 from tpuconvert.runtime.native.groups import Site, computes, first_operand
 from tpuconvert.runtime.native.plan_pool import pool_windows
 from tpuconvert.runtime.native.storage import channels_last
+from tpuconvert.runtime.native.tables import check_table
 from tpuconvert.schema.graph import Node
 from tpuconvert.schema.ops.batch_norm import BatchNorm
 from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode
@@ -27,6 +28,7 @@ def pool(builder: Builder, node: Node, op: Pool) -> None:
     down, along, after = pool_windows(op, x, y)
     divisors: list[float] = []
     if op.pooling_type is PoolType.AVE:
+        check_table(down.count * along.count)
         counts = window_counts(down, along, after, with_padding=op.is_ave_count_zero_pad)
         divisors = np.maximum(counts, 1).astype(np.float64).reshape(-1).tolist()
     geometry = Geometry((down.stride, along.stride), pads=(down.before, along.before))
@@ -43,6 +45,7 @@ def interpolate(builder: Builder, node: Node, op: Interpolate) -> None:
     """Bilinear resizing."""
     places = []
     for extent, count in zip(builder.shape(first_operand(node))[2:], builder.shape(node.output)[2:], strict=True):
+        check_table(count)
         low, high, weight = op.neighbours(extent, count)
         places.append(list(zip(low.tolist(), high.tolist(), weight.astype(np.float32).tolist(), strict=True)))
     rows, columns = places

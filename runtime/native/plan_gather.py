@@ -9,6 +9,7 @@ import numpy as np
 
 from tpuconvert.runtime.native.builder import Builder
 from tpuconvert.runtime.native.groups import Site, computes, first_operand, operands_of
+from tpuconvert.runtime.native.tables import check_table
 from tpuconvert.runtime.native.views import View
 from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.ops.index_select import IndexSelect
@@ -43,6 +44,7 @@ def pad(builder: Builder, node: Node, op: Pad) -> None:
 )
 def interpolate_nearest(builder: Builder, node: Node, op: Interpolate) -> None:
     """Nearest-neighbor resizing: gather rows, then columns."""
+    check_table(max(builder.shape(node.output)[2:]))
     extents = zip(builder.shape(first_operand(node))[2:], builder.shape(node.output)[2:], strict=True)
     _gather(builder, node, [None, None, *(op.nearest(before, after) for before, after in extents)])
 
@@ -85,6 +87,7 @@ def index_select(builder: Builder, node: Node, op: IndexSelect) -> None:
 def _source_indices(op: Pad, axis: int, x: Value) -> Array:
     """Return the source index of every result index: the result of the operator on an image that contains indices."""
     extents = x.type.static_shape
+    check_table(prod(extents))
     image = np.broadcast_to(
         np.arange(extents[axis], dtype=np.float32).reshape(-1, *(1,) * (x.rank - axis - 1)), extents
     )

@@ -21,6 +21,7 @@ from tpuconvert.runtime.native.groups import (
     order_for_permute,
 )
 from tpuconvert.runtime.native.storage import Stored, channels_last, row_major
+from tpuconvert.runtime.native.tables import check_table
 from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
@@ -282,6 +283,7 @@ def multiply(
 def _starts(stored: Stored, batch: tuple[int, ...]) -> list[int]:
     """Byte offsets of the matrices of a tensor, in the order of the batches."""
     own, strides = stored.shape[:-2], stored.strides[:-2]
+    check_table(math.prod(batch))
     starts = np.zeros(own, np.int64)
     for axis, (extent, stride) in enumerate(zip(own, strides, strict=True)):
         shape = [1] * len(own)

@@ -109,8 +109,17 @@ class Attention(Composite):
         return 1 / math.sqrt(size) if self.scale is None else self.scale
 
 
+_MOST_MASKED = 1 << 28
+
+
 def causal_mask(rows: int, columns: int) -> Array:
-    """Mask [rows, columns]: minus infinity where a key is after the query; the last query is at the last key."""
+    """Mask [rows, columns]: minus infinity where a key is after the query; the last query is at the last key.
+
+    Raises:
+        ShapeError: the mask would have more than 2^28 elements.
+    """
+    if rows * columns > _MOST_MASKED:
+        raise ShapeError(f"a mask for {rows} queries and {columns} keys, more than {_MOST_MASKED} elements")
     ahead = np.arange(columns)[None, :] - np.arange(rows)[:, None] - (columns - rows)
     return np.where(ahead > 0, np.float32(-np.inf), np.float32(0))
 

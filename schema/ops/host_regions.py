@@ -38,6 +38,9 @@ class _Taps:
     per_cell: int
 
 
+_MOST_SAMPLES = 1 << 10  # per cell and axis; exporters write 0 to 4
+
+
 @tpu_op("roi_align", OpKind.HOST, kw_only=True)
 class RoiAlign(Op):
     """Divide every region into cells; y is the mean or the maximum of bilinear samples in each cell.
@@ -63,7 +66,7 @@ class RoiAlign(Op):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mode", RegionMode(self.mode))
-        if min(self.output_height, self.output_width) < 1 or self.sampling_ratio < 0:
+        if min(self.output_height, self.output_width) < 1 or not 0 <= self.sampling_ratio <= _MOST_SAMPLES:
             raise ValueError(
                 f"roi_align: output {self.output_height} x {self.output_width}, sampling_ratio {self.sampling_ratio}"
             )

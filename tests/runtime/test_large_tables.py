@@ -1,0 +1,35 @@
+"""Kernels that would need a table per element of a huge axis decline: opening a small model takes little memory."""
+
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+from tflite_models import T, serialize, single
+
+import tpuconvert as tc
+
+HUGE = 2**31 - 1
+MOST_BYTES = 64 << 20
+
+MODELS: dict[str, tuple[str, tuple[int, ...], list[Any], str, dict[str, Any]]] = {
+    "average pool": ("AVERAGE_POOL_2D", (1, 4, HUGE, 1), [], "Pool2DOptions",
+                     {"stride_w": 1, "stride_h": 1, "filter_width": 2, "filter_height": 2}),
+    "bilinear": ("RESIZE_BILINEAR", (1, 4, 4, 1), [np.asarray([HUGE, 8], np.int32)], "ResizeBilinearOptions", {}),
+    "nearest": ("RESIZE_NEAREST_NEIGHBOR", (1, 4, 4, 1), [np.asarray([HUGE, 9], np.int32)],
+                "ResizeNearestNeighborOptions", {}),
+    "mirrored": ("MIRROR_PAD", (HUGE, 4), [np.asarray([[1, 1], [0, 0]], np.int32)], "MirrorPadOptions", {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_open(name: str) -> None:
+    op, shape, constants, table, options = MODELS[name]
+    operands = [T(shape=shape), *(T(data=array) for array in constants)]
+    model = tc.convert(serialize(single(op, operands, [T()], table, **options)))
+    tracemalloc.start()
+    try:
+        with tc.Session(model, threads=1):
+            assert tracemalloc.get_traced_memory()[1] < MOST_BYTES
+    finally:
+        tracemalloc.stop()
