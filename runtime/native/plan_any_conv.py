@@ -116,10 +116,12 @@ def any_conv(node: Node, site: Site) -> Group | None:
 
 def has_types(found: Arithmetic, node: Node) -> bool:
     """Return True if the kernel supports the types of the operand and of the weights."""
-    x, w = node.inputs[:2]
+    x, w, bias = (*node.inputs, None)[:3]
     assert x is not None and w is not None
     if found.rescale["mode"] == "float":
         return x.dtype.is_float and w.dtype.is_float
+    if found.rescale["mode"] == "low_precision" and bias is not None and bias.dtype.is_float:
+        return False
     return x.dtype in BYTES and w.dtype in BYTES
 
 

@@ -47,6 +47,8 @@ def _pairs(image: View, blocks: View, size: tuple[int, int], edges: tuple[int, i
     """
     found = []
     batch = blocks.shape[0] // prod(size)
+    if batch < 1:
+        raise ValueError(f"{prod(size)} blocks for {blocks.shape[0]} images")
     for number, place in enumerate(product(*map(range, size))):
         part, whole = blocks.slice_axis(0, number * batch, batch), image
         for axis, (step, inside, edge) in enumerate(zip(size, place, edges, strict=True), start=2):

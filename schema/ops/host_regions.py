@@ -39,6 +39,9 @@ class _Taps:
 
 
 _MOST_SAMPLES = 1 << 10  # per cell and axis; exporters write 0 to 4
+_FAR = 1e15  # coordinates of corners
+_MOST_OF_AXIS = 1 << 20  # pixels, and samples, along one axis of a region
+_MOST_OF_REGION = 1 << 24  # samples per channel, 16 per pixel of a region of 1,024 x 1,024 pixels
 
 
 @tpu_op("roi_align", OpKind.HOST, kw_only=True)
@@ -50,7 +53,7 @@ class RoiAlign(Op):
     Shapes: x [N, C, H, W], rois [R, 4] as (x1, y1, x2, y2), images [R]; y [R, C, output_height, output_width].
     Units: rois times ``spatial_scale`` are pixels; with ``half_pixel`` pixel centers are at .5. ``sampling_ratio`` is
     the number of samples per cell and axis; 0 means the size of a cell in pixels, rounded up. Evaluated in binary64.
-    Errors: UsageError if an image index is out of range.
+    Errors: UsageError if an image index is out of range, or a region has too many samples.
     Source: ONNX RoiAlign-16.
     """
 
@@ -83,16 +86,30 @@ class RoiAlign(Op):
         result = np.zeros((len(rois), x.shape[1], self.output_height, self.output_width), np.float32)
         shift = 0.5 if self.half_pixel else 0.0
         corners = rois.astype(np.float64) * self.spatial_scale - shift
+        self._check_pixels(rois.astype(np.float64))
         for number, (x1, y1, x2, y2) in enumerate(corners):
             image = x[images[number]].astype(np.float64)
             rows = self._taps(y1, y2, self.output_height, image.shape[1])
             columns = self._taps(x1, x2, self.output_width, image.shape[2])
+            if rows.low.size * columns.low.size > _MOST_OF_REGION:
+                raise self._too_large(max(x2 - x1, y2 - y1))
             result[number] = self._pool(image, rows, columns)
         return (result,)
+
+    def _check_pixels(self, rois: Array) -> None:
+        sizes = (rois[:, 2:] - rois[:, :2]) * self.spatial_scale
+        is_small = (sizes < _MOST_OF_AXIS) & (np.abs(rois[:, 2:]) < _FAR) & (np.abs(rois[:, :2]) < _FAR)
+        if not is_small.all():
+            raise self._too_large(sizes[~is_small][0])
+
+    def _too_large(self, pixels: float) -> UsageError:
+        return UsageError(f"{self.name}: a region of {pixels:g} pixels has too many samples")
 
     def _taps(self, start: float, end: float, cells: int, extent: int) -> _Taps:
         size = end - start if self.half_pixel else max(end - start, 1.0)
         per_cell = self.sampling_ratio or max(math.ceil(size / cells), 0)
+        if per_cell > _MOST_OF_AXIS // cells:
+            raise self._too_large(size)
         steps = (np.arange(per_cell) + 0.5) / max(per_cell, 1)
         place = (start + (np.arange(cells)[:, None] + steps) * (size / cells)).reshape(-1)
         counts = (place >= -1) & (place <= extent)

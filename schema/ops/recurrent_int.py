@@ -86,6 +86,12 @@ class IntegerLayer(SequenceLayer):
     inputs: ClassVar[tuple[Operand, ...]] = _OPERANDS
     state_types: ClassVar[tuple[DType, ...]] = (I8,)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        multipliers = (*self.input_multipliers, *self.recurrent_multipliers, self.y_multiplier)
+        if not all(I32.min <= multiplier <= I32.max for multiplier in multipliers):
+            raise ValueError(f"{self.name}: a multiplier has more than 32 bits")
+
     def infer(
         self,
         x: TensorType,

@@ -13,7 +13,7 @@ from native_cases.hostile import elements, forge, rebuilt
 
 from tpuconvert.runtime.native.loader import available_isas, extension
 from tpuconvert.runtime.native.plan import NativePlan
-from tpuconvert.schema.errors import TpuConvertError
+from tpuconvert.schema.errors import TpuConvertError, UsageError
 from tpuconvert.schema.file_format import FileModel, read_model, write_model
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.ops.activation import ActiveType
@@ -26,8 +26,9 @@ MOST_ELEMENTS = 300_000
 SAMPLE, FULL = 15, 500
 """Cases per kind, each with a few changes."""
 CHANGES = 4
-STEEP = (ActiveType.ACTIVE_RSQRT, ActiveType.ACTIVE_LN)
-"""Operators with unbounded slope: a rounding difference before them may become any difference after them."""
+STEEP = (ActiveType.ACTIVE_RSQRT, ActiveType.ACTIVE_LN, ActiveType.ACTIVE_SIN, ActiveType.ACTIVE_COS)
+"""Operators after which a rounding difference of a sum is large relative to the results: their slope is unbounded, or
+their results do not grow with the operand."""
 NAMES = [name for name in KINDS if name not in ("quantized_networks", "conv_v2_large")]
 
 
@@ -106,6 +107,22 @@ def test_sample(how, name):
     assert refused + ran > 0
 
 
+@pytest.mark.parametrize(
+    ("how", "name", "seed"),
+    [
+        (attributes_that_fit_in_type, "conv_int16", 250),  # padding at the end of one of the products of bytes
+        (attributes_that_fit_in_type, "conv_of_modes", 41),  # a bias of floats in mode 0
+        (attributes_that_fit_in_type, "conv_mode_1", 41),
+        (attributes_that_fit_in_type, "conv_mode_2", 372),
+        (attributes_that_fit_in_type, "integer_recurrent_layers", 20),  # a multiplier beyond 32 bits
+        (attributes_that_fit_in_type, "regions", 65),  # corners at 10^31 pixels
+        (lies, "blocks", 27),  # 2^32 blocks
+    ],
+)
+def test_findings(how, name, seed):
+    how(name, seed)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("how", [attributes_that_fit_in_type, lies])
@@ -128,11 +145,14 @@ def test_constants_of_a_file_are_read_in_place_and_stay_read_only(tmp_path):
 
 def test_the_samples_of_a_region_are_bounded():
     """Otherwise one attribute, or one region of a feed, keeps the engine busy for hours."""
-    for ratio, corner in ((10**5, 4.0), (0, 1e6)):
+    for ratio, corner in ((1000, 4000.0), (0, 1e7), (0, np.inf), (2, 1e30)):
         graph = Graph("regions")
         x = graph.input("x", TensorType(F32, (1, 1, 4, 4)))
         rois, images = graph.input("rois", TensorType(F32, (1, 4))), graph.input("images", TensorType(I32, (1,)))
-        graph.output(graph.add(RoiAlign(sampling_ratio=ratio), x, rois, images))
+        pooling = RoiAlign(output_height=8, output_width=8, sampling_ratio=ratio)
+        graph.output(graph.add(pooling, x, rois, images))
         feeds = [np.ones((1, 1, 4, 4), np.float32), np.float32([[0, 0, corner, corner]]), np.zeros(1, np.int32)]
         with pytest.raises(TpuConvertError, match="too many samples"):
             NativePlan(graph, "bm1686", "scalar", 1).run(feeds, lambda node, arrays: ())
+        with pytest.raises(UsageError, match="too many samples"):
+            graph.nodes[0].op.reference(*feeds)
