@@ -65,6 +65,7 @@ def run_cases(name: str, seeds: Iterator[int] | range, report: Callable[[dict[st
     chosen = FORMATS[name]
     contents = chosen.seeds()
     start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    _limit_address_space(8 * MOST_BYTES)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"net{chosen.suffix}"
         for seed in seeds:
@@ -95,6 +96,13 @@ def _limit_cpu_time(seconds: float) -> None:
     """Let the system end this process when it has used some more seconds of CPU time."""
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time() + seconds), hard))
+
+
+def _limit_address_space(more: int) -> None:
+    """Let allocations of this process fail beyond some more bytes, so that no case takes the memory of the machine."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + more, hard))
 
 
 def lines_of(worker: subprocess.Popen[bytes], limit: float) -> Iterator[bytes]:

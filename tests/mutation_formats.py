@@ -297,5 +297,5 @@ def full_count(name: str) -> int:
     if name.endswith("single bits"):
         return 10_000
     if name.endswith("structure"):
-        return FORMATS[name].most_cases(10_000)
+        return FORMATS[name].most_cases(1 << 30)
     return FORMATS[name].most_cases(5_000 if "fields" in name else 20_000)

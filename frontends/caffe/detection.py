@@ -51,6 +51,7 @@ def _grid(
         steps = (p.number("step_h"), p.number("step_w"))
     if min(image) < 1 or min(steps) <= 0:
         raise node.fail("image extents and steps must be positive", kind=INVALID_NODE)
+    node.budget((math.prod(plane),), "box centers")
     y, x = ((np.arange(extent) + p.number("offset")) * step for extent, step in zip(plane, steps, strict=True))
     return y, x, image
 

@@ -8,6 +8,7 @@ from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.node import OnnxNode, OnnxTensor, graph_attribute, onnx_op
 from tpuconvert.frontends.registry import Kind
+from tpuconvert.schema.errors import TOO_LARGE
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Array
 
@@ -92,6 +93,11 @@ def concat_from_sequence(node: OnnxNode, g: Graph) -> OnnxTensor:
     return OnnxTensor(node.output_names[0], items[0].element, value.shape, None, value, None, roots)
 
 
+def _check_count(node: OnnxNode, count: int) -> None:
+    if count > node.limits.max_unrolled_nodes:
+        raise node.fail(TOO_LARGE, f"a sequence of {count} tensors, more than {node.limits.max_unrolled_nodes}")
+
+
 @onnx_op("SplitToSequence", since=11, kind=Kind.FOLDED)
 def split_to_sequence(node: OnnxNode, g: Graph) -> OnnxTensor:
     """Split along an axis into parts of one size, of given sizes, or into single slices."""
@@ -103,9 +109,11 @@ def split_to_sequence(node: OnnxNode, g: Graph) -> OnnxTensor:
         if node.rank(1) == 0:
             if sizes[0] < 1:
                 raise node.invalid(f"parts of {sizes[0]} elements")
+            _check_count(node, -(-extent // sizes[0]))
             sizes = tuple(min(sizes[0], extent - start) for start in range(0, extent, sizes[0]))
     else:
         keeps_axis = bool(node.attr("keepdims", 1))
+        _check_count(node, extent)
         sizes = (1,) * extent
     if sum(sizes) != extent or min(sizes, default=0) < 0:
         raise node.invalid(f"parts {list(sizes)} of extent {extent}")

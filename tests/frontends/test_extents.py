@@ -114,3 +114,10 @@ def test_onnx(op: str, operands: list[Any], attributes: dict[str, Any], says: st
 def test_caffe(type_: str, parameters: str, bottoms: str, says: str, tmp_path: Path) -> None:
     with pytest.raises(tc.UnsupportedError, match=says):
         load_text(tmp_path, with_input((1, 1, 2, 2), layer(type_, parameters, bottoms)))
+
+
+def test_sequences_of_many_tensors(tmp_path: Path) -> None:
+    proto = model([one("SplitToSequence", "x", outputs=["q"])], {"x": ramp(1, 1)}, ["q"], {})
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 2**31 - 1
+    with pytest.raises(tc.UnsupportedError, match="a sequence of 2147483647 tensors, more than 50000"):
+        tc.convert(save_model(proto, tmp_path))
