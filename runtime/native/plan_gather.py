@@ -44,7 +44,8 @@ def pad(builder: Builder, node: Node, op: Pad) -> None:
 )
 def interpolate_nearest(builder: Builder, node: Node, op: Interpolate) -> None:
     """Nearest-neighbor resizing: gather rows, then columns."""
-    check_table(max(builder.shape(node.output)[2:]))
+    for extent in builder.shape(node.output)[2:]:
+        check_table(extent)  # before the indices are computed
     extents = zip(builder.shape(first_operand(node))[2:], builder.shape(node.output)[2:], strict=True)
     _gather(builder, node, [None, None, *(op.nearest(before, after) for before, after in extents)])
 
@@ -105,6 +106,7 @@ def _gather(builder: Builder, node: Node, sources: Sequence[Array | None]) -> No
     for number, axis in enumerate(axes):
         indices = sources[axis]
         assert indices is not None
+        check_table(len(indices))
         position = order.index(axis)
         outer = prod(shape[other] for other in order[:position])
         inner = prod(shape[other] for other in order[position + 1 :])

@@ -8,6 +8,10 @@ import pytest
 from tflite_models import T, serialize, single
 
 import tpuconvert as tc
+from tpuconvert.runtime.native.tables import MOST_ENTRIES
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.ops.index_select import IndexSelect
+from tpuconvert.schema.types import I8, TensorType
 
 HUGE = 2**31 - 1
 MOST_BYTES = 64 << 20
@@ -33,3 +37,12 @@ def test_open(name: str) -> None:
             assert tracemalloc.get_traced_memory()[1] < MOST_BYTES
     finally:
         tracemalloc.stop()
+
+
+def test_indices() -> None:
+    """A list of Python integers takes 2 s and 600 MB for this many."""
+    graph = Graph("many")
+    index = graph.constant(np.zeros(MOST_ENTRIES + 1, np.int32), "index")
+    graph.output(graph.add(IndexSelect(0), graph.input("x", TensorType(I8, (4,))), index))
+    with tc.Session(graph, threads=1) as session:
+        assert session.reference_nodes == ["index_select"]
