@@ -152,8 +152,10 @@ class RoiMaxPool(Op):
     dtypes = on(F32)
 
     def __post_init__(self) -> None:
-        if min(self.output_height, self.output_width) < 1:
-            raise ValueError(f"roi_max_pool: output {self.output_height} x {self.output_width}")
+        if min(self.output_height, self.output_width) < 1 or not math.isfinite(self.spatial_scale):
+            raise ValueError(
+                f"roi_max_pool: output {self.output_height} x {self.output_width}, spatial_scale {self.spatial_scale}"
+            )
 
     def infer(self, x: TensorType, rois: TensorType) -> tuple[TensorType]:
         """Shapes: rois has five columns."""
@@ -163,11 +165,13 @@ class RoiMaxPool(Op):
 
     def reference(self, x: Array, rois: Array) -> tuple[Array]:
         """Compute cell by cell."""
-        images = rois[:, 0].astype(np.int64)
+        images = np.where(np.abs(rois[:, 0]) < _FAR, rois[:, 0], -1).astype(np.int64)  # NaN is no image
         _check_image(self, images, len(x))
         result = np.zeros((len(rois), x.shape[1], self.output_height, self.output_width), np.float32)
         scaled = rois[:, 1:].astype(np.float32) * np.float32(self.spatial_scale)
-        corners = (np.sign(scaled) * np.floor(np.abs(scaled) + np.float32(0.5))).astype(np.int64)
+        rounded = np.sign(scaled) * np.floor(np.abs(scaled) + np.float32(0.5))
+        # What lies farther is outside of every image; NaN is, too.
+        corners = np.clip(np.nan_to_num(rounded, nan=-_FAR), -_FAR, _FAR).astype(np.int64)
         for number, (x1, y1, x2, y2) in enumerate(corners.tolist()):
             image = x[images[number]]
             rows = _cells(y1, y2, self.output_height, image.shape[1])

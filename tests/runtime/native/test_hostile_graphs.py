@@ -116,6 +116,7 @@ def test_sample(how, name):
         (attributes_that_fit_in_type, "conv_mode_2", 372),
         (attributes_that_fit_in_type, "integer_recurrent_layers", 20),  # a multiplier beyond 32 bits
         (attributes_that_fit_in_type, "regions", 65),  # corners at 10^31 pixels
+        (attributes_that_fit_in_type, "regions", 128),  # an infinite scale
         (lies, "blocks", 27),  # 2^32 blocks
     ],
 )
