@@ -8,6 +8,9 @@ import pytest
 from tflite_models import T, serialize, single
 
 import tpuconvert as tc
+from tpuconvert.schema.errors import ShapeError
+from tpuconvert.schema.ops.pool_int import PoolInt
+from tpuconvert.schema.types import I8, TensorType
 
 HUGE = 2**31 - 1
 MOST_BYTES = 64 << 20
@@ -33,3 +36,22 @@ def test_open(name: str) -> None:
             assert tracemalloc.get_traced_memory()[1] < MOST_BYTES
     finally:
         tracemalloc.stop()
+
+
+def test_windows_of_a_huge_image() -> None:
+    """Windows without elements are found without a table of all windows."""
+    op = PoolInt(stride_h=1, stride_w=2, kernel_h=2, kernel_w=2, is_avg_pooling=True)
+    tracemalloc.start()
+    try:
+        (y,) = op.infer(TensorType(I8, (1, 1, 2, HUGE - 1)))[:1]
+        assert tracemalloc.get_traced_memory()[1] < MOST_BYTES
+    finally:
+        tracemalloc.stop()
+    assert y.shape == (1, 1, 1, (HUGE - 1) // 2)
+
+
+@pytest.mark.parametrize(("pads", "window"), [({"pad_w_l": 2}, 0), ({"pad_w_r": 2}, 4)])
+def test_windows_outside_of_the_image(pads: dict[str, int], window: int) -> None:
+    op = PoolInt(stride_h=1, stride_w=1, kernel_h=2, kernel_w=2, is_avg_pooling=True, **pads)
+    with pytest.raises(ShapeError, match=f"window {window} holds no element of the image"):
+        op.infer(TensorType(I8, (1, 1, 2, 4)))
