@@ -145,6 +145,7 @@ def _positions(node: CaffeNode, g: Graph, tiling: Tiling, result: tuple[int, ...
         Floor(), scale_by(g, shift_by(g, inside, 0.5), 1 / columns)
     )  # 0.5 keeps rounding errors of the quotient from crossing an integer
     place = g.add(Add(), inside, scale_by(g, row, width - columns))
+    node.budget((down, along), "windows")
     start = np.arange(down)[:, None] * rows * width + np.arange(along) * columns
     positions = g.add(Add(), place, node.constant(start[None, None], "windows"))
     node.findings.tilings[positions] = tiling

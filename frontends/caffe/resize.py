@@ -60,6 +60,7 @@ def _unpool(node: CaffeNode, g: Graph, size: tuple[int, int]) -> Value:
         raise node.fail("a second bottom with positions that are computed otherwise", hint)
     if tiling.plane != size:
         raise node.fail(f"an output of {list(size)}", f"the pooled plane was {list(tiling.plane)}", INVALID_NODE)
+    node.budget(size, "positions")
     here = np.arange(size[0] * size[1], dtype=np.float32).reshape(1, 1, *size)
     values, positions = (_crop_or_pad(g, repeat(g, node.input(k), tiling.window), size) for k in (0, 1))
     hit = g.add(Eq(), positions, node.constant(here, "positions"))

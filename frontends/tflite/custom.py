@@ -54,7 +54,7 @@ def detection_post_process(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
     score = np.nextafter(np.float32(settings["nms_score_threshold"]), np.float32(-np.inf))
     op = NmsV2(Scalar.f32(settings["nms_iou_threshold"]), Scalar.f32(float(score)), min(most, count))
     taken = g.add(op, corners, first)
-    rows = pad_items(g, taken, most, count, "no_box")  # index of the zeros that _gather_rows appends
+    rows = pad_items(node, taken, most, count, "no_box")  # index of the zeros that _gather_rows appends
     found = [_gather_rows(g, table, rows) for table in (corners, emit.as_float(g, labels), values)]
     spread = g.add(Tile(reps=(1, each)), found[0]) if each > 1 else found[0]
     return (

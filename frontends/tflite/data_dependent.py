@@ -29,7 +29,7 @@ def where(node: TfliteNode, g: Graph) -> Value:
 def non_max_suppression_v4(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
     """Indices of the selected boxes, padded with zeros, and their number."""
     taken = selected_boxes(node, g, node.input(0), node.input(1))
-    return pad_items(g, taken, node.one_int(2)), count_items(g, taken)
+    return pad_items(node, taken, node.one_int(2)), count_items(g, taken)
 
 
 @tflite_op("NON_MAX_SUPPRESSION_V5", limits="constant limits and thresholds; no soft suppression")
@@ -41,7 +41,7 @@ def non_max_suppression_v5(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
     taken = selected_boxes(node, g, node.input(0), scores)
     most = node.one_int(2)
     own = gather(g, scores, taken, 0)
-    return pad_items(g, taken, most), pad_items(g, own, most), count_items(g, taken)
+    return pad_items(node, taken, most), pad_items(node, own, most), count_items(g, taken)
 
 
 def selected_boxes(node: TfliteNode, g: Graph, boxes: Value, scores: Value) -> Value:
@@ -60,8 +60,10 @@ def selected_boxes(node: TfliteNode, g: Graph, boxes: Value, scores: Value) -> V
     return g.add(op, *(g.add(Constdata(), value) if value.is_constant else value for value in (boxes, scores)))
 
 
-def pad_items(g: Graph, items: Value, length: int, fill: int = 0, name: str = "zeros") -> Value:
+def pad_items(node: TfliteNode, items: Value, length: int, fill: int = 0, name: str = "zeros") -> Value:
     """Pad the data-dependent first axis with the constant ``fill`` to a static length."""
+    g = node.graph
+    node.check_size([length])
     rest = g.constant(np.full(length, fill, items.dtype.numpy), name)
     every = g.add(Concat(axis=0), items, rest)
     return gather(g, every, g.constant(np.arange(length, dtype=np.int32), "positions"), 0)

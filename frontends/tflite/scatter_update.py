@@ -63,6 +63,7 @@ def neutral_row(node: TfliteNode, number: float, width: int, dtype: DType) -> Va
 
 def replace_rows(node: TfliteNode, data: Value, updates: Value, targets: Array) -> Value:
     """Replace rows of ``data`` [M, W] by the rows of ``updates`` [K, W]; the last update of a row is kept."""
+    node.check_size(data.type.static_shape[:1])
     source = np.arange(static(data.shape)[0])
     source[targets] = source.size + np.arange(targets.size)
     return gather_at(node, emit.concat(node.graph, [data, updates], 0), 0, source)
@@ -78,6 +79,7 @@ def combine_rows(node: TfliteNode, data: Value, updates: Value, targets: Array, 
     if rounds > node.tensors.file.limits.max_unrolled_nodes:
         raise node.fail(TOO_LARGE, f"{rounds} updates of one position")
     rows, width = static(data.shape)
+    node.check_size([rows])
     candidates = emit.concat(g, [neutral_row(node, number, width, data.dtype), updates], 0)
     for number_of_round in range(rounds):
         source = np.zeros(rows, np.int64)

@@ -147,6 +147,7 @@ def _gather_batches(node: TfliteNode, g: Graph, axis: int, batch_dims: int) -> V
         message = f"batch_dims={batch_dims} with axis {axis}, {list(shape)} and indices {list(index_shape)}"
         raise node.fail(UNSUPPORTED_ATTRIBUTE, message, "supported: the axis directly after the batches")
     batches, extent = math.prod(shape[:axis]), shape[axis]
+    node.check_size([batches])
     first = np.arange(batches, dtype=np.int32)[:, None] * np.int32(extent)
     flat = reshape(g, node.input(1), (batches, math.prod(index_shape[axis:])))
     rows = reshape(g, g.add(Add(), flat, g.constant(first, "first")), (math.prod(index_shape),))

@@ -7,6 +7,7 @@ from tpuconvert.runtime.native.epilogue import bias_of
 from tpuconvert.runtime.native.groups import computes, first_operand
 from tpuconvert.runtime.native.plan_float_rows import reduced_extents
 from tpuconvert.runtime.native.storage import channels_last
+from tpuconvert.runtime.native.tables import check_table
 from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.pool_int import PoolInt, PoolQuantMode
@@ -83,9 +84,10 @@ def _emit_pool(builder: Builder, node: Node, windows: Windows, *, with_padding: 
         rounding: fields of the spec. With ``divides``, the sum is divided by the number of elements, otherwise the
             result is ``sum * scale >> shift``.
     """
+    down, along, after = windows
+    check_table(down.count + along.count)
     y = node.outputs[0]
     source, target = builder.read(first_operand(node), channels_last(4)), builder.write(y, channels_last(4))
-    down, along, after = windows
     images, height, width, channels = source.memory_shape
     builder.kernel_step(
         "pool_int",

@@ -9,8 +9,10 @@ from tflite_models import T, serialize, single
 
 import tpuconvert as tc
 from tpuconvert.runtime.native.tables import MOST_ENTRIES
+from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.ops.index_select import IndexSelect
+from tpuconvert.schema.ops.pool_int import PoolInt
 from tpuconvert.schema.types import I8, TensorType
 
 HUGE = 2**31 - 1
@@ -46,3 +48,22 @@ def test_indices() -> None:
     graph.output(graph.add(IndexSelect(0), graph.input("x", TensorType(I8, (4,))), index))
     with tc.Session(graph, threads=1) as session:
         assert session.reference_nodes == ["index_select"]
+
+
+def test_windows_of_a_huge_image() -> None:
+    """Windows without elements are found without a table of all windows."""
+    op = PoolInt(stride_h=1, stride_w=2, kernel_h=2, kernel_w=2, is_avg_pooling=True)
+    tracemalloc.start()
+    try:
+        (y,) = op.infer(TensorType(I8, (1, 1, 2, HUGE - 1)))[:1]
+        assert tracemalloc.get_traced_memory()[1] < MOST_BYTES
+    finally:
+        tracemalloc.stop()
+    assert y.shape == (1, 1, 1, (HUGE - 1) // 2)
+
+
+@pytest.mark.parametrize(("pads", "window"), [({"pad_w_l": 2}, 0), ({"pad_w_r": 2}, 4)])
+def test_windows_outside_of_the_image(pads: dict[str, int], window: int) -> None:
+    op = PoolInt(stride_h=1, stride_w=1, kernel_h=2, kernel_w=2, is_avg_pooling=True, **pads)
+    with pytest.raises(ShapeError, match=f"window {window} holds no element of the image"):
+        op.infer(TensorType(I8, (1, 1, 2, 4)))

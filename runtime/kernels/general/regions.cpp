@@ -140,7 +140,9 @@ class RegionStep final : public Step {
     const double size = spec_.half_pixel ? end - start : std::max(end - start, 1.0);
     const double wanted = std::ceil(size / static_cast<double>(cells));
     Samples found;
-    found.per_cell = spec_.sampling_ratio != 0 ? spec_.sampling_ratio : std::max<std::int64_t>(static_cast<std::int64_t>(wanted), 0);
+    // check_size() bounds the size above only: a region may be empty by 10^45 pixels, or by infinity minus infinity.
+    const std::int64_t samples = wanted > 0 ? static_cast<std::int64_t>(wanted) : 0;
+    found.per_cell = spec_.sampling_ratio != 0 ? spec_.sampling_ratio : samples;
     if (found.per_cell > kMostSamples / cells) refuse(size);
     for (std::int64_t cell = 0; cell < cells; ++cell)
       for (std::int64_t k = 0; k < found.per_cell; ++k) {
