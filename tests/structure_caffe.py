@@ -151,7 +151,8 @@ def _layer_edits(item: Any) -> Iterator[Callable[[Any], None]]:
 
 
 def _is_single(descriptor: FieldDescriptor) -> bool:
-    return not descriptor.is_repeated
+    repeated = getattr(descriptor, "is_repeated", None)  # not in protobuf 4.25, whose field label is deprecated now
+    return not repeated if repeated is not None else descriptor.label != descriptor.LABEL_REPEATED
 
 
 def _message_edits(message: Any, path: tuple[str, ...]) -> Iterator[Callable[[Any], None]]:

@@ -8,14 +8,14 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from zoo_files import Export, Made, exports, load_samples, save_samples
 from zoo_page import page
-from zoo_peer import quantize
 
 from tpuconvert.frontends.registry import registry
 
-pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxruntime.quantization")  # it imports ml_dtypes, which an old onnx does not bring along
 from zoo_comparison import Comparison
 from zoo_detections import Kept
 from zoo_outcome import DIFFERENT, EXPORTER, INTERNAL, NUMBER, OK, REFUSED, Outcome, read_log
+from zoo_peer import quantize
 from zoo_running import run, run_export
 
 
