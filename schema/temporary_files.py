@@ -71,8 +71,13 @@ def remove_made() -> None:
 
 
 def _remove_file(name: str) -> None:
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+    try:
         os.unlink(name)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError:  # such as a path that is too long: there is nothing to remove at the end of the process
+        _made.pop(os.path.abspath(name), None)
+        raise
     _made.pop(os.path.abspath(name), None)
 
 

@@ -1,5 +1,6 @@
 """Temporary files of writers that were killed, and of those that still write."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -198,3 +199,17 @@ def test_nothing_stays_after_an_interrupt_during_the_removal(
     ended = subprocess.run([sys.executable, "-c", program, str(tmp_path / "target")], capture_output=True, text=True)
     assert "KeyboardInterrupt" in ended.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_that_is_too_long_leaves_nothing_for_the_end_of_the_process(tmp_path: Path) -> None:
+    program = """
+import sys
+from tpuconvert.schema.temporary_files import temporary_file
+try:
+    with temporary_file(sys.argv[1] + "/a" * 2500):
+        pass
+except OSError as error:
+    print(error.errno)
+"""
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == (f"{errno.ENAMETOOLONG}\n", "")
