@@ -80,9 +80,11 @@ def why_no_runtime_product(node: Node, chip: Chip) -> str:
 
 
 def whole_window(node: Node) -> tuple[int, int] | None:
-    """Kernel height and width if every window is inside the image, else None."""
+    """Kernel height and width if every window is inside the image, else None; also None for symbolic channels."""
     op = node.op
     assert isinstance(op, Pool)
+    if not isinstance(operand(node).shape[1], int):  # sums of windows need a weight for each channel
+        return None
     is_padded = op.pad_h or op.pad_w or op.pad_h_offset or op.pad_w_offset
     if not (op.is_global_pooling or is_padded or op.is_ceil_mode):
         return op.kernel_h, op.kernel_w

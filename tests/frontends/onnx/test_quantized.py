@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -335,3 +336,21 @@ def test_refused(nodes: list[onnx.NodeProto], complaint: str, tmp_path: Path) ->
     inputs = {"x": ramp(1, 4, 2, 2), "s": np.float32(1)}
     with pytest.raises(UnsupportedError, match=complaint):
         load(save_model(model(nodes, inputs, ["y"], PARAMS), tmp_path))
+
+
+@pytest.mark.parametrize("op", ["QLinearAveragePool", "QLinearGlobalAveragePool"])
+@pytest.mark.parametrize("chip", ["bm1684", "bm1686"])
+def test_averages_with_symbolic_channels(op: str, chip: Any, tmp_path: Path) -> None:
+    attributes = {"kernel_shape": [2, 2], "strides": [2, 2]} if op == "QLinearAveragePool" else {}
+    node = helper.make_node(op, ["x", "as", "az", "ys", "yz"], ["y"], domain="com.microsoft", **attributes)
+    x = np.random.default_rng(1).integers(0, 256, (1, 3, 4, 6), np.uint8)
+    params = {"as": np.float32(0.1), "az": np.uint8(3), "ys": np.float32(0.2), "yz": np.uint8(5)}
+    proto = model([node], {"x": x}, ["y"], params, domains={"com.microsoft": 1})
+    results = []
+    for name in ("static", "symbolic"):
+        if name == "symbolic":
+            proto.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "channels"
+        with tc.Session(tc.convert(save_model(proto, tmp_path, f"{name}.onnx"), chip=chip)) as session:
+            results.append(session.run({"x": x})["y"].astype(int))
+    assert results[0].shape == results[1].shape
+    assert np.abs(results[0] - results[1]).max() <= 1  # computed in float and rounded once
