@@ -147,6 +147,8 @@ def fold_affine_before(graph: Graph, linear: Node, x: Value, affine: Affine) -> 
 
 def _why_not(linear: Node) -> Skip | None:
     w, *rest = operands(linear)[1:]
+    if 0 in w.shape:
+        return Skip("it has no weights")
     if any(value.stored is not None for value in (w, *rest)):
         return Skip("the source file quantizes the weights")
     if not all(value.is_constant for value in rest):
