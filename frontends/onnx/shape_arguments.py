@@ -148,7 +148,7 @@ def split_sizes(node: OnnxNode) -> tuple[int, list[int]]:
             raise node.invalid(f"sizes {list(sizes)} do not add up to the extent {extent}")
         return axis, list(sizes)
     count = node.attr("num_outputs", len(node.output_names)) if node.version >= 18 else len(node.output_names)
-    if count < 1 or (extent % count and node.version < 18):
+    if not 1 <= count <= max(extent, len(node.output_names)) or (extent % count and node.version < 18):
         raise node.invalid(f"extent {extent} cannot be split into {count} equal parts")
     size = -(-extent // count)
     if size * (count - 1) > extent:

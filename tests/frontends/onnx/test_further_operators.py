@@ -179,3 +179,10 @@ def test_a_sequence_is_no_output(tmp_path: Path) -> None:
     proto = model([one("SequenceConstruct", "x")], {"x": ramp(2)}, ["y"])
     with pytest.raises(UnsupportedError, match="its type is sequence"):
         load(save_model(proto, tmp_path))
+
+
+def test_an_empty_axis_is_not_split_into_any_number_of_parts(tmp_path: Path) -> None:
+    node = one("Split", "x", outputs=["a", "b"], axis=0, num_outputs=2**40)
+    constants = {"x": np.zeros((0, 2), np.float32)}
+    with pytest.raises(UnsupportedError, match="cannot be split into 1099511627776"):
+        load(save_model(model([node], {"z": ramp(1)}, ["a", "b"], constants, opset=18), tmp_path))
