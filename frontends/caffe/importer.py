@@ -26,13 +26,13 @@ from tpuconvert.schema.errors import (
     CorruptInputError,
     InternalError,
     ProblemList,
-    ResourceLimitError,
     ShapeError,
     TpuConvertError,
     UsageError,
 )
 from tpuconvert.schema.graph import Graph, Port, Source, Value, static
 from tpuconvert.schema.limits import Limits, check_time
+from tpuconvert.schema.memory_errors import not_enough_memory
 from tpuconvert.schema.types import F32, MAX_RANK, Shape, TensorType, format_shape
 
 
@@ -262,7 +262,7 @@ class _Importer:
         except (ValueError, OverflowError) as error:
             raise CannotConvertError(INVALID_NODE, str(error)) from error
         except MemoryError as error:
-            raise ResourceLimitError("not enough memory to convert it", file=self._file, node=node.name) from error
+            raise not_enough_memory("its conversion", error, file=self._file, node=node.name) from error
         except Exception as error:
             text = f"{node.type} could not be converted: {type(error).__name__}: {error}"
             raise InternalError(text, file=self._file, node=node.name) from error

@@ -15,11 +15,11 @@ from tpuconvert.schema.errors import (
     UNKNOWN_SHAPE,
     InternalError,
     ProblemList,
-    ResourceLimitError,
     ShapeError,
     TpuConvertError,
 )
 from tpuconvert.schema.graph import Graph, Port
+from tpuconvert.schema.memory_errors import not_enough_memory
 from tpuconvert.schema.types import Shape, format_shape
 
 DynamicShapeProblem = tuple[str, str, str, Sequence[OnnxTensor | None]]
@@ -155,7 +155,7 @@ def run_converter(
     except OverflowError as error:
         raise CannotConvertError(INVALID_NODE, str(error)) from error
     except MemoryError as error:
-        raise ResourceLimitError("not enough memory to convert it", file=file, node=node.name) from error
+        raise not_enough_memory("its conversion", error, file=file, node=node.name) from error
     except Exception as error:
         if is_evaluator and isinstance(error, IndexError):
             raise CannotConvertError(INVALID_NODE, str(error)) from error

@@ -29,13 +29,13 @@ from tpuconvert.schema.errors import (
     InternalError,
     Problem,
     ProblemList,
-    ResourceLimitError,
     ShapeError,
     TpuConvertError,
     UsageError,
 )
 from tpuconvert.schema.graph import Graph, Port, Source, Value
 from tpuconvert.schema.limits import check_time
+from tpuconvert.schema.memory_errors import not_enough_memory
 from tpuconvert.schema.spelling import did_you_mean, nearest
 from tpuconvert.schema.types import F32, MAX_RANK, Array, QuantParams, Shape, TensorType, format_shape
 from tpuconvert.schema.value_limits import check_size
@@ -280,7 +280,7 @@ class _Importer:
         except (ValueError, OverflowError) as error:  # raised by operator definitions for invalid attributes
             self.problems.add(INVALID_NODE, operator.name, node.name, str(error))
         except MemoryError as error:
-            raise ResourceLimitError("not enough memory to convert it", file=self.file.file, node=node.name) from error
+            raise not_enough_memory("its conversion", error, file=self.file.file, node=node.name) from error
         except Exception as error:
             text = f"{operator.name} could not be converted: {type(error).__name__}: {error}"
             raise InternalError(text, file=self.file.file, node=node.name) from error

@@ -55,8 +55,8 @@ class IntegerPooling(Op):
         is_ceil = self.out_ceil_mode is OutCeilMode.ceil
         count = window_extent(self, extent, sum(pads), kernel, stride, x, ceil=is_ceil)
         if isinstance(count, int) and isinstance(extent, int):
-            behind = -(-(extent + pads[0]) // stride)  # the first window that begins after the image
-            outside = 0 if kernel <= pads[0] else behind
+            # The first window if it is all padding, else the first one that begins after the image.
+            outside = 0 if kernel <= pads[0] else -(-(extent + pads[0]) // stride)
             if outside < count:
                 raise ShapeError(f"{self}: window {outside} holds no element of the image, got {x}")
         return count
