@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     from tpuconvert.runtime.custom_kernel import NativeKernel as NativeKernel
     from tpuconvert.runtime.custom_kernel import include_folder as include_folder
     from tpuconvert.samples.preprocess import Preprocess as Preprocess
+    from tpuconvert.schema.errors import AmbiguousInputError as AmbiguousInputError
     from tpuconvert.schema.errors import CorruptInputError as CorruptInputError
     from tpuconvert.schema.errors import InternalError as InternalError
     from tpuconvert.schema.errors import MissingExtraError as MissingExtraError
@@ -152,6 +153,7 @@ _MODULES = {
     "tpuconvert.runtime.border": ("TensorInfo",),
     "tpuconvert.runtime.custom_kernel": ("NativeKernel", "include_folder"),
     "tpuconvert.schema.errors": (
+        "AmbiguousInputError",
         "CorruptInputError",
         "InternalError",
         "MissingExtraError",

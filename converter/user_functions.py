@@ -23,7 +23,9 @@ def is_function_name(text: str) -> bool:
 
 
 def load_function(text: str) -> Callable[..., Any]:
-    """Import a function by name. Modules are also searched in the current folder. The code runs with the user's rights.
+    """Import a function by name. The code runs with the user's rights.
+
+    Modules are searched in the current folder last: a file there with the name of an installed module is not executed.
 
     Args:
         text: ``module:function`` or ``FILE.py:function``.
@@ -49,11 +51,14 @@ def load_function(text: str) -> Callable[..., Any]:
 
 
 def _load_module(name: str) -> Any:
-    sys.path.insert(0, os.getcwd())
+    folder = os.getcwd()
+    if folder in sys.path:
+        return importlib.import_module(name)
+    sys.path.append(folder)
     try:
         return importlib.import_module(name)
     finally:
-        sys.path.remove(os.getcwd())
+        sys.path.remove(folder)
 
 
 def _load_file(path: str) -> Any:

@@ -86,6 +86,13 @@ class SignatureError(CorruptInputError):
     exit_code = 4
 
 
+class AmbiguousInputError(CorruptInputError):
+    """A file has two contents for one value, of which readers choose different ones."""
+
+    id = "TC4003"
+    exit_code = 4
+
+
 class ThresholdError(TpuConvertError):
     """A comparison exceeded its threshold."""
 

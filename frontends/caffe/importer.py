@@ -15,9 +15,10 @@ from tpuconvert.frontends.caffe.description import LayerDescription, NetDescript
 from tpuconvert.frontends.caffe.node import CaffeNode, Converted, Declared, Findings, RankZero, Result, caffe_op
 from tpuconvert.frontends.caffe.unsupported import why_unsupported
 from tpuconvert.frontends.caffe.weights import Blob, Weights, blob_of_message
-from tpuconvert.frontends.caffe.wire import WireError
+from tpuconvert.frontends.caffe.wire import AmbiguousWireError, WireError
 from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.schema.errors import (
+    AmbiguousInputError,
     INVALID_NODE,
     NO_OPERATOR,
     TOO_LARGE,
@@ -236,6 +237,8 @@ class _Importer:
             return None
         try:
             return [blob_of_message(blob) for blob in message.blobs]
+        except AmbiguousWireError as error:
+            raise AmbiguousInputError(str(error), file=self._net.file, node=message.name) from error
         except WireError as error:
             raise CorruptInputError(str(error), file=self._net.file, node=message.name) from error
 

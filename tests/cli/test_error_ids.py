@@ -137,6 +137,17 @@ def invalid_signature() -> Call:
     return ["verify-signature", "net.onnx", "--key", "key.pub"]
 
 
+def two_contents() -> Call:
+    network("Relu", {"x": [1, 4]})
+    model = onnx.load("net.onnx")
+    constant = helper.make_tensor("w", TensorProto.FLOAT, [4], bytes(16), raw=True)
+    constant.float_data.extend([1.0] * 4)
+    model.graph.node[0].CopyFrom(helper.make_node("Add", ["x", "w"], ["y"], name="node_0"))
+    model.graph.initializer.append(constant)
+    onnx.save(model, "net.onnx")
+    return ["check", "net.onnx"]
+
+
 def threshold() -> Call:
     network("Transpose", {"x": [1, 2, 3, 4]}, perm=[0, 2, 3, 1])
     return ["convert", "net.onnx", "--max-transposes", "0"]
@@ -206,6 +217,7 @@ CALLS: dict[str, Callable[[], Call]] = {
     "TC3109": no_exact_form,
     "TC4001": corrupt,
     "TC4002": invalid_signature,
+    "TC4003": two_contents,
     "TC5001": threshold,
     "TC5002": nan_output,
     "TC6001": resource_limit,
