@@ -17,6 +17,7 @@ import importlib.util
 import json
 import mmap
 import os
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -72,6 +73,14 @@ class Entry:
     sha256: str
     measurement: Measurement
 
+    def open(self) -> Any:
+        """Open the model file for reading.
+
+        Raises:
+            OSError: it is a link, not a regular file, or cannot be read.
+        """
+        return _open_file(self.model)
+
 
 class DamagedEntry(Exception):
     """A cache entry is damaged or belongs to another key; the message has the reason."""
@@ -107,6 +116,8 @@ class Cache:
             DamagedEntry: the key has an entry that cannot be used.
         """
         path = self.model(key).with_suffix(".json")
+        if os.path.islink(path.parent):
+            raise DamagedEntry("its folder is a link")
         if not os.path.lexists(path) and not os.path.lexists(self.model(key)):
             return None
         try:
@@ -129,13 +140,18 @@ class Cache:
     def keep(self, key: str, made: Path, found: Measurement) -> Entry:
         """Add an entry: move the model file into the cache and write its measurements."""
         model = self.model(key)
+        description = model.with_suffix(".json")
         sha256 = content(made).hex()
+        if os.path.islink(model.parent) or model.parent.is_file():  # what a link names may be outside of the cache
+            model.parent.unlink()
         model.parent.mkdir(parents=True, exist_ok=True)
+        for path in (model, description):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
         os.replace(made, model)  # replaces a symbolic link; opening the path for writing would follow it
         content_of_entry = {"key": key, "model": sha256, "measures": found.measures, "sections": found.sections}
         written = json.loads(json.dumps(content_of_entry))  # JSON turns integer keys into text
         text = json.dumps({"entry": written, "sha256": _digest(written)}, indent=1)
-        description = model.with_suffix(".json")
         with replacing_link(description) as file:
             file.write(text.encode())
         return Entry(model, sha256, Measurement(written["measures"], written["sections"]))
