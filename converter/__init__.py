@@ -15,9 +15,12 @@ from __future__ import annotations
 import importlib
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+
+TYPE_CHECKING = False  # type checkers take it for True; typing takes longer to import than this module
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from tpuconvert.api.bench import Benchmark as Benchmark
     from tpuconvert.api.bench import bench as bench
     from tpuconvert.api.calibrate import calibrate as calibrate

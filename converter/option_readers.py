@@ -32,7 +32,7 @@ Shapes = Mapping[str, Sequence[Dim]]
 
 
 def check_form(value: Any, declared: str) -> Any:
-    """Return a given value unless its form excludes the declared type: a number instead of names, a truth value as number.
+    """Return a given value unless its form excludes the declared type, such as a number instead of names.
 
     Raises:
         TypeError: it cannot.

@@ -22,13 +22,12 @@ def parse_json(text: str, *, parse_constant: Callable[[str], Any] | None = None)
         parse_constant: returns the value of ``NaN``, ``Infinity`` or ``-Infinity``. By default these are floats.
 
     Raises:
-        ValueError: the text is not JSON, has a key twice, an integer beyond 64 bits or half of a surrogate pair, or is nested too deeply.
+        ValueError: the text is not JSON, has a key twice, an integer beyond 64 bits or half of a surrogate pair, or is
+            nested too deeply.
     """
     try:
         parse_integer = _integer if _LONG_INTEGER.search(text) else None  # a function for all takes its time
-        content = json.loads(
-            text, parse_constant=parse_constant, parse_int=parse_integer, object_pairs_hook=_object
-        )
+        content = json.loads(text, parse_constant=parse_constant, parse_int=parse_integer, object_pairs_hook=_object)
         if _SURROGATE.search(text):
             json.dumps(content, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError as error:

@@ -114,7 +114,12 @@ def test_names_of_a_command_line(
     Path("spelled.yaml").write_text("max-transposes: 3\nmax_transposes: 0\n")
     assert run(["convert", str(NET), "-o", "new.tpum", *words]) == 2
     assert not Path("new.tpum").exists()
-    assert "twice" in (text := capsys.readouterr().err) or "already" in text or "more than once" in text or "are one option" in text, text
+    assert (
+        "twice" in (text := capsys.readouterr().err)
+        or "already" in text
+        or "more than once" in text
+        or "are one option" in text
+    ), text
 
 
 @pytest.mark.parametrize(
