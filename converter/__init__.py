@@ -90,6 +90,7 @@ if TYPE_CHECKING:
     from tpuconvert.schema.errors import CorruptInputError as CorruptInputError
     from tpuconvert.schema.errors import InternalError as InternalError
     from tpuconvert.schema.errors import MissingExtraError as MissingExtraError
+    from tpuconvert.schema.errors import PluginError as PluginError
     from tpuconvert.schema.errors import ResourceLimitError as ResourceLimitError
     from tpuconvert.schema.errors import RunError as RunError
     from tpuconvert.schema.errors import ShapeError as ShapeError
@@ -160,6 +161,7 @@ _MODULES = {
         "CorruptInputError",
         "InternalError",
         "MissingExtraError",
+        "PluginError",
         "ResourceLimitError",
         "RunError",
         "ShapeError",

@@ -12,6 +12,7 @@ from typing import Any
 
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.input_files import note_input
+from tpuconvert.schema.user_code import note_definition
 
 _FORMS = "module:function, or FILE.py:function"
 
@@ -46,6 +47,7 @@ def load_function(text: str) -> Callable[..., Any]:
     function = getattr(loaded, name, None)
     if not callable(function):
         raise UsageError(f"{module} has no function '{name}'")
+    note_definition(function)
     result: Callable[..., Any] = function
     return result
 

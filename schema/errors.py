@@ -65,6 +65,13 @@ class UsageError(TpuConvertError):
     exit_code = 2
 
 
+class PluginError(UsageError):
+    """A mistake of a plugin or of another function of the user. The message contains file and line."""
+
+    id = "TC2002"
+    exit_code = 2
+
+
 class ShapeError(TpuConvertError):
     """An operator does not accept the types of its operands. The message contains their shapes."""
 

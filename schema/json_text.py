@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-_LONG_INTEGER = re.compile(r"[0-9]{20}")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -22,12 +21,10 @@ def parse_json(text: str, *, parse_constant: Callable[[str], Any] | None = None)
         parse_constant: returns the value of ``NaN``, ``Infinity`` or ``-Infinity``. By default these are floats.
 
     Raises:
-        ValueError: the text is not JSON, has a key twice, an integer beyond 64 bits or half of a surrogate pair, or is
-            nested too deeply.
+        ValueError: the text is not JSON, has a key twice or half of a surrogate pair, or is nested too deeply.
     """
     try:
-        parse_integer = _integer if _LONG_INTEGER.search(text) else None  # a function for all takes its time
-        content = json.loads(text, parse_constant=parse_constant, parse_int=parse_integer, object_pairs_hook=_object)
+        content = json.loads(text, parse_constant=parse_constant, object_pairs_hook=_object)
         if _SURROGATE.search(text):
             json.dumps(content, ensure_ascii=False).encode("utf-8")
     except UnicodeEncodeError as error:
@@ -35,14 +32,6 @@ def parse_json(text: str, *, parse_constant: Callable[[str], Any] | None = None)
     except RecursionError as error:
         raise ValueError("its values are nested too deeply") from error
     return content
-
-
-def _integer(text: str) -> int:
-    """Return an integer that fits into 64 bits: others cannot be converted to floats or stored in arrays."""
-    value = int(text[:21]) if len(text) > 21 else int(text)
-    if not -(1 << 63) <= value < 1 << 64:
-        raise ValueError(f"the integer {text[:40]} exceeds 64 bits")
-    return value
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -52,6 +52,9 @@ _FORM = 3
 _MOST_BYTES = 1 << 26
 """Largest size of the JSON file of an entry, in bytes."""
 
+_LARGEST = 1 << 63
+"""Measurements that are integers are smaller than this, so that they can be converted to floats."""
+
 _TEXTS = ("chip", "quantize", "exactness", "first_difference")
 """Measurements that are texts or None; the others are numbers."""
 
@@ -163,6 +166,7 @@ def _are_valid(found: Measurement) -> bool:
     return (
         set(_NEEDED) <= set(numbers)
         and all(isinstance(value, int | float) and not isinstance(value, bool) for value in numbers.values())
+        and all(abs(value) < _LARGEST for value in numbers.values() if isinstance(value, int))
         and all(isinstance(found.measures.get(name), str | None) for name in _TEXTS)
         and all(isinstance(section, dict) for section in found.sections.values())
     )

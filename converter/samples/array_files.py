@@ -115,3 +115,17 @@ def _check_members(archive: Any, path: Path) -> None:
     check_expansion(
         sum(member.compress_size for member in members), sum(member.file_size for member in members), str(path)
     )
+
+
+def number_type(name: object) -> np.dtype[Any]:
+    """Return the type of numbers that a file of unknown origin names: NumPy reads other texts as structured types.
+
+    Raises:
+        ValueError: it is another text.
+    """
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ValueError(f"{str(name)[:40]!r} is not a type of numbers")
+    dtype = np.dtype(name)
+    if dtype.kind not in "biuf" and dtype.isbuiltin != 2:  # 2: a type of ml_dtypes
+        raise ValueError(f"{name[:40]!r} is not a type of numbers")
+    return dtype

@@ -99,6 +99,10 @@ def rule(does: str) -> Call:
 
 
 def internal_error() -> Call:
+    return ["convert", network("Sigmoid", {"x": [1, 4]})]
+
+
+def mistake_of_a_plugin() -> Call:
     return rule("1 / 0")
 
 
@@ -204,6 +208,7 @@ CALLS: dict[str, Callable[[], Call]] = {
     "TC1001": internal_error,
     "TC1002": failing_operator,
     "TC2001": usage,
+    "TC2002": mistake_of_a_plugin,
     "TC3001": shapes_that_do_not_fit,
     "TC3100": no_operator,
     "TC3101": no_operator,
@@ -224,6 +229,7 @@ CALLS: dict[str, Callable[[], Call]] = {
     "TC7001": missing_extra,
 }
 CIRCUMSTANCES = {
+    "TC1001": "import tpuconvert.cli.convert as module; module.convert_files = None",
     "TC6001": "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))",  # limit file sizes to 100 bytes
     "TC7001": "sys.modules['PIL'] = None",
 }

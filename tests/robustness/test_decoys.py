@@ -84,7 +84,7 @@ def test_decoys_are_executed_without_isolation(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["verify", pytest.param("ci", marks=pytest.mark.slow)])
 def test_modules_of_the_current_folder_after_python_m(command: str, tmp_path: Path) -> None:
-    """``python -m`` puts the current folder on the path, from which the program removes it before it loads a library."""
+    """``python -m`` puts the current folder on the path, from which the program removes it at its start."""
     write_files(tmp_path)
     mark = tmp_path.parent / f"{tmp_path.name}.mark"
     for name in ("numpy", "yaml", "click", "onnx", "google", "onnxruntime", "json", "pickle", "subprocess"):
