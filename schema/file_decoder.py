@@ -255,7 +255,7 @@ class _GraphDecoder:
     def _new(self, position: int, what: str) -> tpum.Value:
         """Return the stored value with this index and check that no other node or input defines it."""
         if not 0 <= position < len(self._stored):
-            raise ValueError(f"{what} is value {position} of {len(self._stored)}")
+            raise ValueError(f"{what} refers to value {position}, but there are {len(self._stored)}")
         if self._values[position] is not None:
             raise ValueError(f"value {self._stored[position].name!r} is computed twice")
         return self._stored[position]
@@ -270,7 +270,9 @@ class _GraphDecoder:
         if len(stored) > MAX_RANK:
             raise ValueError(f"a shape has {len(stored)} extents, more than {MAX_RANK}")
         if min(stored, default=0) < -len(self._symbols):
-            raise ValueError(f"a shape refers to symbolic dimension {-1 - min(stored)} of {len(self._symbols)}")
+            raise ValueError(
+                f"a shape refers to symbolic dimension {-1 - min(stored)}, but there are {len(self._symbols)}"
+            )
         if math.prod(max(extent, 1) for extent in stored) > MAX_ELEMENTS:
             raise ValueError(f"the shape {list(stored)} has more than {MAX_ELEMENTS} elements")
         return tuple(self._symbols[-1 - extent] if extent < 0 else extent for extent in stored)
@@ -315,7 +317,7 @@ class _GraphDecoder:
 
     def _array(self, name: str, position: int, dtype: DType, shape: tuple[int, ...]) -> Array:
         if not 0 <= position < len(self._tables.buffers):
-            raise ValueError(f"value {name!r} refers to constant {position} of {len(self._tables.buffers)}")
+            raise ValueError(f"value {name!r} refers to constant {position}, but there are {len(self._tables.buffers)}")
         buffer = self._tables.buffers[position]
         size = math.prod(shape) * (dtype.bits // 8)
         if size != buffer.size:

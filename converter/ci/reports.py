@@ -60,7 +60,7 @@ def to_text(outcome: Outcome) -> str:
     return concat([line, *(f"       {reason.strip()}" for reason in [*notes, *reasons])], "\n")
 
 
-def totable_code_span(outcomes: Sequence[Outcome]) -> str:
+def to_markdown(outcomes: Sequence[Outcome]) -> str:
     """Format all outcomes as a Markdown table, followed by the errors."""
     lines = [f"| model | result | {' | '.join(COLUMNS)} |", "|---|---" + "|---" * len(COLUMNS) + "|"]
     for outcome in outcomes:

@@ -267,9 +267,7 @@ class _Importer:
         except MemoryError as error:
             raise not_enough_memory("its conversion", error, file=self._file, node=node.name) from error
         except Exception as error:
-            raise unexpected(
-                f"{node.type} could not be converted", error, file=self._file, node=node.name
-            ) from error
+            raise unexpected(f"{node.type} could not be converted", error, file=self._file, node=node.name) from error
         if converted is None:
             return []
         return list(converted) if isinstance(converted, Sequence) else [converted]

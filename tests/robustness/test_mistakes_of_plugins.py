@@ -40,8 +40,19 @@ def acme_rule(g, m):
 CONVERT = ["convert", "net.onnx", "-o", "net.tpum", "--plugin", "plugin.py"]
 RUN = ["run", "net.tpum", "x.npy", "--plugin", "plugin.py"]
 VERIFY = ["convert", "sigmoid.onnx", "-o", "s.tpum"], ["verify", "sigmoid.onnx", "s.tpum", "--oracle", "none"]
-EVALUATE = ["convert", "sigmoid.onnx", "-o", "s.tpum"], ["evaluate", "s.tpum", "--data", "x.npz", "--unlabelled"]
-INT8 = ["convert", "sigmoid.onnx", "-o", "s.tpum", "--quantize", "int8", "--calibration", "x.npz", "--plugin", "plugin.py"]
+EVALUATE = ["convert", "sigmoid.onnx", "-o", "s.tpum"], ["evaluate", "s.tpum", "--data", "labelled.npz"]
+INT8 = [
+    "convert",
+    "sigmoid.onnx",
+    "-o",
+    "s.tpum",
+    "--quantize",
+    "int8",
+    "--calibration",
+    "x.npz",
+    "--plugin",
+    "plugin.py",
+]
 
 MISTAKES = {
     **{
@@ -70,7 +81,8 @@ MISTAKES = {
     ),
     "function": ("def acme(outputs, labels):\n    return outputs.no_such\n",
                  [EVALUATE[0], [*EVALUATE[1], "--metric", "plugin.py:acme"]]),
-    "condition": ("def acme(path):\n    return path.no_such\n", [["reduce", "sigmoid.onnx", "--until", "plugin.py:acme"]]),
+    "condition": ("def acme(path):\n    return path.no_such\n",
+                  [["reduce", "sigmoid.onnx", "--until", "plugin.py:acme"]]),
     "calibrator": (
         "@tc.register_calibrator('acme')\nclass Acme:\n    def add(self, array):\n        array.no_such\n"
         "    def result(self):\n        return None\n",
@@ -96,6 +108,7 @@ def test_mistake_is_located(kind: str, tmp_path: Path) -> None:
     onnx.save(network("Sigmoid"), tmp_path / "sigmoid.onnx")
     np.save(tmp_path / "x.npy", np.ones((1, 4), np.float32))
     np.savez(tmp_path / "x.npz", x=np.ones((2, 1, 4), np.float32))
+    np.savez(tmp_path / "labelled.npz", x=np.ones((2, 1, 4), np.float32), labels=np.zeros(2, np.int64))
     (tmp_path / "plugin.py").write_text(START + text)
     for words in commands:
         done = subprocess.run(
