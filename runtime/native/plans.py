@@ -10,6 +10,7 @@ from typing import TypeVar
 from tpuconvert.runtime.native.cache_analysis import bind_caches, find_caches
 from tpuconvert.runtime.native.direct_plan import DirectPlan
 from tpuconvert.runtime.native.plan import NativePlan
+from tpuconvert.runtime.run_memory import check_run_memory
 from tpuconvert.schema.errors import CorruptInputError, ShapeError, UsageError
 from tpuconvert.schema.gc_control import reduced_gc_frequency
 from tpuconvert.schema.graph import Graph, Value
@@ -107,6 +108,7 @@ class Plans:
 
         def make(like: NativePlan | None) -> NativePlan:
             graph, heads = self._translate(lambda: bind_caches(self._graph, extents, caches), extents)
+            check_run_memory(graph)
             return NativePlan(graph, *self._settings, caches=heads, like=like, memory_limit=self._memory_limit)
 
         return self._find((frozenset(extents.items()), "caches"), make)
@@ -120,6 +122,7 @@ class Plans:
                 "those of the inputs are given",
                 file=self._graph.file,
             )
+        check_run_memory(graph)
         return NativePlan(
             graph,
             *self._settings,
