@@ -7,9 +7,14 @@ whose operand has the same scale.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tpuconvert.optimizer.pattern import Match
-from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.op import Trait
+
+_INTEGER_KERNELS = ("tflite", "tflite-single")
+"""``Graph.rescale`` of sources in which an operator on quantized values is an integer kernel with roundings of its own."""
 
 
 def is_interchangeable(x: Value, y: Value) -> bool:
@@ -34,3 +39,22 @@ def rounds(node: Node) -> bool:
     if operand is None or Trait.MOVES_INTEGERS not in node.op.traits:
         return True
     return any(quant != operand.quant for quant in annotations)
+
+
+def replaced_kernels(graph: Graph, found: Match, added: Iterable[Node]) -> str:
+    """Name operators that a rewrite would replace although the source rounds within them; empty if there are none.
+
+    ``x + x = 2 * x`` holds for real numbers. In a TFLite file both are kernels that rescale integers, each with its own
+    roundings. A rule may therefore move, split or merge the data movement around the kernels of annotated values, but
+    the kernels stay: the new nodes have the same operators. This includes linear operators: a fully connected layer
+    rounds once, a convolution twice.
+    """
+    if graph.rescale not in _INTEGER_KERNELS:
+        return ""
+    kernels = [node for node in found.nodes.values() if Trait.MOVES_DATA not in node.op.traits]
+    if not any(value.quant is not None for node in kernels for value in node.outputs):
+        return ""
+    new = [node for node in added if Trait.MOVES_DATA not in node.op.traits]
+    if sorted(node.op.name for node in kernels) == sorted(node.op.name for node in new):
+        return ""
+    return ", ".join(dict.fromkeys(node.op.name for node in kernels))

@@ -16,6 +16,7 @@ from tpuconvert.frontends.tflite.layout import Permuted
 from tpuconvert.frontends.tflite.metadata import read_metadata
 from tpuconvert.frontends.tflite.node import Bound, Converted, TfliteNode, folds, tflite_op
 from tpuconvert.frontends.tflite.not_representable import CUSTOM_PREFIX, explain
+from tpuconvert.frontends.tflite.open_inputs import OF_SHAPES, OpenInput
 from tpuconvert.frontends.tflite.reader import BUILTIN_NAMES, ModelFile, Operator, Subgraph, Tensor
 from tpuconvert.frontends.tflite.signatures import Signature, choose
 from tpuconvert.frontends.tflite.states import StateMode, States, assigned_variables
@@ -28,6 +29,7 @@ from tpuconvert.schema.errors import (
     UNSUPPORTED_ATTRIBUTE,
     InternalError,
     Problem,
+    ProblemKind,
     ProblemList,
     ShapeError,
     TpuConvertError,
@@ -164,6 +166,7 @@ class _Importer:
         self.tensors = Tensors(file, subgraph, graph, work.hybrid)
         self.problems: ProblemList = caller.problems if caller else ProblemList(str(file.path))
         self.work = work
+        self.open_inputs: dict[int, OpenInput] = {}  # by tensor that depends on one: the first such input
         self.depth: int = caller.depth + 1 if caller else 0
 
     @property
@@ -193,10 +196,8 @@ class _Importer:
             given = shapes.pop(name, None) or shapes.pop(tensor.name, None)
             shape = tensor.shape if given is None else self._check_shape(tensor, given)
             if given is None and any(extent < 0 for extent in tensor.signature):
-                self.graph.notes.append(
-                    f"input '{tensor.name}' leaves extents open ({list(tensor.signature)}): "
-                    f"taken as {list(shape)}; other shapes by --input-shapes"
-                )
+                self.open_inputs[index] = OpenInput(name, tensor.signature, shape)
+                self.graph.notes.append(self.open_inputs[index].note)
             if 0 in shape:
                 message = f"has the shape {format_shape(shape)}, which holds no element"
                 self.problems.add(UNKNOWN_SHAPE, "input", tensor.name, message, f"--input-shapes {tensor.name}=...")
@@ -265,20 +266,34 @@ class _Importer:
 
     # Operators
 
+    def _open_input(self, operator: Operator) -> OpenInput | None:
+        """Return an input of the model with open extents on which an operator depends, or None."""
+        return next((self.open_inputs[index] for index in operator.inputs if index in self.open_inputs), None)
+
+    def _add_problem(self, operator: Operator, kind: ProblemKind, name: str, message: str, hint: str = "") -> None:
+        """Add the problem of an operator. Extents that were open may be its cause, which the hint then says."""
+        found = self._open_input(operator) if kind in OF_SHAPES else None
+        if found is not None:
+            hint = f"{hint}\n{found.hint}" if hint else found.hint
+        self.problems.add(kind, operator.name, name, message, hint)
+
     def convert(self, operator: Operator) -> None:
         check_time()
+        found = self._open_input(operator)
+        if found is not None:
+            self.open_inputs.update(dict.fromkeys(operator.outputs, found))
         node = TfliteNode(operator, self.tensors, self)
         try:
             with self.graph.source(Source(self.file.file, node.name, operator.name)):
                 self._convert(node)
         except CannotConvertError as problem:
-            self.problems.add(problem.kind, operator.name, node.name, problem.message, problem.hint)
+            self._add_problem(operator, problem.kind, node.name, problem.message, problem.hint)
         except ShapeError as error:
-            self.problems.add(INVALID_NODE, operator.name, node.name, error.message, error.hint)
+            self._add_problem(operator, INVALID_NODE, node.name, error.message, error.hint)
         except TpuConvertError:
             raise
         except (ValueError, OverflowError) as error:  # raised by operator definitions for invalid attributes
-            self.problems.add(INVALID_NODE, operator.name, node.name, str(error))
+            self._add_problem(operator, INVALID_NODE, node.name, str(error))
         except MemoryError as error:
             raise not_enough_memory("its conversion", error, file=self.file.file, node=node.name) from error
         except Exception as error:
@@ -311,7 +326,10 @@ class _Importer:
                     self.tensors.bind_pair(tensor, result)
                 elif isinstance(result, Value | Permuted):
                     self._check_elements(node, result)
-                    self.tensors.bind(tensor, result)
+                    if 0 in (extents := self._source_extents(result)):
+                        self.tensors.bind_array(tensor, np.zeros(extents, NUMPY_NAMES.get(tensor.type, "float32")))
+                    else:
+                        self.tensors.bind(tensor, result)
                 else:
                     self.tensors.bind_array(tensor, result)
         for name, value in node.operator.options.unread():
@@ -330,6 +348,13 @@ class _Importer:
         elements, most = math.prod(extents), self.file.limits.max_tensor_elements
         if elements > most:
             raise node.fail(TOO_LARGE, f"its result has {elements} elements, more than {most}")
+
+    @staticmethod
+    def _source_extents(result: Value | Permuted) -> Shape:
+        """Shape of a result in the axis order of the source."""
+        if isinstance(result, Value):
+            return result.shape
+        return tuple(result.value.shape[axis] for axis in layout.inverse(result.order))
 
     def _evaluate(self, node: TfliteNode) -> tuple[Array, ...] | None:
         """Evaluate an operator on constants; return None if it must be converted to nodes."""
@@ -385,6 +410,9 @@ class _Importer:
             message = f"calls nested {self.depth} deep with {self.work.calls} operators written out"
             raise node.fail(TOO_LARGE, message, "the loop may have no end")
         inner = _Importer(self.file, called, self.graph, self.work, self)
+        open_input = self._open_input(node.operator)
+        if open_input is not None:
+            inner.open_inputs = dict.fromkeys(called.inputs, open_input)
         for index, given in zip(called.inputs, inputs, strict=True):
             tensor = inner.tensors.source(index)
             if isinstance(given, Value):
@@ -396,10 +424,12 @@ class _Importer:
         return [inner.binding(index) for index in called.outputs]
 
     def binding(self, index: int) -> Bound:
-        """Constant array of a tensor if it is constant and not quantized, else its graph value."""
+        """Constant array of a tensor if it is constant and not quantized, or has no elements, else its graph value."""
         tensor = self.tensors.source(index)
         array = self.tensors.array(tensor)
-        return self.tensors.value(tensor) if array is None or self.tensors.quant(tensor) is not None else array
+        if array is None or (array.size and self.tensors.quant(tensor) is not None):
+            return self.tensors.value(tensor)
+        return array
 
     def complete_hints(self, problems: Mapping[int, int]) -> None:
         """Append advice on possible ``--outputs`` to the hints of operators that have no converter.
