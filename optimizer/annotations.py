@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from tpuconvert.optimizer.pattern import Match
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.op import Trait
+from tpuconvert.schema.ops.copy import Copy
 
 _INTEGER_KERNELS = ("tflite", "tflite-single")
 """``Graph.rescale`` of sources in which an operator on quantized values is an integer kernel with roundings of its own."""
@@ -31,14 +32,23 @@ def rounds_between(found: Match) -> str:
 
 
 def rounds(node: Node) -> bool:
-    """Return True if the result is rounded to another scale than the operand, according to its annotation."""
+    """Return True if the result is rounded to another scale than the operand, according to its annotation.
+
+    A dequantization counts too: whoever removes it computes in integers what the source computes in float.
+    """
     annotations = [value.quant for value in node.outputs if value.quant is not None]
     if not annotations:
-        return False
+        return is_dequantization(node)
     operand = node.inputs[0] if len(node.inputs) == 1 else None
     if operand is None or Trait.MOVES_INTEGERS not in node.op.traits:
         return True
     return any(quant != operand.quant for quant in annotations)
+
+
+def is_dequantization(node: Node) -> bool:
+    """Return True for a copy of integers to a value without an annotation: the source dequantizes them."""
+    operand = node.inputs[0] if len(node.inputs) == 1 else None
+    return isinstance(node.op, Copy) and operand is not None and operand.quant is not None and node.output.quant is None
 
 
 def replaced_kernels(graph: Graph, found: Match, added: Iterable[Node]) -> str:
@@ -51,10 +61,19 @@ def replaced_kernels(graph: Graph, found: Match, added: Iterable[Node]) -> str:
     """
     if graph.rescale not in _INTEGER_KERNELS:
         return ""
-    kernels = [node for node in found.nodes.values() if Trait.MOVES_DATA not in node.op.traits]
-    if not any(value.quant is not None for node in kernels for value in node.outputs):
+    kernels = [node for node in found.nodes.values() if _is_kernel(node)]
+    if not any(map(_has_integers, kernels)):
         return ""
-    new = [node for node in added if Trait.MOVES_DATA not in node.op.traits]
+    new = [node for node in added if Trait.MOVES_DATA not in node.op.traits or isinstance(node.op, Copy)]
     if sorted(node.op.name for node in kernels) == sorted(node.op.name for node in new):
         return ""
     return ", ".join(dict.fromkeys(node.op.name for node in kernels))
+
+
+def _is_kernel(node: Node) -> bool:
+    """Return True for operators that compute, and for copies that requantize or dequantize."""
+    return Trait.MOVES_DATA not in node.op.traits or (isinstance(node.op, Copy) and rounds(node))
+
+
+def _has_integers(node: Node) -> bool:
+    return is_dequantization(node) or any(value.quant is not None for value in node.outputs)

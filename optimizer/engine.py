@@ -135,7 +135,11 @@ def _apply_first(
         before = len(graph)
         replacement = _replacement(graph, item, found)
         added = graph.latest(len(graph) - before)
-        if item.keeps_kernels and not isinstance(replacement, Skip) and (names := replaced_kernels(graph, found, added)):
+        if (
+            item.keeps_kernels
+            and not isinstance(replacement, Skip)
+            and (names := replaced_kernels(graph, found, added))
+        ):
             replacement = Skip(f"the source file computes {names} in integers")
         if isinstance(replacement, Skip):
             trace.decline(item.name, node, replacement.reason)

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tpuconvert.optimizer.quantize.lower_shared import geometry, result_params, with_params
-from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, requant_int32
+from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, params_of, requant_int32, with_quant
 from tpuconvert.optimizer.quantize.tflite.forms import form_of
 from tpuconvert.optimizer.quantize.tflite.steps import TFLITE, join_bytes, source_of, split_bytes
 from tpuconvert.optimizer.quantize.weights import IntegerWeights, integer_weights
 from tpuconvert.schema.fixed_point import multiplier_shift
-from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.graph import Node, Value, static
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.conv_v2 import ConvV2
@@ -26,6 +26,7 @@ from tpuconvert.schema.ops.deconv_v2 import DeconvV2
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.ops.tile import Tile
 from tpuconvert.schema.types import I16, I32, U8, QuantParams
 
 
@@ -136,10 +137,11 @@ def runtime_product(node: Node, lowering: Lowering) -> Lowered | None:
     left, right = operands
     if any(v.quant is None or v.quant.axis is not None or v.quant.dtype.bits != 8 for v in operands):
         return None
-    if left.shape[:-2] != right.shape[:-2] or not 2 <= left.rank <= 5:
+    if left.rank != right.rank or not 2 <= left.rank <= 5 or not (left.type.is_static and right.type.is_static):
         return None
     attributes = node.op.attributes()
-    integers = [lowering.quantized_value(value) for value in operands]
+    batch = np.broadcast_shapes(static(left.shape)[:-2], static(right.shape)[:-2])
+    integers = [_repeat_batches(lowering, lowering.quantized_value(value), batch) for value in operands]
     zeros: list[int] = [value.quant.zero_point[0] for value in integers if value.quant is not None]
     op = MatrixMulV2(
         is_left_trans=bool(attributes.get("left_transpose", False)),
@@ -153,3 +155,12 @@ def runtime_product(node: Node, lowering: Lowering) -> Lowered | None:
     unit = float(units[0]) * float(units[1])
     total.quant = QuantParams.per_tensor(unit, 0, I32)
     return (lowering.requantize(total, [unit / params.scale[0]], params, name),)
+
+
+def _repeat_batches(lowering: Lowering, x: Value, batch: tuple[int, ...]) -> Value:
+    """Repeat the leading axes of integers, because matrix_mul_v2 does not broadcast."""
+    own = static(x.shape)[:-2]
+    if own == batch:
+        return x
+    reps = (*(wanted // extent for wanted, extent in zip(batch, own, strict=True)), 1, 1)
+    return with_quant(lowering.g.add(Tile(reps=reps), x, name=f"{x.name}:batches"), params_of(x))

@@ -99,6 +99,13 @@ def reciprocal_root(x: QuantParams, y: QuantParams) -> Array:
     return saturate(result, y.dtype)
 
 
+def square_root(x: QuantParams, y: QuantParams) -> Array:
+    """SQRT in binary32. The kernel truncates the quotient, and rejects negative inputs, for which this is sqrt(0)."""
+    real = _single(x.scale[0]) * np.maximum(subtract_zero_point(x), 0).astype(np.float32)
+    steps = np.trunc(np.sqrt(real) / _single(y.scale[0])).astype(np.int64)
+    return saturate(steps + y.zero_point[0], y.dtype)
+
+
 _ROOT_SHIFT = 20
 
 
