@@ -15,7 +15,7 @@ from tpuconvert.schema.op import Trait
 from tpuconvert.schema.ops.copy import Copy
 
 _INTEGER_KERNELS = ("tflite", "tflite-single")
-"""``Graph.rescale`` of sources in which an operator on quantized values is an integer kernel with roundings of its own."""
+"""``Graph.rescale`` of sources in which an operator on quantized values is an integer kernel with its own roundings."""
 
 
 def is_interchangeable(x: Value, y: Value) -> bool:
@@ -76,4 +76,6 @@ def _is_kernel(node: Node) -> bool:
 
 
 def _has_integers(node: Node) -> bool:
-    return is_dequantization(node) or any(value.quant is not None for value in node.outputs)
+    """Return True if a computed operand or a result is annotated. The result before a fused activation is not."""
+    operands = [value for value in node.inputs if value is not None and not value.is_constant]
+    return any(value.quant is not None for value in (*operands, *node.outputs))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 # The lowerings register themselves when their modules are imported.
@@ -25,7 +25,7 @@ from tpuconvert.optimizer.quantize.lowering import (
     find_lowering,
     integer_type,
 )
-from tpuconvert.optimizer.quantize.tflite import exact_form, forget_inner_scales
+from tpuconvert.optimizer.quantize.tflite import compared_operands, exact_form, forget_inner_scales
 from tpuconvert.optimizer.quantize.traits import has_integer_form
 from tpuconvert.optimizer.quantize.wide_plan import NO_PLAN, WidePlan
 from tpuconvert.optimizer.recurrent_layers import remove_cell_results
@@ -183,7 +183,9 @@ def _keep(node: Node, lowering: Lowering) -> None:
     if node.name in lowering.float16:
         _keep_in_float16(node, lowering)
         return
-    inputs = [None if value is None else lowering.float_value(value) for value in node.inputs]
+    inputs: Sequence[Value | None] | None = compared_operands(node, lowering)
+    if inputs is None:
+        inputs = [None if value is None else lowering.float_value(value) for value in node.inputs]
     results = lowering.g.add_all(node.op, *inputs, names=[value.name for value in node.outputs])
     for old, new in zip(node.outputs, results, strict=True):
         lowering.set_float_value(old, new)

@@ -51,15 +51,25 @@ def quotients(a: QuantParams, b: QuantParams, y: QuantParams) -> Array:
     multiplier, exponent = multiplier_shift(float(scales[0] / (scales[1] * scales[2])))
     bits = _bit_length(divisor)
     inverse = _reciprocal((np.maximum(divisor, 1) << (32 - np.maximum(bits, 1))) - (1 << 31))
-    headroom = 31 - _bit_length(np.where(dividend < 0, -dividend - 1, dividend))
-    headroom = np.where(dividend < 0, _headroom_of_negative(dividend), headroom)
+    headroom = 31 - _bit_length(np.where(dividend < 0, -dividend - 1, dividend))  # redundant sign bits
     unscaled = _high_product(dividend << headroom, inverse)
     shift = (bits - 1) + headroom - exponent
     product = _high_product(unscaled, multiplier)
-    result = shift_half_away(product, np.clip(shift, 0, 62)) << np.clip(-shift, 0, 31)
+    result = _shift_right(product, shift)
     limits = np.where(dividend > 0, y.dtype.max, y.dtype.min)
     at_zero = np.where(dividend == 0, y.zero_point[0], limits)
     return saturate(np.where(divisor == 0, at_zero, result + y.zero_point[0]), y.dtype)
+
+
+def _shift_right(x: Integers, shift: Integers) -> Integers:
+    """``x / 2^shift``, ties away from zero.
+
+    Quotients near 0 are shifted by 32 or more, which the kernel does not expect: it shifts by the remainder of 32, as
+    x86-64 and AArch64 do, and its mask for the fraction is -1.
+    """
+    ordinary = shift_half_away(x, np.clip(shift, 0, 31))
+    beyond = (x >> (shift & 31)) + (x >= 0)
+    return np.where(shift < 0, x << np.clip(-shift, 0, 31), np.where(shift > 31, beyond, ordinary))
 
 
 def _bit_length(x: Integers) -> Integers:
@@ -68,13 +78,8 @@ def _bit_length(x: Integers) -> Integers:
     return found
 
 
-def _headroom_of_negative(x: Integers) -> Integers:
-    """Leading sign bits of negative integers, as the kernel counts them: leading zeros of -2x - 1."""
-    return 32 - _bit_length(np.maximum(-2 * x - 1, 0))
-
-
 def _high_product(a: Integers, b: Integers | int) -> Integers:
-    """``a * b / 2^31``, rounded; the doubled high product of the kernels, which truncates towards zero after the nudge."""
+    """``a * b / 2^31``, rounded: the doubled high product of the kernels, which truncates after adding half."""
     product = a * b
     nudged = product + np.where(product >= 0, _HALF, 1 - _HALF)
     return np.where(nudged >= 0, nudged >> 31, -((-nudged) >> 31))
@@ -83,7 +88,7 @@ def _high_product(a: Integers, b: Integers | int) -> Integers:
 def _reciprocal(x: Integers) -> Integers:
     """``1 / (1 + x)`` for x from 0 to 1, in Q0.31, by three Newton iterations in Q2.29."""
     half = (x + (1 << 31) - 1 + 1) >> 1  # (x + 1) / 2: the kernel's one is 2^31 - 1
-    value = _48_OVER_17 - _high_product(half, _32_OVER_17)
+    value = _48_OVER_17 + _high_product(half, -_32_OVER_17)
     for _ in range(3):
         error = _ONE - _high_product(half, value)
         value = value + np.clip(_high_product(value, error) << 2, -(2**31), 2**31 - 1)

@@ -72,6 +72,8 @@ def _entries(node: Node, x: QuantParams, y: QuantParams) -> Array | None:
         return tables.logistic_16(x, y) if wide else tables.evaluate_table(x, y, _logistic)
     if name == "TANH":
         return tables.tanh_16(x, y) if wide else tables.evaluate_table(x, y, np.tanh)
+    if name == "NEG":
+        return tables.negate(x)
     if name == "SQRT":
         return tables.square_root(x, y)
     if name == "RSQRT":
@@ -86,7 +88,7 @@ def _entries(node: Node, x: QuantParams, y: QuantParams) -> Array | None:
     return functions[name]()
 
 
-@form_of(*_LIMITS, "LEAKY_RELU", "LOGISTIC", "TANH", "SQRT", "RSQRT", "ABS", "HARD_SWISH", "GELU", "EXP", "LOG")
+@form_of(*_LIMITS, "LEAKY_RELU", "LOGISTIC", "TANH", "NEG", "SQRT", "RSQRT", "ABS", "HARD_SWISH", "GELU", "EXP", "LOG")
 def function_of_one_element(node: Node, lowering: Lowering) -> Lowered | None:
     """Lower a unary operator to a lookup table with the results of the kernel."""
     operands = operands_of(node)

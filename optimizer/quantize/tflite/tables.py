@@ -72,6 +72,11 @@ def absolute(x: QuantParams, y: QuantParams) -> Array:
     return saturate(result + y.zero_point[0], y.dtype)
 
 
+def negate(x: QuantParams) -> Array:
+    """NEG. The kernel negates the integers, without scale and zero point; the lowest integer wraps to itself."""
+    return (-every_integer(x.dtype)).astype(x.dtype.numpy)
+
+
 def requantize(x: QuantParams, y: QuantParams) -> Array:
     """QUANTIZE of integers. The factor is the ratio of the scales in binary64."""
     return saturate(rescale(subtract_zero_point(x), x.scale[0] / y.scale[0]) + y.zero_point[0], y.dtype)
