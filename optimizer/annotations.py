@@ -61,9 +61,9 @@ def replaced_kernels(graph: Graph, found: Match, added: Iterable[Node]) -> str:
     """
     if graph.rescale not in _INTEGER_KERNELS:
         return ""
-    kernels = [node for node in found.nodes.values() if _is_kernel(node)]
-    if not any(map(_has_integers, kernels)):
+    if not any(map(_has_integers, found.nodes.values())):
         return ""
+    kernels = [node for node in found.nodes.values() if _is_kernel(node)]
     new = [node for node in added if Trait.MOVES_DATA not in node.op.traits or isinstance(node.op, Copy)]
     if sorted(node.op.name for node in kernels) == sorted(node.op.name for node in new):
         return ""

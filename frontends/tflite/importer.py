@@ -15,7 +15,12 @@ from tpuconvert.frontends.tflite import layout
 from tpuconvert.frontends.tflite.layout import Permuted
 from tpuconvert.frontends.tflite.metadata import read_metadata
 from tpuconvert.frontends.tflite.node import Bound, Converted, TfliteNode, folds, tflite_op
-from tpuconvert.frontends.tflite.not_representable import CUSTOM_PREFIX, explain
+from tpuconvert.frontends.tflite.not_representable import (
+    CUSTOM_PREFIX,
+    WITHOUT_SCALES,
+    WITHOUT_SCALES_ADVICE,
+    explain,
+)
 from tpuconvert.frontends.tflite.open_inputs import OF_SHAPES, OpenInput
 from tpuconvert.frontends.tflite.reader import BUILTIN_NAMES, ModelFile, Operator, Subgraph, Tensor
 from tpuconvert.frontends.tflite.signatures import Signature, choose
@@ -27,6 +32,7 @@ from tpuconvert.schema.errors import (
     TOO_LARGE,
     UNKNOWN_SHAPE,
     UNSUPPORTED_ATTRIBUTE,
+    UNSUPPORTED_TYPE,
     InternalError,
     Problem,
     ProblemKind,
@@ -314,6 +320,8 @@ class _Importer:
         if any(node.quant(i) is not None for i in range(node.input_count) if node.has_input(i)):
             self.graph.rescale = "tflite"
         self._check_sized(node)
+        if node.op_type in WITHOUT_SCALES and node.is_quantized:
+            raise node.fail(UNSUPPORTED_TYPE, *WITHOUT_SCALES_ADVICE)
         arrays = self._evaluate(node)
         if arrays is not None:
             for index, array in zip(node.operator.outputs, arrays, strict=True):

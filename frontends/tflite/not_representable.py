@@ -40,3 +40,15 @@ def explain(name: str, version: int, alike: str = "") -> tuple[str, str]:
     if name.startswith("operator "):
         return f"code {name.removeprefix('operator ')} of a later schema", "export for an older runtime"
     return "" if version == 1 else f"version {version}", "give a converter by --plugin"
+
+
+WITHOUT_SCALES = frozenset(
+    {"FLOOR_DIV", "FLOOR_MOD", "BITWISE_XOR", "RIGHT_SHIFT", "MATRIX_DIAG", "SCATTER_ND", "FAKE_QUANT"}
+    | {"STABLEHLO_ADD", "STABLEHLO_SUBTRACT", "STABLEHLO_MULTIPLY", "STABLEHLO_DIVIDE", "STABLEHLO_REMAINDER"}
+)
+"""Operators whose kernels compute with the stored integers of a quantized tensor, without scale and zero point."""
+
+WITHOUT_SCALES_ADVICE = (
+    "quantized operands: the TFLite kernel ignores their scales",
+    "export the model with DEQUANTIZE before and QUANTIZE after it",
+)
