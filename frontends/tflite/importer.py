@@ -41,7 +41,7 @@ from tpuconvert.schema.errors import (
     TpuConvertError,
     UsageError,
 )
-from tpuconvert.schema.graph import Graph, Port, Source, Value
+from tpuconvert.schema.graph import Graph, Port, Source, Value, static
 from tpuconvert.schema.limits import check_time
 from tpuconvert.schema.memory_errors import not_enough_memory
 from tpuconvert.schema.spelling import did_you_mean, nearest
@@ -335,7 +335,8 @@ class _Importer:
                 elif isinstance(result, Value | Permuted):
                     self._check_elements(node, result)
                     if 0 in (extents := self._source_extents(result)):
-                        self.tensors.bind_array(tensor, np.zeros(extents, NUMPY_NAMES.get(tensor.type, "float32")))
+                        kind = NUMPY_NAMES.get(tensor.type, "float32")
+                        self.tensors.bind_array(tensor, np.zeros(static(extents), kind))
                     else:
                         self.tensors.bind(tensor, result)
                 else:

@@ -47,7 +47,7 @@ def _reduce_no_elements(node: TfliteNode, keep: bool) -> Array:
         return node.empty(result)
     dtype = node.constant(0).dtype
     limits = np.finfo(dtype) if dtype.kind == "f" else np.iinfo(np.uint8 if dtype.kind == "b" else dtype)
-    neutral = {"SUM": 0, "REDUCE_PROD": 1, "REDUCE_ANY": 0, "REDUCE_ALL": 1}
+    neutral: dict[str, float] = {"SUM": 0, "REDUCE_PROD": 1, "REDUCE_ANY": 0, "REDUCE_ALL": 1}
     neutral |= {"REDUCE_MAX": limits.min, "REDUCE_MIN": limits.max}
     if dtype.kind == "f":
         neutral["MEAN"] = np.nan

@@ -69,7 +69,8 @@ def _shift_right(x: Integers, shift: Integers) -> Integers:
     """
     ordinary = shift_half_away(x, np.clip(shift, 0, 31))
     beyond = (x >> (shift & 31)) + (x >= 0)
-    return np.where(shift < 0, x << np.clip(-shift, 0, 31), np.where(shift > 31, beyond, ordinary))
+    found: Integers = np.where(shift < 0, x << np.clip(-shift, 0, 31), np.where(shift > 31, beyond, ordinary))
+    return found
 
 
 def _bit_length(x: Integers) -> Integers:

@@ -46,13 +46,7 @@ def _reciprocal_root(params: QuantParams) -> tables.Function:
 
 def _gelu(node: Node) -> tables.Function:
     form = next((step.op.form for step in steps_of(node) if isinstance(step.op, Gelu)), GeluForm.ERF)
-    op = Gelu(form)
-
-    def function(x: Array) -> Array:
-        (result,) = op.evaluate(x.astype(np.float32))
-        return result
-
-    return function
+    return tables.gelu_by_erf if form is GeluForm.ERF else tables.gelu_by_tanh
 
 
 def _alpha(node: Node) -> float | None:

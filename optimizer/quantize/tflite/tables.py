@@ -192,6 +192,24 @@ def near(function: Function) -> Function:
     return evaluate
 
 
+_error_function = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def gelu_by_erf(x: Array) -> Array:
+    """``x / 2 * (1 + erf(x / sqrt(2)))`` in binary32, with the cancellation of the kernel for negative x."""
+    x = x.astype(np.float32)
+    result: Array = _single(0.5) * x * (_single(1) + near(_error_function)(x * _single(math.sqrt(0.5))))
+    return result
+
+
+def gelu_by_tanh(x: Array) -> Array:
+    """``x / 2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 * x^3)))`` in binary32."""
+    x = x.astype(np.float32)
+    inner = _single(math.sqrt(2 / math.pi)) * (x + _single(0.044715) * x * x * x)
+    result: Array = _single(0.5) * x * (_single(1) + near(np.tanh)(inner))
+    return result
+
+
 # --- tables of float functions ----------------------------------------------------------------------------------------
 
 

@@ -157,9 +157,19 @@ FLOATS: list[Row] = [
 
 
 def _cases() -> list[Any]:
-    cases = [(case, dtype) for case in MOVES for dtype in ("FLOAT32", "INT8", "INT32")]
-    cases += [(case, "FLOAT32") for case in FLOATS]
-    return [pytest.param(case, dtype, id=f"{case[0]}-{number}-{dtype}") for number, (case, dtype) in enumerate(cases)]
+    """Every case; the ordinary run has the data movement of one type, in turns."""
+    types = ("FLOAT32", "INT8", "INT32")
+    cases = [(number, case, dtype) for number, case in enumerate(MOVES) for dtype in types]
+    cases += [(0, case, "FLOAT32") for case in FLOATS]
+    return [
+        pytest.param(
+            case,
+            dtype,
+            id=f"{case[0]}-{place}-{dtype}",
+            marks=() if types[number % 3] == dtype else (pytest.mark.slow,),
+        )
+        for place, (number, case, dtype) in enumerate(cases)
+    ]
 
 
 @pytest.mark.parametrize(("case", "dtype"), _cases())
