@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.tflite import hybrid
 from tpuconvert.frontends.tflite.gather import slice_box

@@ -1,7 +1,7 @@
 """Rules keep the operators that a quantized TFLite file computes in integers: each rounds in its own way."""
 
 import pytest
-from optimizer.graphs import OTHER_Q, Q, RELU, graph_of
+from optimizer.graphs import OTHER_Q, RELU, Q, graph_of
 
 from tpuconvert.optimizer import optimize
 from tpuconvert.schema.ops.activation import Active, ActiveType
