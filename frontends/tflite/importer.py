@@ -16,9 +16,10 @@ from tpuconvert.frontends.tflite.layout import Permuted
 from tpuconvert.frontends.tflite.metadata import read_metadata
 from tpuconvert.frontends.tflite.node import Bound, Converted, TfliteNode, folds, tflite_op
 from tpuconvert.frontends.tflite.not_representable import (
+    COPIED_OPERANDS,
     CUSTOM_PREFIX,
+    IGNORED_SCALES,
     WITHOUT_SCALES,
-    WITHOUT_SCALES_ADVICE,
     explain,
 )
 from tpuconvert.frontends.tflite.open_inputs import OF_SHAPES, OpenInput
@@ -320,8 +321,7 @@ class _Importer:
         if any(node.quant(i) is not None for i in range(node.input_count) if node.has_input(i)):
             self.graph.rescale = "tflite"
         self._check_sized(node)
-        if node.op_type in WITHOUT_SCALES and node.is_quantized:
-            raise node.fail(UNSUPPORTED_TYPE, *WITHOUT_SCALES_ADVICE)
+        self._check_scales(node)
         arrays = self._evaluate(node)
         if arrays is not None:
             for index, array in zip(node.operator.outputs, arrays, strict=True):
@@ -350,6 +350,14 @@ class _Importer:
             if node.has_input(index) and not self.tensors.is_sized(node.tensor(index)) and node.op_type != "CAST":
                 message = f"the size of its input '{node.tensor(index).name}' depends on the model's inputs"
                 raise node.fail(UNKNOWN_SHAPE, message)
+
+    def _check_scales(self, node: TfliteNode) -> None:
+        """Raise an error if the kernel of the operator ignores scales that matter."""
+        if not node.is_quantized:
+            return
+        operands = [node.quant(index) for index in COPIED_OPERANDS.get(node.op_type, ()) if node.has_input(index)]
+        if node.op_type in WITHOUT_SCALES or any(quant != node.output_quant() for quant in operands):
+            raise node.fail(UNSUPPORTED_TYPE, *IGNORED_SCALES)
 
     def _check_elements(self, node: TfliteNode, result: Value | Permuted) -> None:
         value = result.value if isinstance(result, Permuted) else result

@@ -48,7 +48,10 @@ WITHOUT_SCALES = frozenset(
 )
 """Operators whose kernels compute with the stored integers of a quantized tensor, without scale and zero point."""
 
-WITHOUT_SCALES_ADVICE = (
-    "quantized operands: the TFLite kernel ignores their scales",
+COPIED_OPERANDS = {"GATHER": (0,), "GATHER_ND": (0,), "SELECT": (1, 2), "SELECT_V2": (1, 2)}
+"""Operands whose integers become those of the result, so that both must have the same scale and zero point."""
+
+IGNORED_SCALES = (
+    "the scales of its quantized operands and result, which the TFLite kernel ignores",
     "export the model with DEQUANTIZE before and QUANTIZE after it",
 )

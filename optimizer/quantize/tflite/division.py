@@ -93,4 +93,5 @@ def _reciprocal(x: Integers) -> Integers:
     for _ in range(3):
         error = _ONE - _high_product(half, value)
         value = value + np.clip(_high_product(value, error) << 2, -(2**31), 2**31 - 1)
-    return np.minimum(value << 1, 2**31 - 1)
+    result: Integers = np.minimum(value << 1, 2**31 - 1)
+    return result
