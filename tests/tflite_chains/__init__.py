@@ -41,12 +41,13 @@ def make_chain(seed: int) -> Chain:
         x = chain.choose(step.types, step.ranks)
         if x is not None:
             step.apply(chain, x)
+    chain.chosen = chain.outputs()
     return chain
 
 
 def model_of(chain: Chain) -> S:
     """Return the chain as a subgraph, whose outputs are the unused tensors and some intermediate ones."""
-    return S(chain.tensors, chain.operators, chain.inputs, chain.outputs())
+    return S(chain.tensors, chain.operators, chain.inputs, chain.chosen)
 
 
 def arrays_of(chain: Chain, seed: int) -> dict[str, Any]:

@@ -39,6 +39,7 @@ class Chain:
         self.results: list[int] = []
         self.others: list[int] = []  # results of types that no further operator takes
         self.extra: set[int] = set()
+        self.chosen: list[int] = []  # the outputs of the model
 
     # Random choices
 
@@ -86,7 +87,7 @@ class Chain:
     def add_input(self) -> int:
         """Add an input of the model."""
         dtype = str(self.g.choice(ALL, p=(0.6, 0.2, 0.2)))
-        rank = int(self.g.choice((4, 3, 2, 1), p=(0.7, 0.14, 0.12, 0.04)))
+        rank = int(self.g.choice((5, 4, 3, 2, 1), p=(0.05, 0.67, 0.12, 0.12, 0.04)))
         shape = [self.integer(1, 6) for _ in range(rank)]
         if rank == 4:
             shape[0] = 1 if self.chance(0.8) else 2
@@ -147,11 +148,22 @@ class Chain:
         used = {index for operator in self.operators for index in operator.inputs}
         computed = [index for operator in self.operators for index in operator.outputs]
         chosen = [index for index in computed if index not in used or index in self.extra]
+        if chosen and self.chance(0.05):
+            chosen.append(self.pick([*chosen, *self.inputs]))
         return chosen or list(self.inputs)
 
     def shape(self, x: int) -> tuple[int, ...]:
         """Extents of a tensor."""
         return tuple(self.tensors[x].shape)
+
+    def is_shape(self, x: int, dtype: str, shape: Sequence[int]) -> bool:
+        """Return True if a tensor has a type and a shape."""
+        return self.tensors[x].type == dtype and self.shape(x) == tuple(shape)
+
+    def is_like(self, x: int, one: int, shape: Sequence[int]) -> bool:
+        """Return True if a tensor has a shape, and the type and quantization of another tensor."""
+        other = self.tensors[one]
+        return self.is_shape(x, other.type, shape) and _quantization(self.tensors[x]) == _quantization(other)
 
     def fits(self, shape: Sequence[int]) -> bool:
         """Return True if a tensor of that shape is neither empty nor too large."""

@@ -34,6 +34,8 @@ def conv_2d(c: Chain, x: int) -> None:
     shape = n, _windows(h, kh, stride, padding), _windows(w, kw, stride, padding), oc
     y = c.tensor(shape, one.type, around, zero(c.g, one.type))
     options = {"padding": padding, "stride_h": stride, "stride_w": stride, "fused_activation_function": c.activation()}
+    if padding == 0 and stride == 1 and c.chance(0.3):
+        options |= {"dilation_h_factor": 2, "dilation_w_factor": c.integer(1, 2)}
     c.operator("CONV_2D", [x, weights, bias], [y], "Conv2DOptions", **options)
 
 
@@ -304,14 +306,25 @@ def prelu(c: Chain, x: int) -> None:
     c.operator("PRELU", [x, slope], [_same_or_rescaled(c, x)])
 
 
-@step("INT8", ranks=(2, 3, 4), weight=0.7)
+@step("INT8", ranks=(2, 3, 4), weight=0.9)
 def batch_matmul(c: Chain, x: int) -> None:
+    """Two tensors, or a constant. The batches of both operands are equal."""
     *batch, rows, depth = c.shape(x)
-    one = c.tensors[x]
-    other = c.constant(one, (*batch, depth, c.integer(1, 5)), scale(c.g, 0.02))
-    shape = (*batch, rows, c.tensors[other].array.shape[-1])
-    y = c.rescaled(x, shape, one.scale[0] * 0.02 * 60 * math.sqrt(depth))
-    c.operator("BATCH_MATMUL", [x, other], [y], "BatchMatMulOptions")
+    one, is_left, is_turned, around = c.tensors[x], c.chance(0.7), c.chance(0.3), 0.02
+    columns = c.integer(1, 5)
+    if is_left:
+        shape, inner, result = (depth, columns), depth, (*batch, rows, columns)
+    else:
+        shape, inner, result = (columns, rows), rows, (*batch, columns, depth)
+    wanted = (*batch, *(shape[::-1] if is_turned else shape))
+    other = next((index for index in reversed(c.results) if c.is_shape(index, one.type, wanted)), None)
+    if other is None or c.chance(0.3):
+        other = c.constant(one, wanted, scale(c.g, 0.02))
+    else:
+        around = c.tensors[other].scale[0]
+    y = c.rescaled(x, result, one.scale[0] * around * 60 * math.sqrt(inner))
+    options = {"adj_y" if is_left else "adj_x": is_turned}
+    c.operator("BATCH_MATMUL", [x, other] if is_left else [other, x], [y], "BatchMatMulOptions", **options)
 
 
 # --- reductions -------------------------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ def split_v(c: Chain, x: int) -> None:
     c.operator("SPLIT_V", inputs, outputs, "SplitVOptions", num_splits=len(sizes))
 
 
-@step(*ALL, ranks=(2, 3, 4), weight=1.5)
+@step(*ALL, ranks=(2, 3, 4, 5), weight=1.5)
 def unpack(c: Chain, x: int) -> None:
     shape = c.shape(x)
     axis = c.integer(0, len(shape) - 1)
@@ -82,7 +82,7 @@ def unpack(c: Chain, x: int) -> None:
     c.operator("UNPACK", [x], outputs, "UnpackOptions", num=shape[axis], axis=axis)
 
 
-@step(*ALL, ranks=(1, 2, 3))
+@step(*ALL, ranks=(1, 2, 3, 4))
 def pack(c: Chain, x: int) -> None:
     shape = c.shape(x)
     axis = c.integer(0, len(shape))
@@ -139,7 +139,7 @@ def gather_nd(c: Chain, x: int) -> None:
 def reshape(c: Chain, x: int) -> None:
     rest = math.prod(c.shape(x))
     shape = []
-    for _ in range(c.integer(0, 3)):
+    for _ in range(c.integer(0, 4)):
         extent = c.pick([n for n in range(1, rest + 1) if rest % n == 0])
         shape.append(extent)
         rest //= extent
@@ -149,7 +149,7 @@ def reshape(c: Chain, x: int) -> None:
     c.operator("RESHAPE", [x, c.integers(*named)], [c.like(x, shape)], "ReshapeOptions", new_shape=tuple(named))
 
 
-@step(*ALL, ranks=(2, 3, 4), weight=2)
+@step(*ALL, ranks=(2, 3, 4, 5), weight=2)
 def transpose(c: Chain, x: int) -> None:
     order = [int(axis) for axis in c.g.permutation(len(c.shape(x)))]
     result = c.like(x, [c.shape(x)[axis] for axis in order])
@@ -189,7 +189,7 @@ def squeeze(c: Chain, x: int) -> None:
     c.operator("SQUEEZE", [x], [c.like(x, result)], "SqueezeOptions", squeeze_dims=tuple(chosen))
 
 
-@step(*ALL, ranks=(1, 2, 3))
+@step(*ALL, ranks=(1, 2, 3, 4))
 def expand_dims(c: Chain, x: int) -> None:
     shape = list(c.shape(x))
     axis = c.integer(0, len(shape))
@@ -265,3 +265,71 @@ def batch_to_space_nd(c: Chain, x: int) -> None:
     shape = n // (block[0] * block[1]), h * block[0] - crops[0][1], w * block[1], depth
     inputs = [x, c.integers(*block), c.integers(*crops[0], *crops[1], shape=(2, 2))]
     c.operator("BATCH_TO_SPACE_ND", inputs, [c.like(x, shape)], "BatchToSpaceNDOptions")
+
+
+@step(*ALL, ranks=(1, 2, 3, 4), weight=0.8, name="STRIDED_SLICE of new axes")
+def strided_slice_with_new_axes(c: Chain, x: int) -> None:
+    shape = c.shape(x)
+    if len(shape) > 3:
+        return
+    begins, ends, result = [], [], []
+    new, place = 0, c.integer(0, len(shape))
+    for axis in range(len(shape) + 1):
+        if axis == place:
+            new = 1 << len(begins)
+            begins.append(0)
+            ends.append(1)
+            result.append(1)
+        if axis < len(shape):
+            first = c.integer(0, shape[axis] - 1)
+            last = c.integer(first + 1, shape[axis])
+            begins.append(first)
+            ends.append(last)
+            result.append(last - first)
+    bounds = [c.integers(*values) for values in (begins, ends, (1,) * len(begins))]
+    options = {"begin_mask": 0, "end_mask": 0, "ellipsis_mask": 0, "shrink_axis_mask": 0}
+    c.operator("STRIDED_SLICE", [x, *bounds], [c.like(x, result)], "StridedSliceOptions", new_axis_mask=new, **options)
+
+
+@step(*ALL, ranks=(2, 3, 4), weight=0.8, name="STRIDED_SLICE of the last axis")
+def strided_slice_with_ellipsis(c: Chain, x: int) -> None:
+    *rest, extent = c.shape(x)
+    first = c.integer(0, extent - 1)
+    is_one = c.chance(0.4)
+    last = first + 1 if is_one else c.integer(first + 1, extent)
+    result = (*rest,) if is_one else (*rest, last - first)
+    bounds = [c.integers(*values) for values in ((0, first), (0, last), (1, 1))]
+    options = {"begin_mask": 0, "end_mask": 0, "ellipsis_mask": 1, "new_axis_mask": 0}
+    shrunk = 2 if is_one else 0
+    y = c.like(x, result)
+    c.operator("STRIDED_SLICE", [x, *bounds], [y], "StridedSliceOptions", shrink_axis_mask=shrunk, **options)
+
+
+@step(*ALL, ranks=(2, 3, 4), weight=0.7, name="GATHER of each batch")
+def gather_of_each_batch(c: Chain, x: int) -> None:
+    shape = c.shape(x)
+    axis, count = c.integer(1, len(shape) - 1), c.integer(1, 3)
+    rows = [c.integer(0, shape[axis] - 1) for _ in range(shape[0] * count)]
+    index = c.integers(*rows, shape=(shape[0], count))
+    result = (*shape[:axis], count, *shape[axis + 1 :])
+    if c.fits(result):
+        c.operator("GATHER", [x, index], [c.like(x, result)], "GatherOptions", axis=axis, batch_dims=1)
+
+
+@step("INT8", weight=0.6)
+def dynamic_update_slice(c: Chain, x: int) -> None:
+    shape = c.shape(x)
+    part = [c.integer(1, extent) for extent in shape]
+    starts = [c.integer(0, extent - size) for extent, size in zip(shape, part, strict=True)]
+    other = next((index for index in reversed(c.results) if c.is_like(index, x, part)), None)
+    update = other if other is not None else c.constant(c.tensors[x], part)
+    c.operator("DYNAMIC_UPDATE_SLICE", [x, update, c.integers(*starts)], [c.like(x, shape)])
+
+
+@step("UINT8", "INT16", ranks=(2, 3, 4), weight=0.6)
+def reverse_sequence(c: Chain, x: int) -> None:
+    shape = c.shape(x)
+    batch, sequence = (int(axis) for axis in c.g.choice(len(shape), 2, replace=False))
+    lengths = [c.integer(1, shape[sequence]) for _ in range(shape[batch])]
+    options = {"seq_dim": sequence, "batch_dim": batch}
+    c.operator("REVERSE_SEQUENCE", [x, c.integers(*lengths)], [c.like(x, shape)], "ReverseSequenceOptions", **options)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 BYTES = ("INT8", "UINT8")
 ALL = ("INT8", "UINT8", "INT16")
-ANY_RANK = (1, 2, 3, 4)
+ANY_RANK = (1, 2, 3, 4, 5)
 
 
 @dataclass(frozen=True)
