@@ -239,6 +239,7 @@ class Result:
             print(f"{done:,} chains, {len(self.findings)} findings", file=sys.stderr, flush=True)
         if record["outcome"] in FINDINGS:
             self.findings.append((record["seed"], record["outcome"], record["reason"]))
+            print(f"{record['seed']}: {record['outcome']}: {kind_of(record['reason'])}", file=sys.stderr, flush=True)
 
 
 def run_campaign(first: int, count: int, seconds: float = float("inf")) -> Result:
