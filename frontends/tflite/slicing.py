@@ -12,11 +12,12 @@ from tpuconvert.frontends.tflite.gather import gather, slice_box
 from tpuconvert.frontends.tflite.indexing import strided_index
 from tpuconvert.frontends.tflite.lowering import reshape
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
-from tpuconvert.schema.errors import INVALID_NODE, UNKNOWN_SHAPE, UNSUPPORTED_ATTRIBUTE
+from tpuconvert.schema.errors import INVALID_NODE, UNKNOWN_SHAPE
 from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.arithmetic_with_scalar import Muls
 from tpuconvert.schema.ops.concat import Split
+from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.types import Array, Scalar
 
 
@@ -151,7 +152,7 @@ def unpack(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
     return tuple(reshape(g, _annotate(node, part), rest) for part in parts)
 
 
-@tflite_op("GATHER", kind=Kind.DIRECT, limits="batch_dims: the axis directly after the batches")
+@tflite_op("GATHER", kind=Kind.DIRECT)
 def gather_operator(node: TfliteNode, g: Graph) -> Value | Array:
     """Gather slices along an axis; ``batch_dims`` leading axes have separate indices."""
     axis = node.axis(node.option("axis"), node.rank(0))
@@ -161,16 +162,29 @@ def gather_operator(node: TfliteNode, g: Graph) -> Value | Array:
 
 def _gather_batches(node: TfliteNode, g: Graph, axis: int, batch_dims: int) -> Value:
     """Gather with separate indices per batch: add the offset of the batch, and gather from the rows of all batches."""
-    shape, index_shape = node.shape(0), node.shape(1)
-    if axis != batch_dims or shape[:axis] != index_shape[:axis]:
+    shape, index_shape, x = node.shape(0), node.shape(1), node.input(0)
+    if axis < batch_dims or shape[:batch_dims] != index_shape[:batch_dims]:
         message = f"batch_dims={batch_dims} with axis {axis}, {list(shape)} and indices {list(index_shape)}"
-        raise node.fail(UNSUPPORTED_ATTRIBUTE, message, "supported: the axis directly after the batches")
+        raise node.fail(INVALID_NODE, message)
+    if axis > batch_dims:  # move the axis after the batches, and the new axes back behind those that it passed
+        passed, rest = tuple(range(batch_dims, axis)), tuple(range(axis + 1, len(shape)))
+        x = _annotate(node, g.add(Permute(order=(*range(batch_dims), axis, *passed, *rest)), x))
+        y = _annotate(node, _gather_after_batches(node, g, x, batch_dims))
+        first, new = batch_dims, len(index_shape) - batch_dims
+        order = (*range(first), *range(first + new, axis + new), *range(first, first + new), *range(axis + new, y.rank))
+        return g.add(Permute(order=order), y)
+    return _gather_after_batches(node, g, x, batch_dims)
+
+
+def _gather_after_batches(node: TfliteNode, g: Graph, x: Value, axis: int) -> Value:
+    """Gather along the axis after the batches."""
+    shape, index_shape = static(x.shape), node.shape(1)
     batches, extent = math.prod(shape[:axis]), shape[axis]
     node.check_size([batches])
     first = np.arange(batches, dtype=np.int32)[:, None] * np.int32(extent)
     flat = reshape(g, node.input(1), (batches, math.prod(index_shape[axis:])))
     rows = reshape(g, g.add(Add(), flat, g.constant(first, "first")), (math.prod(index_shape),))
-    table = reshape(g, node.input(0), (batches * extent, *shape[axis + 1 :]))
+    table = reshape(g, x, (batches * extent, *shape[axis + 1 :]))
     return reshape(g, gather(g, table, rows, 0), (*index_shape, *shape[axis + 1 :]))
 
 

@@ -156,7 +156,11 @@ def _lower(node: Node, lowering: Lowering) -> Lowered:
     function = find_lowering(type(node.op), lowering.chip, shifts_only=lowering.shifts_only)
     if function is None:
         return Declined(f"{lowering.chip.value} has no integer form of {node.op.name}")
-    return onnx_form(node, lowering) or function(node, lowering)
+    exact = onnx_form(node, lowering)
+    if exact is not None:
+        return exact
+    lowering.form = function.__name__
+    return function(node, lowering)
 
 
 def _lower_custom(node: Node, lowering: Lowering) -> Lowered:
@@ -168,6 +172,7 @@ def _lower_custom(node: Node, lowering: Lowering) -> Lowered:
     operands = [None if value is None else lowering.quantized_value(value) for value in node.inputs]
     given = tuple(None if value is None else value.quant for value in operands)
     wanted = tuple(value.quant for value in node.outputs)
+    lowering.form = f"{type(node.op).__qualname__}.quantized"
     op = node.op.quantized(given, wanted)  # type: ignore[attr-defined]  # checked by has_integer_form
     if op is None:
         return Declined(f"{node.op.name} declines these scales")
@@ -180,6 +185,7 @@ def _lower_custom(node: Node, lowering: Lowering) -> Lowered:
 
 def _keep(node: Node, lowering: Lowering) -> None:
     """Copy the node, on float operands."""
+    lowering.form = "float"
     if node.name in lowering.float16:
         _keep_in_float16(node, lowering)
         return

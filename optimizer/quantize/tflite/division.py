@@ -25,11 +25,11 @@ _ONE = 1 << 29  # in Q2.29
 _48_OVER_17, _32_OVER_17 = 1515870810, 1010580540  # in Q2.29
 
 
-@form_of("DIV")
+@form_of(Div)
 def quotient(node: Node, lowering: Lowering) -> Lowered | None:
     """Look up the quotient of two 8-bit operands of any zero points."""
     operands, params = [value for value in node.inputs if value is not None], result_params(node)
-    if not isinstance(node.op, Div) or len(operands) != 2 or not one_scale_each(*operands) or params.axis is not None:
+    if len(operands) != 2 or not one_scale_each(*operands) or params.axis is not None:
         return None
     a, b = (value.quant for value in operands)
     assert a is not None and b is not None

@@ -8,6 +8,7 @@ import numpy as np
 
 from tpuconvert.optimizer.quantize.lowering import Lowering, requant_int32
 from tpuconvert.schema.graph import Node, Value, static
+from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift, RoundingMode
 from tpuconvert.schema.ops.bit_logic import BitAnds
@@ -24,30 +25,10 @@ TFLITE, TFLITE_ONCE = "tflite", "tflite-single"
 once."""
 
 
-def source_of(node: Node) -> str:
-    """Name of the source operator from which a node was converted."""
-    return node.sources[-1].op if node.sources else ""
-
-
-def operands_of(node: Node) -> list[Value]:
-    """Operands of the source operator of a node: values that its nodes use but do not compute."""
-    inside = steps_of(node)
-    read = [value for step in reversed(inside) for value in step.inputs if value is not None]
-    return list(dict.fromkeys(value for value in read if value.producer not in inside))
-
-
-def steps_of(node: Node) -> list[Node]:
-    """The node and those nodes of its source operator that compute it through unquantized values, last node first."""
-    found, waiting = [node], [node]
-    while waiting:
-        for value in waiting.pop().inputs:
-            inner = None if value is None else value.producer
-            if value is None or inner is None or value.quant is not None or inner in found:
-                continue
-            if inner.sources[-1:] == node.sources[-1:]:
-                found.append(inner)
-                waiting.append(inner)
-    return found
+def inner_node(value: Value | None, *operators: type[Op]) -> Node | None:
+    """Node with one of the operators that computes a value inside of a kernel, where it is not rounded; else None."""
+    node = None if value is None or value.quant is not None else value.producer
+    return node if node is not None and isinstance(node.op, operators) else None
 
 
 def table(lowering: Lowering, x: Value, entries: Array, params: QuantParams, name: str) -> Value:

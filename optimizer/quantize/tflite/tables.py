@@ -312,13 +312,17 @@ def _between(magnitude: Integers, bits: int, most: int) -> Integers:
     return np.where(index >= 255, most, value)
 
 
+_NEAR_POWER = 1e-3
+"""Distance of the binary logarithm of a scale from an integer below which the kernels take it for a power of two."""
+
+
 def _table_units(x: QuantParams, plain_shifts: tuple[int, ...]) -> Integers:
-    """Inputs in units of 2^-12 / 3: exact for a few powers of two, else by a multiplier of 15 bits."""
+    """Inputs in units of 2^-12 / 3: exact for scales near a few powers of two, else by a multiplier of 15 bits."""
     values = every_integer(x.dtype)
     scale = float(_single(x.scale[0]))
-    mantissa, exponent = math.frexp(scale)
-    plain = 12 + exponent - 1
-    if mantissa == 0.5 and plain in plain_shifts:
+    exponent = round(math.log2(scale))
+    plain = 12 + exponent
+    if abs(math.log2(scale) - exponent) < _NEAR_POWER and plain in plain_shifts:
         return values * (3 << plain)
     multiplier, shift = scale * 4096.0 * 3.0, 0
     while multiplier <= 32767.0 / 2.0 and shift <= 30:
