@@ -60,7 +60,8 @@ COMPUTATIONS: Mapping[str, tuple[str, ...]] = {
     ),
     "a lookup table; the kernel negates the integers, without scale and zero point": ("NEG",),
     "the lookup tables of the kernel for exponential and reciprocal, at most 512 elements": ("SOFTMAX",),
-    "float32, rounded once, as in the kernel": ("L2_NORMALIZATION", "REDUCE_PROD", "SVDF", "QUANTIZE", "DEQUANTIZE"),
+    "float32, rounded once, as in the kernel": ("L2_NORMALIZATION", "REDUCE_PROD", "QUANTIZE", "DEQUANTIZE"),
+    "exact accumulators and a memory of 16 bits; the sum over time in float32": ("SVDF",),
     "exact accumulators, one requantization or division": (
         *("MEAN", "SUM", "AVERAGE_POOL_2D", "MAX_POOL_2D", "REDUCE_MAX", "REDUCE_MIN", "MAXIMUM", "MINIMUM"),
     ),
