@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from tpuconvert.optimizer.annotations import rounds_between
+from tpuconvert.optimizer.annotations import replaced_kernels, rounds_between
 from tpuconvert.optimizer.pattern import Match, Pattern, match
 from tpuconvert.optimizer.registry import Replacement, Results, RewriteRule, Skip, rule
 from tpuconvert.optimizer.trace import Trace
@@ -136,6 +136,12 @@ def _apply_first(
         before = len(graph)
         replacement = _replacement(graph, item, found)
         added = graph.latest(len(graph) - before)
+        if (
+            item.keeps_kernels
+            and not isinstance(replacement, Skip)
+            and (names := replaced_kernels(graph, found, added))
+        ):
+            replacement = Skip(f"the source file computes {names} in integers")
         if isinstance(replacement, Skip):
             trace.decline(item.name, node, replacement.reason)
             for unneeded in reversed(added):

@@ -199,16 +199,19 @@ class ModelFile:
     def data(self, tensor: Tensor) -> Array | None:
         """Elements of a constant tensor in the type of the file (INT4 as int8, BFLOAT16 as float32).
 
-        The result is None for a tensor without data, a variable, and types without a NumPy type, such as strings.
+        The result is None for a tensor with elements but without data, a variable, and types without a NumPy type, such
+        as strings.
 
         Raises:
             CorruptInputError: the size of the buffer does not match the tensor.
             ResourceLimitError: the tensor is larger than the limits allow.
         """
         raw = self.buffer(tensor.buffer)
+        count = math.prod(tensor.shape)
+        if raw is None and not count and tensor.type in _NUMPY:
+            raw = memoryview(b"")  # a constant without elements needs no buffer
         if raw is None or tensor.is_variable:
             return None
-        count = math.prod(tensor.shape)
         itemsize = np.dtype(_NUMPY[tensor.type]).itemsize if tensor.type in _NUMPY else 0
         expected = -(-count // 2) if tensor.type == "INT4" else count * itemsize
         if expected == 0 and count:
