@@ -130,6 +130,14 @@ class Chain:
         quant = (like.scale[0], like.zero_point[0]) if step is None else (step, zero(self.g, like.type))
         return self._add(T(f"c{len(self.tensors)}", data=data, scale=(quant[0],), zero_point=(quant[1],)))
 
+    def divisor(self, like: T, shape: Sequence[int]) -> int:
+        """Add a random quantized constant none of whose elements is zero."""
+        zero_point = int(self.g.integers(0, 255))
+        data = self.g.integers(0, 255, tuple(shape), endpoint=True)
+        data = np.where(data == zero_point, zero_point + 1, data).astype(like.type.lower())
+        step = scale(self.g, 0.05)
+        return self._add(T(f"c{len(self.tensors)}", data=data, scale=(step,), zero_point=(zero_point,)))
+
     def stored(self, tensor: T) -> int:
         """Add a given constant."""
         return self._add(T(**{**tensor.__dict__, "name": f"c{len(self.tensors)}"}))

@@ -243,11 +243,42 @@ def dequantize(c: Chain, x: int) -> None:
     _unary(c, x, "DEQUANTIZE", c.plain(c.shape(x), "FLOAT32"), "DequantizeOptions")
 
 
+@step(*BYTES, weight=0.5, name="DEQUANTIZE and QUANTIZE")
+def requantize_through_float(c: Chain, x: int) -> None:
+    """Dequantize, move the floats or not, and quantize again."""
+    real = c.plain(c.shape(x), "FLOAT32")
+    c.operator("DEQUANTIZE", [x], [real], "DequantizeOptions")
+    if c.chance(0.5):
+        moved = c.plain((math.prod(c.shape(x)),), "FLOAT32")
+        c.operator("RESHAPE", [real, c.integers(-1)], [moved], "ReshapeOptions", new_shape=(-1,))
+        real = moved
+    c.operator("QUANTIZE", [real], [c.rescaled(x, c.shape(real))], "QuantizeOptions")
+
+
+@step("INT8", weight=0.5)
+def sqrt(c: Chain, x: int) -> None:
+    """The kernel rejects negative operands: only of a result that has none."""
+    lowest = c.tensors[x].zero_point[0] == -128
+    if lowest:
+        _unary(c, x, "SQRT", c.rescaled(x, c.shape(x)))
+
+
+@step("UINT8", weight=0.5)
+def div(c: Chain, x: int) -> None:
+    """Divide by a constant without zeros; the kernel aborts at a division by zero."""
+    one = c.tensors[x]
+    other = c.divisor(one, c.shape(x)[-1:])
+    y = c.rescaled(x, c.shape(x), one.scale[0] / c.tensors[other].scale[0] / 20)
+    c.operator("DIV", [x, other], [y], "DivOptions", fused_activation_function=c.activation())
+
+
 # --- arithmetic -------------------------------------------------------------------------------------------------------
 
 
 def _second(c: Chain, x: int, *, same_scale: bool = False) -> int:
-    """Another tensor of the shape, or a constant that broadcasts."""
+    """Another tensor of the shape, the same one, or a constant that broadcasts."""
+    if c.chance(0.1):
+        return x
     other = c.other(x, same_scale=same_scale)
     if other is not None and c.chance(0.8):
         return other
@@ -281,6 +312,14 @@ def mul(c: Chain, x: int) -> None:
     spread = 60 if one.type != "INT16" else 15000
     y = c.rescaled(x, c.shape(x), one.scale[0] * c.tensors[other].scale[0] * spread)
     c.operator("MUL", [x, other], [y], "MulOptions", fused_activation_function=c.activation())
+
+
+@step(*BYTES, weight=0.5, name="EQUAL and others")
+def comparison(c: Chain, x: int) -> None:
+    """The result is Boolean, which no further operator takes."""
+    names = {"EQUAL": "EqualOptions", "GREATER": "GreaterOptions", "LESS_EQUAL": "LessEqualOptions"}
+    name = c.pick(list(names))
+    c.operator(name, [x, _second(c, x)], [c.plain(c.shape(x), "BOOL")], names[name])
 
 
 @step(*ALL)
