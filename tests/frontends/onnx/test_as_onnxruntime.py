@@ -1,0 +1,58 @@
+"""Results that random graphs showed to differ from those of ONNX Runtime."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper, numpy_helper
+from onnx_models import model, one, ramp
+from onnx_oracles import assert_same
+
+import tpuconvert as tc
+
+pytest.importorskip("onnxruntime", reason="needs onnxruntime: install tpuconvert[oracles]")
+
+
+@pytest.mark.parametrize("align", [0, 1])
+@pytest.mark.parametrize(("opset", "mode"), [(16, "bicubic"), (20, "cubic")])
+def test_cubic_samples_beyond_the_border_repeat_the_edge(opset: int, mode: str, align: int, tmp_path: Path) -> None:
+    """The taps are clamped, not the place between them, as in PyTorch."""
+    feeds = {"x": ramp(1, 2, 4, 3), "grid": ramp(1, 5, 4, 2, seed=1, low=-1.6, high=1.6)}
+    node = one("GridSample", "x", "grid", mode=mode, padding_mode="border", align_corners=align)
+    assert_same(model([node], feeds, ["y"], opset=opset), feeds, tmp_path)
+
+
+@pytest.mark.parametrize("op", ["ArgMax", "ArgMin"])
+@pytest.mark.parametrize("attributes", [{"axis": 1}, {"axis": 0, "keepdims": 0}])
+def test_last_index_of_equal_constants(op: str, attributes: dict[str, Any], tmp_path: Path) -> None:
+    constants = {"c": np.array([[1, 3, 3, 1], [2, 2, 2, 2]], np.float32)}
+    nodes = [one(op, "c", outputs=["i"], select_last_index=1, **attributes), one("Add", "i", "x")]
+    feeds = {"x": np.array([5], np.int64)}
+    assert_same(model(nodes, feeds, ["y"], constants), feeds, tmp_path)
+
+
+@pytest.mark.parametrize("pads", [[0, 1, 2, 3], [5, 2, 0, 7]])
+def test_wraps_by_more_than_the_extent_of_several_axes(pads: list[int], tmp_path: Path) -> None:
+    feeds = {"x": ramp(2, 3)}
+    assert_same(
+        model([one("Pad", "x", "pads", mode="wrap")], feeds, ["y"], {"pads": np.array(pads)}, opset=19), feeds, tmp_path
+    )
+
+
+@pytest.mark.parametrize("of_nodes", [["x_scale"], ["x_zero"], ["x_scale", "x_zero", "w", "y_zero"]])
+def test_scales_of_constant_nodes_are_those_of_initializers(of_nodes: list[str], tmp_path: Path) -> None:
+    """The operand keeps its integers, so that ties are those of ONNX Runtime."""
+    rng = np.random.default_rng(0)
+    names = ["x_scale", "x_zero", "w", "w_scale", "w_zero", "y_scale", "y_zero"]
+    weight = rng.integers(-50, 50, (8, 3)).astype(np.int8)
+    numbers = [np.float32(0.02), np.int8(2), weight, np.float32(0.03), np.int8(3), np.float32(0.11), np.int8(3)]
+    constants = dict(zip(names, numbers, strict=True))
+    nodes = [
+        helper.make_node("Constant", [], [name], value=numpy_helper.from_array(np.asarray(constants.pop(name)), name))
+        for name in of_nodes
+    ]
+    nodes.append(one("QLinearMatMul", "x", *names))
+    proto = model(nodes, feeds := {"x": rng.integers(-9, 9, (4, 8)).astype(np.int8)}, ["y"], constants)
+    assert "matrix_mul_v2" in [node.op.name for node in tc.convert(proto).graph.nodes]
+    assert_same(proto, feeds, tmp_path, atol=0, rtol=0)
