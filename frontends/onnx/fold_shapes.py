@@ -91,7 +91,8 @@ def identity(node: OnnxNode, _: Graph) -> Array:
 @folds("Transpose", since=1)
 def transpose(node: OnnxNode, _: Graph) -> Array:
     """Reorder axes."""
-    return np.ascontiguousarray(node.constant(0).transpose(shape_arguments.transpose_order(node)))
+    # ascontiguousarray would give a scalar the rank 1
+    return np.array(node.constant(0).transpose(shape_arguments.transpose_order(node)), order="C")
 
 
 @folds("Concat", since=1)
@@ -157,7 +158,7 @@ def expand(node: OnnxNode, g: Graph) -> Array | Result:
         return node.result(emit.expand(g, node.input(0), target), node.element(0))
     target = np.broadcast_shapes(data.shape, wanted)
     node.budget(target, data.itemsize)
-    return np.ascontiguousarray(np.broadcast_to(data, target))
+    return np.array(np.broadcast_to(data, target), order="C")
 
 
 @folds("Tile", since=6)

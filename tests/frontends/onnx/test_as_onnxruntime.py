@@ -56,3 +56,12 @@ def test_scales_of_constant_nodes_are_those_of_initializers(of_nodes: list[str],
     proto = model(nodes, feeds := {"x": rng.integers(-9, 9, (4, 8)).astype(np.int8)}, ["y"], constants)
     assert "matrix_mul_v2" in [node.op.name for node in tc.convert(proto).graph.nodes]
     assert_same(proto, feeds, tmp_path, atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("op", ["Expand", "Transpose"])
+def test_moved_constants_of_rank_0_keep_their_rank(op: str, tmp_path: Path) -> None:
+    constants = {"c": np.float32(3), "shape": np.zeros(0, np.int64)}
+    operands = ["c", "shape"] if op == "Expand" else ["c"]
+    feeds = {"x": np.float32(1.5)}
+    proto = model([one(op, *operands, outputs=["t"]), one("Add", "x", "t")], feeds, ["y", "t"], constants)
+    assert_same(proto, feeds, tmp_path)
