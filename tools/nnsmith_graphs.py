@@ -18,6 +18,7 @@ import random
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -57,7 +58,8 @@ def make(folder: Path, first: int, count: int) -> None:
         except Exception as error:  # no solution, or an operator that PyTorch no longer exports
             print(f"seed {seed}: {type(error).__name__}", file=sys.stderr)
             continue
-        np.savez(folder / f"{seed}.npz", **{name: np.asarray(array) for name, array in inputs.items()})
+        arrays: dict[str, Any] = {name: np.asarray(array) for name, array in inputs.items()}
+        np.savez(folder / f"{seed}.npz", **arrays)
 
 
 def run(folder: Path, chip: str, mode: str) -> int:

@@ -38,7 +38,7 @@ GIVEN: list[Given] = [
     ("Pow", [ramp(2, 3)], [np.array([2, 3, 0], np.float32)], {}, 15),
     *(("GridSample", [IMAGE, GRID], [], {"mode": mode, "padding_mode": padding, "align_corners": align}, 20)
       for mode in ("nearest", "linear", "cubic") for padding in ("zeros", "border", "reflection") for align in (0, 1)
-      if (mode, padding) != ("cubic", "border")),  # the evaluator moves the place into the image, not the taps around it
+      if (mode, padding) != ("cubic", "border")),  # the evaluator clamps the place, not the taps
     ("GridSample", [ramp(1, 2, 3, 4, 5), ramp(1, 2, 2, 2, 3, seed=7)], [], {"mode": "linear"}, 20),
     ("GridSample", [IMAGE], [GRID], {}, 20),
     ("DFT", [ramp(1, 7, 3, 1)], [], {}, 17), ("DFT", [ramp(1, 7, 3, 2)], [], {"axis": 2, "inverse": 1}, 17),

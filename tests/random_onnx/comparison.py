@@ -22,8 +22,10 @@ ENGINES = ("reference", *(("native",) if loader.extension() is not None else ())
 MOST_TRIALS = 40
 LOWEST_COSINE = 0.98
 Shapes = Mapping[str, tuple[int, ...]]
-CALIBRATION, HELD_OUT = 24, 6
-"""Samples. The tensors are small: with few samples, values beyond the calibrated range would dominate the error."""
+SAMPLES, COMPARED = 22, 4
+"""Samples of a calibration beside the feeds, and how many of them are compared too. All that is compared is calibrated:
+the tensors are small, and a value beyond the calibrated range, which is clipped, would dominate the error.
+"""
 
 
 @dataclass(frozen=True)
@@ -164,18 +166,32 @@ def _refusal(case: Case, error: tc.TpuConvertError, chip: str, quantize: bool) -
 
 
 def _check_float(case: Case, chip: str, input_shapes: Shapes | None) -> Outcome:
-    converted = tc.convert(case.model, chip=chip, input_shapes=input_shapes)
+    # Layer groups do not change results, and take a third of the time of such a small conversion.
+    grouping = case.drawing.seed % 10 == 0
+    converted = tc.convert(case.model, chip=chip, input_shapes=input_shapes, grouping=grouping)
     for engine in ENGINES:
         with tc.Session(converted, backend=engine, threads=1) as session:
             for feeds, expected in zip(case.feeds, case.expected, strict=True):
                 found = session.run(feeds)
                 reason = compare(case, feeds, expected, found) or against_declared(converted, found)
                 if reason:
+                    if chip == "bm1684" and _is_near_tie(case, expected, found):
+                        return Outcome("documented", "docs/onnx.md, Quantized models: near ties of BM1684")
                     warned = [note for note in converted.notes if note.kind == "deviation"]
                     return (
                         Outcome("warned", warned[0].message) if warned else Outcome("different", f"{engine}: {reason}")
                     )
     return Outcome("equal")
+
+
+def _is_near_tie(case: Case, expected: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
+    """Return True if integers of quantized operators differ by one, and nothing else does."""
+    is_quantized = any(step.node.op_type.startswith("QLinear") for step in case.steps)
+    return is_quantized and all(
+        found[name].shape == want.shape and np.abs(found[name].astype(float) - want.astype(float)).max(initial=0) <= 1
+        for name, want in expected.items()
+        if want.dtype.kind in "iu"
+    )
 
 
 def compare(case: Case, feeds: Mapping[str, Any], expected: Mapping[str, Any], found: Mapping[str, Any]) -> str:
@@ -209,11 +225,11 @@ def against_declared(model: tc.Model, found: Mapping[str, Any]) -> str:
 
 
 def _check_int8(case: Case, chip: str, input_shapes: Shapes | None) -> Outcome:
-    samples = case.drawing.further_feeds(case.model, CALIBRATION + HELD_OUT)
+    samples = case.drawing.further_feeds(case.model, SAMPLES)
     converted = tc.convert(
-        case.model, chip=chip, quantize="int8", calibration=samples[:CALIBRATION], input_shapes=input_shapes
+        case.model, chip=chip, quantize="int8", calibration=[*case.feeds, *samples], input_shapes=input_shapes
     )
-    feeds = [*case.feeds, *samples[CALIBRATION:]]
+    feeds = [*case.feeds, *samples[:COMPARED]]
     results = []
     for engine in ENGINES:
         with tc.Session(converted, backend=engine, threads=1) as session:
@@ -229,7 +245,7 @@ def _check_int8(case: Case, chip: str, input_shapes: Shapes | None) -> Outcome:
                 return Outcome("different", f"engines: output of {producer(case, name)}: {reason}")
     session = session_of(case.model)
     assert session is not None
-    further = [run_session(session, case.outputs, feed) for feed in samples[CALIBRATION:]]
+    further = [run_session(session, case.outputs, feed) for feed in samples[:COMPARED]]
     expected = [*case.expected, *(dict(zip(case.outputs, arrays or (), strict=False)) for arrays in further)]
     pairs = [(want, got) for want, got in zip(expected, results[0], strict=True) if want]
     is_warned = False

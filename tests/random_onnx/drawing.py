@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from random_onnx.runtime import NodeRunner
+from random_onnx.runtime import NodeRunner, Operand
 
 BINDINGS = 2
 MOST_ELEMENTS = 3000
@@ -72,6 +72,12 @@ class Value:
     @property
     def rank(self) -> int:
         return self.arrays[0].ndim
+
+    @property
+    def operand(self) -> Operand:
+        """Name, type and rank; with the extent of a list, for which ONNX Runtime infers shapes."""
+        extents = self.shape if self.rank == 1 and self.is_static else (None,) * self.rank
+        return self.name, self.dtype, extents
 
     @property
     def is_static(self) -> bool:
@@ -289,7 +295,7 @@ class Drawing:
     def add(self, node: NodeProto, operands: Sequence[Value]) -> list[Value]:
         constants = {v.name: v.arrays[0] for v in operands if v.is_constant}
         computed = list({v.name: v for v in operands if not v.is_constant}.values())
-        runner = NodeRunner.of(node, computed and [(v.name, v.dtype, v.rank) for v in computed], constants, self.opset)
+        runner = NodeRunner.of(node, [v.operand for v in computed], constants, self.opset)
         if runner is None:
             raise Declined
         if node.op_type in _WITH_ZEROS and any(

@@ -25,8 +25,7 @@ def read_case(model: onnx.ModelProto, feeds: Mapping[str, Any], seed: int) -> Ca
         names = list(dict.fromkeys(reads(node)))
         constants = {name: d.constants[name].arrays[0] for name in names if name in d.constants}
         operands = [known[name] for name in names if name not in constants]
-        computed = [(value.name, value.dtype, value.rank) for value in operands]
-        runner = NodeRunner.of(node, computed, constants, d.opset)
+        runner = NodeRunner.of(node, [value.operand for value in operands], constants, d.opset)
         results = runner and runner.run({value.name: value.arrays[0] for value in operands})
         if runner is None or results is None:
             return None

@@ -203,9 +203,10 @@ def normalization(d: Drawing) -> object:
     if kind == 3:
         return d.emit("LRN", [x], size=d.choose([1, 3, 5, 2]), alpha=0.1, bias=d.choose([1.0, 2.0]))
     if kind == 4:
-        if min(float(np.abs(array).max(initial=0)) for array in x.arrays) < 1e-2:
+        axes = d.choose([[0, 2, 3][: x.rank - 1], [1], [2]])
+        if min(float(array.std(axis=tuple(axes)).min(initial=1)) for array in x.arrays) < 1e-2:
             raise Declined  # ONNX Runtime leaves out the 1e-9 that the standard adds to the deviation
-        return d.emit("MeanVarianceNormalization", [x], axes=d.choose([[0, 2, 3][: x.rank - 1], [1], [2]]))
+        return d.emit("MeanVarianceNormalization", [x], axes=axes)
     return d.emit("LpNormalization", [x], axis=d.integer(-1, x.rank - 1), p=d.integer(1, 2))
 
 
@@ -217,6 +218,8 @@ def recurrent(d: Drawing) -> object:
     directions, hidden, gates = 1 + (direction == "bidirectional"), d.integer(1, 4), {"LSTM": 4, "GRU": 3, "RNN": 1}[op]
     layout = d.integer(0, 1) if d.opset >= 14 and d.chance(0.1) else 0
     fixed(x, 2)
+    if not x.shape[2]:
+        raise Declined  # weights without elements
     batches = [s[0 if layout else 1] for s in x.shapes]
     steps = min(s[1 if layout else 0] for s in x.shapes)
 

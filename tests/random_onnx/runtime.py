@@ -35,6 +35,10 @@ def run_session(
         return None
 
 
+Operand = tuple[str, np.dtype[Any], Sequence[int | None]]
+"""Name, type and extents of a tensor."""
+
+
 class NodeRunner:
     """One node as a model of its own, whose constants are initializers."""
 
@@ -46,11 +50,11 @@ class NodeRunner:
     def of(
         cls,
         node: NodeProto,
-        computed: Sequence[tuple[str, np.dtype[Any], int]],
+        computed: Sequence[Operand],
         constants: Mapping[str, Any],
         opset: int,
     ) -> NodeRunner | None:
-        """A runner, or None if ONNX Runtime refuses the node. ``computed``: names, types, ranks of operands."""
+        """A runner, or None if ONNX Runtime refuses the node. ``computed``: names, types, extents."""
         model = model_of_nodes([node], computed, constants, [name for name in node.output if name], opset)
         session = session_of(model)
         return None if session is None else cls(session, [name for name in node.output if name])
@@ -61,15 +65,15 @@ class NodeRunner:
 
 def model_of_nodes(
     nodes: Sequence[NodeProto],
-    computed: Sequence[tuple[str, np.dtype[Any], int]],
+    computed: Sequence[Operand],
     constants: Mapping[str, Any],
     outputs: Sequence[str],
     opset: int,
 ) -> onnx.ModelProto:
-    """A model of some nodes whose outputs have no declared type and whose inputs have no declared extents."""
+    """A model of some nodes whose outputs have no declared type and inputs with some declared extents."""
     inputs = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), [None] * rank)
-        for name, dtype, rank in computed
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), extents)
+        for name, dtype, extents in computed
     ]
     tensors = [numpy_helper.from_array(array, name) for name, array in constants.items()]
     results = [onnx.ValueInfoProto(name=name) for name in outputs]

@@ -65,3 +65,15 @@ def test_moved_constants_of_rank_0_keep_their_rank(op: str, tmp_path: Path) -> N
     feeds = {"x": np.float32(1.5)}
     proto = model([one(op, *operands, outputs=["t"]), one("Add", "x", "t")], feeds, ["y", "t"], constants)
     assert_same(proto, feeds, tmp_path)
+
+
+@pytest.mark.parametrize("tokens", [0, 2])
+def test_constants_are_repeated_per_sample_beside_an_empty_cache(tokens: int, tmp_path: Path) -> None:
+    """The batch is that of an input whose other symbolic axis may be empty."""
+    feeds = {"cache": np.ones((3, tokens), np.float32), "a": ramp(3, 1), "b": ramp(3, 5)}
+    nodes = [one("Relu", "cache", outputs=["t"]), one("Where", "c", "a", "b", outputs=["y"])]
+    proto = model(nodes, feeds, ["t", "y"], {"c": np.array([[True]])})
+    for value, names in zip(proto.graph.input, (["N", "P"], ["N"], ["N"]), strict=True):
+        for extent, name in zip(value.type.tensor_type.shape.dim, names, strict=False):
+            extent.dim_param = name
+    assert_same(proto, feeds, tmp_path)
