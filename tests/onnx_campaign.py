@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import subprocess
@@ -45,7 +46,7 @@ def describe(case: Case, outcome: Outcome, mode: str, chip: str) -> str:
     """The smallest part of a graph with the same outcome, as text."""
     options: dict[str, Any] = {"chip": chip, "quantize": mode == "int8"}
     smallest = reduce_case(case, outcome, **options)
-    text = re.sub(r"\{[^{}]{200,}\}", "{...}", onnx.printer.to_text(smallest.model))
+    text = re.sub(r"= +\{[^{}]{200,}\}", "= {...}", onnx.printer.to_text(smallest.model))
     return f"{text}\n{check(smallest, **options).reason}"
 
 
@@ -71,22 +72,27 @@ def records(mode: str, chip: str, first: int, end: int) -> Iterator[dict[str, An
         worker = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert worker.stdout is not None
         started = seed
-        for line in worker.stdout:
-            record = json.loads(line)
-            if "case" in record:
-                started = record["case"]
-            else:
-                seed = record["done"] + 1
-                yield record
-        worker.wait()
+        try:
+            for line in worker.stdout:
+                record = json.loads(line)
+                if "case" in record:
+                    started = record["case"]
+                else:
+                    seed = record["done"] + 1
+                    yield record
+        except GeneratorExit:  # the caller has enough
+            worker.kill()
+            raise
+        finally:
+            worker.wait()
         if seed < end:
             reason = f"the process died (exit code {worker.returncode})"
             yield {"done": started, "kind": "crash", "reason": reason, "group": reason, "text": ""}
             seed = started + 1
 
 
-def run_campaign(mode: str, chip: str, first: int, count: int) -> Counter[str]:
-    """Run cases and print the table and the findings."""
+def run_campaign(mode: str, chip: str, first: int, count: int, seconds: float = math.inf) -> Counter[str]:
+    """Run cases, for a limited time, and print the findings and the table."""
     counts: Counter[str] = Counter()
     groups: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     begun = time.monotonic()
@@ -98,8 +104,11 @@ def run_campaign(mode: str, chip: str, first: int, count: int) -> Counter[str]:
                 print(
                     f"seed {record['done']}: {record['kind']}: {record['reason'][:300]}\n{record['text']}\n", flush=True
                 )
+        if time.monotonic() - begun > seconds:
+            break
     compared = sum(counts.values()) - counts["no graph"]
-    print(f"{mode}, {chip}, seeds {first} to {first + count - 1}: {compared} graphs, {time.monotonic() - begun:.0f} s")
+    last, duration = first + sum(counts.values()) - 1, time.monotonic() - begun
+    print(f"{mode}, {chip}, seeds {first} to {last}: {compared} graphs, {duration:.0f} s")
     for kind, number in sorted(counts.items()):
         print(f"    {number:6d} {kind}")
     for (kind, group), found in sorted(groups.items(), key=lambda item: (item[0][0], -len(item[1]))):
@@ -122,6 +131,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--mode", choices=("float", "int8"), default="float")
     parser.add_argument("--chip", choices=("bm1684", "bm1686"), default="bm1686")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="end after this time")
     parser.add_argument("--only", type=int, help="repeat one seed")
     options = parser.parse_args(arguments)
     if options.only is not None:
@@ -131,7 +141,7 @@ def main(arguments: list[str]) -> int:
             print(describe(case, outcome, options.mode, options.chip))
         return int(outcome.is_finding)
     first = options.seed if options.seed is not None else int.from_bytes(os.urandom(4), "little")
-    counts = run_campaign(options.mode, options.chip, first, options.count)
+    counts = run_campaign(options.mode, options.chip, first, options.count, options.seconds)
     return int(any(Outcome(kind).is_finding for kind in counts))
 
 

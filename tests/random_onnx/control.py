@@ -61,10 +61,14 @@ def loop(d: Drawing) -> object:
     nodes, last = _chain(d, "state", [x.name])
     nodes.append(helper.make_node("Identity", ["going"], ["go"]))
     with_scan = d.chance(0.6)
-    results = [_info("go", BOOL), _info(last)]
+    # without a declared shape, ONNX Runtime gives the scan output of no iteration the rank 1
+    shape = x.shape if x.is_static else None
+    if shape is None and not trips:
+        raise Declined
+    results = [_info("go", BOOL), _info(last, shape=shape)]
     if with_scan:
         nodes.append(helper.make_node(d.choose(CALM), [last], ["row"]))
-        results.append(_info("row"))
+        results.append(_info("row", shape=shape))
     body = helper.make_graph(nodes, "body", [_info("i", I64, []), _info("going", BOOL, []), _info("state")], results)
     outputs = [d.name() for _ in range(1 + with_scan)]
     node = helper.make_node(

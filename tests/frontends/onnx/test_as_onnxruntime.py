@@ -77,3 +77,21 @@ def test_constants_are_repeated_per_sample_beside_an_empty_cache(tokens: int, tm
         for extent, name in zip(value.type.tensor_type.shape.dim, names, strict=False):
             extent.dim_param = name
     assert_same(proto, feeds, tmp_path)
+
+
+@pytest.mark.parametrize(("op", "attributes"), [("ThresholdedRelu", {"alpha": 0.5}), ("Shrink", {"bias": 0.25})])
+def test_infinities_beside_a_threshold(op: str, attributes: dict[str, Any], tmp_path: Path) -> None:
+    """What is not selected does not count: infinity times 0 would be NaN."""
+    feeds = {"x": np.array([np.inf, -np.inf, np.nan, -0.5, 0.5, 1], np.float32)}
+    assert_same(model([one(op, "x", **attributes)], feeds, ["y"]), feeds, tmp_path)
+
+
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul"])
+@pytest.mark.parametrize("linear", ["MatMul", "Conv"])
+def test_constants_that_repeat_the_result_of_a_linear_operator(linear: str, op: str, tmp_path: Path) -> None:
+    """The kernel of the linear operator computes as many elements as it has results."""
+    image = (4, 4) if linear == "Conv" else ()
+    feeds = {"x": ramp(1, 3, *image)}
+    constants = {"w": ramp(3, 3, *[1] * len(image), seed=1), "c": ramp(2, 3, *image, seed=2)}
+    nodes = [one(linear, "x", "w", outputs=["t"]), one(op, "t", "c")]
+    assert_same(model(nodes, feeds, ["y"], constants), feeds, tmp_path)
