@@ -258,15 +258,20 @@ def trilu(node: OnnxNode, _: Graph) -> Array:
     return (np.triu if node.attr("upper", 1) else np.tril)(node.constant(0), k)
 
 
+_COMBINATIONS = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
 @folds("ScatterND", since=11)
 def scatter_nd(node: OnnxNode, _: Graph) -> Array:
-    """Copy the data and replace slices by updates."""
-    reduction = node.attr("reduction", "none") if node.version >= 16 else "none"
-    if reduction != "none":
-        raise node.fail(UNSUPPORTED_ATTRIBUTE, f"reduction='{reduction}' of a constant", "supported: none")
+    """Copy the data and replace slices by updates, or combine them with those."""
+    reductions = ("none", "add", "mul", *(("max", "min") if node.version >= 18 else ()))
+    reduction = node.choice("reduction", "none", reductions) if node.version >= 16 else "none"
     data, indices, updates = node.constant(0).copy(), node.constant(1), node.constant(2)
     columns = [_normalize_indices(node, indices[..., k], data.shape[k]) for k in range(indices.shape[-1])]
-    data[tuple(columns)] = updates
+    if reduction == "none":
+        data[tuple(columns)] = updates
+    else:
+        _COMBINATIONS[reduction].at(data, tuple(columns), updates)  # an index may occur several times
     return data
 
 

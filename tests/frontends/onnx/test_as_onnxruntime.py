@@ -95,3 +95,12 @@ def test_constants_that_repeat_the_result_of_a_linear_operator(linear: str, op: 
     constants = {"w": ramp(3, 3, *[1] * len(image), seed=1), "c": ramp(2, 3, *image, seed=2)}
     nodes = [one(linear, "x", "w", outputs=["t"]), one(op, "t", "c")]
     assert_same(model(nodes, feeds, ["y"], constants), feeds, tmp_path)
+
+
+@pytest.mark.parametrize("reduction", ["none", "add", "mul", "max", "min"])
+def test_scattered_constants_are_combined(reduction: str, tmp_path: Path) -> None:
+    rows = np.array([[1], [0]] if reduction == "none" else [[1], [1]])
+    constants = {"data": ramp(3, 2), "rows": rows, "updates": ramp(2, 2, seed=1)}
+    nodes = [one("ScatterND", "data", "rows", "updates", outputs=["t"], reduction=reduction), one("Add", "x", "t")]
+    feeds = {"x": ramp(3, 2, seed=2)}
+    assert_same(model(nodes, feeds, ["y"], constants, opset=18), feeds, tmp_path)
