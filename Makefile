@@ -15,16 +15,17 @@ UNDER_SANITIZERS = env TPUCONVERT_NATIVE_LIBRARY="$$(ls $(abspath $(SANITIZED))/
   LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
   ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
 
-.PHONY: help demo docs dist audit test test-nightly sanitize zoo vendor-env test-vendor nightly lint format clean
+.PHONY: help demo docs dist audit test test-nightly sanitize zoo nnsmith vendor-env test-vendor nightly lint format clean
 help:
 	@echo "make demo          convert, quantize and evaluate the bundled example in all three formats"
 	@echo "make test          the tests, without the long ones"
 	@echo "make test-nightly  all tests"
 	@echo "make sanitize      the tests of the native engine, built with AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make zoo           networks from PyTorch's exporters, converted to INT8; installs PyTorch into build/zoo-venv"
+	@echo "make nnsmith       graphs of NNSmith, compared with ONNX Runtime; installs PyTorch into build/nnsmith-venv"
 	@echo "make vendor-env    the vendor's compiler and simulator in build/vendor; needs Python 3.10 on Linux x86-64"
 	@echo "make test-vendor   exports, compiled and compared in the vendor's simulator"
-	@echo "make nightly       test-nightly, sanitize and zoo"
+	@echo "make nightly       test-nightly, sanitize, zoo and nnsmith"
 	@echo "make dist          a release in dist/, built by pinned packages, with its bill of materials"
 	@echo "make audit         known vulnerabilities of these packages"
 	@echo "make docs          the documentation as a site, in build/site"
@@ -64,17 +65,32 @@ sanitize: $(READY)
 # PyTorch has an environment for itself; setup.cfg has its version.
 ZOO := build/zoo
 ZOO_BIN := build/zoo-venv/bin
-ZOO_EXTRA := import configparser; p = configparser.ConfigParser(); p.read('setup.cfg'); print(p['options.extras_require']['zoo'])
+EXTRA = import configparser; p = configparser.ConfigParser(); p.read('setup.cfg'); print(p['options.extras_require']['$(1)'])
 
 build/zoo-venv/.ready: setup.cfg
 	$(PYTHON) -m venv build/zoo-venv
-	$(ZOO_BIN)/python -m pip install --quiet $$($(PYTHON) -c "$(ZOO_EXTRA)")
+	$(ZOO_BIN)/python -m pip install --quiet $$($(PYTHON) -c "$(call EXTRA,zoo)")
 	@touch $@
 
 zoo: $(READY) build/zoo-venv/.ready
 	$(BIN)/python -m pip install --quiet --editable '.[oracles]'
 	$(ZOO_BIN)/python tools/zoo.py make $(ZOO)
 	$(BIN)/python tools/zoo.py run $(ZOO) --markdown build/exporters.md
+
+# So has NNSmith. The graphs of a run have fresh seeds.
+NNSMITH := build/nnsmith
+NNSMITH_SEED ?= $(shell date +%s)
+
+build/nnsmith-venv/.ready: setup.cfg
+	$(PYTHON) -m venv build/nnsmith-venv
+	build/nnsmith-venv/bin/python -m pip install --quiet $$($(PYTHON) -c "$(call EXTRA,nnsmith)")
+	@touch $@
+
+nnsmith: $(READY) build/nnsmith-venv/.ready
+	rm -rf $(NNSMITH)
+	build/nnsmith-venv/bin/python -W ignore tools/nnsmith_graphs.py make $(NNSMITH) --seed $(NNSMITH_SEED) --count 500
+	for chip in bm1684 bm1686; do for mode in float int8; do \
+	  $(BIN)/python tools/nnsmith_graphs.py run $(NNSMITH) --chip $$chip --mode $$mode || exit 1; done; done
 
 # The vendor's package has wheels for Python 3.10 only.
 PYTHON310 ?= python3.10
@@ -89,7 +105,7 @@ test-vendor: $(READY) $(VENDOR)/.ready
 	TPU_MLIR_HOME=$(abspath $(VENDOR))/lib/python3.10/site-packages/tpu_mlir \
 	  VENDOR_PYTHON=$(abspath $(VENDOR))/bin/python $(BIN)/pytest -q $(PARALLEL) -m vendor tests/vendor
 
-nightly: test-nightly sanitize zoo
+nightly: test-nightly sanitize zoo nnsmith
 
 # A release is built by pinned packages, in an environment for it. SOURCE_DATE_EPOCH fixes the times in the archives.
 DIST_BIN := build/dist-venv/bin

@@ -258,12 +258,17 @@ def positions(g: Graph, extent: int) -> Value:
 
 
 def _zeros(g: Graph, extent: OpenExtent) -> Value:
-    """Zeros of shape [extent]: ``v < v`` of an input v with that extent, which is false for NaN and infinity too."""
+    """Zeros of shape [extent]: ``v < v`` of an input v with that extent, which is false for NaN and infinity too.
+
+    An input with another symbolic extent may be empty, as a cache of no tokens is: then ``v`` are positions.
+    """
     number, names = factorize((extent.name,))
     for value in g.inputs:
         if names.total() != 1 or (name := next(iter(names))) not in value.shape:
             continue
         axis = value.shape.index(name)
+        if any(open_extents.is_open(other) for k, other in enumerate(extents(value)) if k != axis):
+            continue
         for other in range(value.rank):
             if other != axis:
                 value = slice_axis(g, value, other, 0, 1)

@@ -161,6 +161,7 @@ ORDER: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "convert_scale_to_depthwise",
             "convert_mean_to_pool",
             "convert_batch_norm_to_depthwise",
+            "move_computed_bias_to_add",  # before the rule that adds a constant one
             "add_zero_bias",
         ),
     }

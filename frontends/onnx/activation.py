@@ -13,6 +13,7 @@ from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.compare import Gts, Lts
+from tpuconvert.schema.ops.selection import ConditionSelect
 from tpuconvert.schema.ops.smooth_activation import Gelu, GeluForm, HardSigmoid, HardSwish, Mish, Silu, Softplus
 from tpuconvert.schema.types import DType, QuantParams, Scalar
 
@@ -100,7 +101,8 @@ def softsign(node: OnnxNode, g: Graph) -> Result:
 def thresholded_relu(node: OnnxNode, g: Graph) -> Result:
     """``where(x > alpha, x, 0)``."""
     x = node.float_input()
-    return node.elementwise(emit.mul(g, x, g.add(Gts(Scalar.f32(node.attr("alpha", 1.0))), x)))
+    above = g.add(Gts(Scalar.f32(node.attr("alpha", 1.0))), x)
+    return node.elementwise(g.add(ConditionSelect(), above, x, emit.float_constant(g, np.zeros(1))))
 
 
 @onnx_op("Shrink", since=9, limits="floating point")
@@ -108,8 +110,8 @@ def shrink(node: OnnxNode, g: Graph) -> Result:
     """``x + bias`` if ``x < -lambd``, ``x - bias`` if ``x > lambd``, else 0."""
     x, bias, limit = node.float_input(), node.attr("bias", 0.0), node.attr("lambd", 0.5)
     above, below = g.add(Gts(Scalar.f32(limit)), x), g.add(Lts(Scalar.f32(-limit)), x)
-    parts = (emit.mul(g, emit.adds(g, x, -bias), above), emit.mul(g, emit.adds(g, x, bias), below))
-    return node.elementwise(emit.add(g, *parts))
+    inner = g.add(ConditionSelect(), below, emit.adds(g, x, bias), emit.float_constant(g, np.zeros(1)))
+    return node.elementwise(g.add(ConditionSelect(), above, emit.adds(g, x, -bias), inner))
 
 
 @onnx_op("Relu", since=1, kind=Kind.DIRECT)

@@ -329,7 +329,8 @@ def _pad_wrap(g: Graph, x: Value, flat: tuple[int, ...]) -> Value:
         extent = emit.extents(x)[axis]
         if before or after:
             if max(before, after) > extent:
-                return gather_slices(g, x, axis, np.arange(-before, extent + after) % extent)
+                x = gather_slices(g, x, axis, np.arange(-before, extent + after) % extent)
+                continue
             parts = [emit.slice_axis(g, x, axis, extent - before, extent)] if before else []
             parts += [x] + ([emit.slice_axis(g, x, axis, 0, after)] if after else [])
             x = emit.concat(g, parts, axis)

@@ -256,9 +256,10 @@ def _arg(name: str, function: Callable[..., Array]) -> None:
     def evaluate(node: OnnxNode, _: Graph) -> Array:
         x = node.constant(0)
         axis = node.axis(node.attr("axis", 0), x.ndim)
-        if node.version >= 12:
-            node.refuse_attr("select_last_index", 0)
-        found = function(x, axis=axis)
+        is_last = bool(node.attr("select_last_index", 0)) if node.version >= 12 else False
+        found = function(np.flip(x, axis) if is_last else x, axis=axis)
+        if is_last:
+            found = x.shape[axis] - 1 - found
         return np.asarray(np.expand_dims(found, axis) if node.attr("keepdims", 1) else found, np.int64)
 
     folds(name, since=1)(evaluate)

@@ -91,7 +91,8 @@ def identity(node: OnnxNode, _: Graph) -> Array:
 @folds("Transpose", since=1)
 def transpose(node: OnnxNode, _: Graph) -> Array:
     """Reorder axes."""
-    return np.ascontiguousarray(node.constant(0).transpose(shape_arguments.transpose_order(node)))
+    # ascontiguousarray would give a scalar the rank 1
+    return np.array(node.constant(0).transpose(shape_arguments.transpose_order(node)), order="C")
 
 
 @folds("Concat", since=1)
@@ -157,7 +158,7 @@ def expand(node: OnnxNode, g: Graph) -> Array | Result:
         return node.result(emit.expand(g, node.input(0), target), node.element(0))
     target = np.broadcast_shapes(data.shape, wanted)
     node.budget(target, data.itemsize)
-    return np.ascontiguousarray(np.broadcast_to(data, target))
+    return np.array(np.broadcast_to(data, target), order="C")
 
 
 @folds("Tile", since=6)
@@ -257,15 +258,20 @@ def trilu(node: OnnxNode, _: Graph) -> Array:
     return (np.triu if node.attr("upper", 1) else np.tril)(node.constant(0), k)
 
 
+_COMBINATIONS = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
 @folds("ScatterND", since=11)
 def scatter_nd(node: OnnxNode, _: Graph) -> Array:
-    """Copy the data and replace slices by updates."""
-    reduction = node.attr("reduction", "none") if node.version >= 16 else "none"
-    if reduction != "none":
-        raise node.fail(UNSUPPORTED_ATTRIBUTE, f"reduction='{reduction}' of a constant", "supported: none")
+    """Copy the data and replace slices by updates, or combine them with those."""
+    reductions = ("none", "add", "mul", *(("max", "min") if node.version >= 18 else ()))
+    reduction = node.choice("reduction", "none", reductions) if node.version >= 16 else "none"
     data, indices, updates = node.constant(0).copy(), node.constant(1), node.constant(2)
     columns = [_normalize_indices(node, indices[..., k], data.shape[k]) for k in range(indices.shape[-1])]
-    data[tuple(columns)] = updates
+    if reduction == "none":
+        data[tuple(columns)] = updates
+    else:
+        _COMBINATIONS[reduction].at(data, tuple(columns), updates)  # an index may occur several times
     return data
 
 

@@ -17,11 +17,10 @@ from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
-from tpuconvert.schema.ops.compare import Ges, Gts, Les
+from tpuconvert.schema.ops.compare import Ges, Les
 from tpuconvert.schema.ops.copy import Constdata
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.round_to_integer import Floor
-from tpuconvert.schema.ops.selection import ConditionSelect
 from tpuconvert.schema.types import DType, Scalar
 
 _CUBIC = -0.75
@@ -56,14 +55,12 @@ class SampledAxis(NamedTuple):
         return x if self.padding == "zeros" else emit.mins(g, emit.maxs(g, x, 0), self.extent - 1)
 
     def _apply_padding(self, g: Graph, place: Value) -> Value:
-        """Move coordinates beyond the image's outer edges into the image; other coordinates are not changed."""
-        if self.padding == "zeros" or (self.padding == "reflection" and self.extent == 1):
-            return place
-        if self.padding == "reflection":
-            return self._reflect(g, place)
-        middle, reach = (self.extent - 1) / 2, self.extent / 2 - (0.5 if self.is_aligned else 0)
-        distance = formulas.absolute(g, emit.adds(g, place, -middle))
-        return g.add(ConditionSelect(), g.add(Gts(Scalar.f32(reach)), distance), self.inside(g, place), place)
+        """Reflect coordinates into the image.
+
+        With the padding mode ``border`` they stay, and each tap outside reads the edge: PyTorch and ONNX Runtime do so.
+        For cubic weights it makes a difference: moved to the edge, a coordinate would have the weights of the edge.
+        """
+        return self._reflect(g, place) if self.padding == "reflection" and self.extent > 1 else place
 
     def _reflect(self, g: Graph, x: Value) -> Value:
         low, span = (0.0, self.extent - 1.0) if self.is_aligned else (-0.5, float(self.extent))

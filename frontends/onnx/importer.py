@@ -190,6 +190,7 @@ class _Importer:
         self._input_types = finder = input_types.InputTypes(self._infos, shapes, self._limits, self._file)
         types = finder.find(names, self._problems)
         self._graph.notes.extend(finder.notes)
+        stated = {node.output[0]: node for node in nodes if node.op_type == "Constant" and node.output}
         for name in names:
             if name not in types:
                 scope.tensors[name] = None
@@ -201,7 +202,7 @@ class _Importer:
                 continue
             quant = None
             if element.is_integer and element.bits <= 16:
-                quant = quantization_params.find_quant(name, nodes, lambda key: self._peek(key, scope))
+                quant = quantization_params.find_quant(name, nodes, lambda key: self._peek(key, scope, stated))
             dtype = TensorType(element.graph if quant is None else DType.FLOAT32, shape or (1,))
             port = Port(name, element.port, shape, quant)
             value = self._graph.input(name, dtype, port, quant)
@@ -231,9 +232,17 @@ class _Importer:
                 found[name] = array.shape
         return found
 
-    def _peek(self, name: str, scope: Scope) -> Array | None:
+    def _peek(self, name: str, scope: Scope, stated: Mapping[str, NodeProto]) -> Array | None:
+        """Elements of an initializer, or of a Constant of ``stated``, before the nodes are converted."""
         tensor = scope.lookup(name, self._model.tensors)
-        return tensor.array if tensor is not None else None
+        if tensor is not None or name not in stated:
+            return tensor.array if tensor is not None else None
+        for attribute in stated[name].attribute:
+            if attribute.name == "value":
+                return self._model.tensors.read(attribute.t)
+            if attribute.name == "value_float":
+                return np.asarray(attribute.f, np.float32)
+        return None
 
     def _declare_outputs(self, names: Sequence[str], scope: Scope) -> None:
         for name in names:

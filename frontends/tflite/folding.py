@@ -357,7 +357,7 @@ def densify(node: TfliteNode) -> Folded:
 @folds("BITCAST", limits="constants")
 def bitcast(node: TfliteNode) -> Folded:
     """Reinterpret the bytes of a constant as another type; no TPU operator does this at run time."""
-    wanted, array = NUMPY_NAMES.get(node.output_tensor().type), np.ascontiguousarray(node.constant(0))
+    wanted, array = NUMPY_NAMES.get(node.output_tensor().type), np.array(node.constant(0), order="C")
     if wanted is None or node.quant(0) is not None or node.output_quant() is not None:
         raise node.fail(UNSUPPORTED_TYPE, f"{node.tensor(0).type} as {node.output_tensor().type}")
     sizes = array.itemsize, np.dtype(wanted).itemsize

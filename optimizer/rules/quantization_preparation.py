@@ -4,6 +4,7 @@
   convolution, with per-channel requantization.
 - A mean over height and width becomes global average pooling.
 - A batched matmul with one constant matrix becomes a matmul of all rows; the optimizer has done this for static shapes.
+- A computed bias is added by an operator of its own.
 - Every linear operator with constant weights gets a bias, which bias correction can change.
 """
 
@@ -128,6 +129,15 @@ def convert_mean_to_pool(graph: Graph, m: Match) -> Replacement:
     pooling = Pool(stride_h=1, stride_w=1, kernel_h=1, kernel_w=1, pooling_type=PoolType.AVE, is_global_pooling=True)
     pooled = graph.add(pooling, m.x, name=f"{m.op.output.name}:pooled")
     return pooled if op.keep_dims else reshape_like(graph, pooled, m.op.output)
+
+
+@rule(p((Conv, Conv3d, Deconv, MatrixMul), "x", "W", "b", name="op"), stage="prepare quantization")
+def move_computed_bias_to_add(graph: Graph, m: Match) -> Replacement:
+    """``conv(x, W, b) -> conv(x, W) + b`` for a bias that is computed: the integer forms have a constant bias."""
+    if m.b.is_constant:
+        return Skip("its bias is constant")
+    product = graph.add(m.op.op, m.x, m.W, name=f"{m.op.output.name}:product")
+    return graph.add(Add(), product, m.b)
 
 
 @rule(p((Conv, Conv3d, Deconv, MatrixMul), "x", "W", "B?", name="op"), stage="prepare quantization")

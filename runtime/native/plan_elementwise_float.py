@@ -220,6 +220,8 @@ def _fuse_into_linear(chain: Chain, y: Value, site: Site, is_precise: bool) -> t
     operands = {item.operand for item in chain.operations if item.operand is not None}
     if len(operands) > 1 or any(value.shape != y.shape for value in operands) or chain.start in operands:
         return None
+    if chain.start.shape != y.shape:
+        return None  # an operand repeats the result of the linear operator
     node = site.absorbable(chain.start, *LINEAR_OPS, Reshape)
     nodes: tuple[Node, ...] = () if node is None else (node,)
     if node is not None and isinstance(node.op, Reshape):

@@ -1,0 +1,1 @@
+"""Random ONNX graphs, typed and shaped by construction, and their comparison with ONNX Runtime."""
