@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from tpuconvert.schema.gc_control import reduced_gc_frequency
+from tpuconvert.search_path import remove_current_folder
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -17,6 +18,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: Command line without the program's name. If None, use ``sys.argv`` and end the process.
 
     """
+    if arguments is None:
+        remove_current_folder()
     # The matmuls are many and small, so that threads mostly wait for each other. With one thread, results do not depend
     # on the number of cores. NumPy reads the variable when it is imported. A value set by the user has precedence.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
