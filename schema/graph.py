@@ -15,6 +15,7 @@ import numpy as np
 
 from tpuconvert.schema.distinct_extents import DistinctExtents
 from tpuconvert.schema.graph_elements import Deviation as Deviation
+from tpuconvert.schema.graph_elements import KeptState as KeptState
 from tpuconvert.schema.graph_elements import Node as Node
 from tpuconvert.schema.graph_elements import Port as Port
 from tpuconvert.schema.graph_elements import Source as Source
@@ -57,6 +58,9 @@ class Graph:
         notes: remarks for the report, such as an assumed batch size.
         deviations: known deviations of source nodes from the standard of the source format. The conversion warns about
             each, and no comparison calls the results exact.
+        states: ports by which the source model passes state from run to run; copies of a graph have none.
+        forgotten_states: names of states that the source model keeps between runs, and that every run of this graph
+            resets; copies of a graph have none.
         metadata: description of the model in the source file, as JSON values; it does not affect results.
         files: names of the files that were read besides the source file; copies of a graph have none.
         has_distinct_extents: True to give every new data-dependent extent another name, so that extents of equal names
@@ -69,6 +73,8 @@ class Graph:
         self.rescale = ""
         self.notes: list[str] = []
         self.deviations: list[Deviation] = []
+        self.states: tuple[KeptState, ...] = ()
+        self.forgotten_states: tuple[str, ...] = ()
         self.metadata: dict[str, Any] = {}
         self.files: tuple[str, ...] = ()
         self.has_distinct_extents = False

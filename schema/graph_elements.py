@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.types import Array, DType, QuantParams, Shape, TensorType
@@ -54,6 +55,20 @@ class Port:
     dtype: str
     shape: Shape
     quant: QuantParams | None = None
+
+
+class KeptState(NamedTuple):
+    """A pair of ports by which a source model passes state from run to run.
+
+    Args:
+        input: name of the input port that takes the state.
+        output: name of the output port that is its next value.
+        initial: content before the first run, in the type of the input; None if the file does not define it.
+    """
+
+    input: str
+    output: str
+    initial: Array | None
 
 
 class Uses(dict[tuple["Node", int], None]):

@@ -25,11 +25,18 @@ def svdf(node: TfliteNode, g: Graph) -> Value:
         message = f"rank {rank}, weights {list(feature.shape)} and {list(time.shape)} for {list(shape)}"
         raise node.fail(INVALID_NODE, message)
     batch, length = shape[0], time.shape[1]
-    weights = g.constant(np.ascontiguousarray(feature.T), "feature_weights")
+    state = node.quant(4) if node.has_input(4) else None
+    is_integer = node.is_quantized and state is not None
+    if is_integer:
+        weights = _integer_weights(node, g)
+    else:
+        weights = g.constant(np.ascontiguousarray(feature.T), "feature_weights")
     x = hybrid.round_activations(
         node, g, node.input(0), asymmetric=bool(node.option("asymmetric_quantize_inputs", False))
     )
-    newest = reshape(g, g.add(MatrixMul(), x, weights), (batch, filters, 1))
+    projection = g.add(MatrixMul(), x, weights)
+    projection.quant = state if is_integer else None
+    newest = reshape(g, projection, (batch, filters, 1))
     before = node.state(4)
     if before is None:  # the memory is zero except for the newest step
         memory = g.add(Mul(), newest, emit.float_constant(g, time[None, :, -1:], "last_weights"))
@@ -37,7 +44,10 @@ def svdf(node: TfliteNode, g: Graph) -> Value:
         every = newest
         if length > 1:
             older = reshape(g, before, (batch, filters, length))
-            every = g.add(Concat(axis=2), slice_box(g, older, [range(batch), range(filters), range(1, length)]), newest)
+            older = slice_box(g, older, [range(batch), range(filters), range(1, length)])
+            older.quant = newest.quant
+            every = g.add(Concat(axis=2), older, newest)
+            every.quant = newest.quant
         node.set_state(4, reshape(g, every, (batch, filters * length)))
         memory = g.add(Mul(), every, emit.float_constant(g, time[None], "time_weights"))
     units = filters // rank
@@ -45,4 +55,15 @@ def svdf(node: TfliteNode, g: Graph) -> Value:
     y = emit.total(g, reshape(g, memory, (batch, units, rank * filled)), (2,), keep_dims=False)
     if node.has_input(3):
         y = g.add(Add(), y, emit.float_constant(g, node.real(3).reshape(1, units), "bias"))
+    if is_integer:  # the kernel demands RELU and does not apply it
+        node.ignore_option("fused_activation_function")
+        return y
     return node.activate(y)
+
+
+def _integer_weights(node: TfliteNode, g: Graph) -> Value:
+    """Weights of the projection as integers, [size, filters]."""
+    quant, stored = node.quant(1), node.constant(1).T
+    if quant is None or quant.axis is not None:
+        raise node.fail(INVALID_NODE, "integer activations and float weights, or weights with several scales")
+    return g.constant(quant.dequantize(stored), "feature_weights", quant, np.ascontiguousarray(stored))
