@@ -24,7 +24,7 @@ from tpuconvert.schema.errors import ThresholdError, TpuConvertError, UsageError
 from tpuconvert.schema.types import Array
 from tpuconvert.source_loading import load_source
 from tpuconvert.user_functions import load_function
-from tpuconvert.verify.verification import FLOAT_TOLERANCE
+from tpuconvert.verify.difference import FLOAT_TOLERANCE
 
 SAMPLES = 2
 """Random feeds for ranges and comparisons."""

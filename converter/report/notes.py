@@ -69,7 +69,7 @@ def group_notes(notes: Sequence[Mapping[str, str]], operators: Mapping[str, str]
 
     Args:
         notes: mappings with ``kind``, ``node`` and ``message``. Messages of float notes and of deviations begin with
-            operator.
+            the operator.
         operators: node name -> operator, for notes whose message does not contain the operator.
 
     """

@@ -172,22 +172,54 @@ def verdict_lines(verification: Description) -> list[str]:
     lines = [first_line(verification)]
     if exactness is not None:
         lines.append(exactness["verdict"])
-    return [*lines, *opinion_lines(verification), *verification["output_problems"]]
+    lines += [*state_lines(verification), *opinion_lines(verification)]
+    return [*lines, oracle_line(verification), *verification["output_problems"]]
+
+
+def state_lines(verification: Description) -> list[str]:
+    """Return the line about the steps of a model with state."""
+    state = verification["state"]
+    if state is None:
+        return []
+    names = ", ".join(f"'{shorten(name)}'" for name in state["names"][:MANY]) + " ..." * (len(state["names"]) > MANY)
+    steps = several(state["steps"], "step")
+    if state["is_kept"]:
+        text = f"state {names}: {steps} in sequence compared, each with the state that the step before left"
+    elif state["first_different"]:
+        text = (
+            f"state {names}: every run starts anew; in {steps} in sequence the outputs differ from those of the source "
+            f"from step {state['first_different']} on (--state ports keeps it)"
+        )
+    elif state["steps"] > 1:
+        text = f"state {names}: every run starts anew; {steps} in sequence compared, no output differs from the source"
+    else:
+        text = f"state {names}: every run starts anew; no steps in sequence compared"
+    engine = f", also with {state['engine']}" if state["engine"] else ""
+    return [text + engine + (f"; {state['problem']}" if state["problem"] else "")]
 
 
 def opinion_lines(verification: Description) -> list[str]:
-    """Return the line about the comparison of the source with another engine."""
+    """Return the lines about the comparison of the source with another engine."""
     opinion = verification["opinion"]
-    if opinion is None:
+    if opinion is None or opinion["problem"]:
         return []
-    if opinion["problem"]:
-        return [f"{opinion['engine']} could not run the source: {opinion['problem']}"]
     if opinion["exactness"] is not None:
-        return [opinion["exactness"]["verdict"]]
-    count = several(opinion["tensors"], "tensor") if opinion["is_exact"] else several(opinion["outputs"], "output")
+        return [opinion["exactness"]["verdict"], *opinion["contradictions"]]
+    count = several(opinion["outputs"], "output")
+    count = f"{several(opinion['tensors'], 'tensor')} and {count}" if opinion["is_exact"] else count
     largest = number(opinion["largest_difference"])
     lead = f"the source as {opinion['engine']} computes it"
-    return [f"{lead}: {count} compared, largest difference {largest} of a range"]
+    return [f"{lead}: {count} compared, largest difference {largest} of a range", *opinion["contradictions"]]
+
+
+def oracle_line(verification: Description) -> str:
+    """Return the line about the program that says what the source computes."""
+    oracle = verification["oracle"]
+    samples = several(oracle["samples"], "sample")
+    if oracle["is_independent"]:
+        return f"oracle: {oracle['name']} {oracle['version']}, {samples}"
+    reason = f"; not compared with another engine: {oracle['problem']}" if oracle["problem"] else ""
+    return f"oracle: the source as tpuconvert {oracle['version']} read it, {samples}{reason}"
 
 
 def first_line(verification: Description) -> str:

@@ -14,6 +14,12 @@ LAYER_SQNR = 20.0
 """SQNR limit in dB for a quantized tensor: noise of 1 % of the signal power. A lower SQNR is reported."""
 
 
+FLOAT_TOLERANCE = 1e-4
+"""Largest accepted difference of float programs, as a share of a tensor's range: from sums in another order."""
+
+ENGINE_ERROR = 1e-6
+"""Largest ignored absolute difference from another engine: the error of onnxruntime's approximate sigmoid near 0."""
+
 AS_READ = "as read"
 """Stage of a tensor that equals the source as it was read, which is known to deviate from the standard there."""
 

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tpuconvert.report.notes import NAMED
-from tpuconvert.schema.graph import Deviation, Graph
+from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Array, Chip, QuantParams
 from tpuconvert.text_format import several, shorten
 from tpuconvert.verify.difference import Difference
 
-OWN_PROGRAM = "the source"
+OWN_PROGRAM = "the source as it was read"
 """Name of the built-in oracle: the source graph without optimization, run by the NumPy reference."""
 
 
@@ -86,7 +86,9 @@ class Exactness:
         output_different: number of output elements that differ.
         largest_steps: largest difference, in units of the scale.
         first: first tensor that differs, in execution order; empty if all are equal.
-        deviations: known deviations of source nodes from the standard, which the oracle may share.
+        deviations: known deviations of the oracle: source nodes that deviate from the standard, and the verdict of
+            another engine that computes other integers.
+        runs: the runs that were compared, such as those from the initial state of a model; empty for all.
 
     """
 
@@ -99,10 +101,11 @@ class Exactness:
     largest_steps: int
     first: str
     deviations: tuple[str, ...] = ()
+    runs: str = ""
 
     @staticmethod
     def of(
-        oracle: str, tensors: Iterable[Difference], outputs: Iterable[Difference], deviations: Iterable[Deviation] = ()
+        oracle: str, tensors: Iterable[Difference], outputs: Iterable[Difference], deviations: Iterable[str] = ()
     ) -> Exactness:
         """Sum up comparisons, without floats and without inputs, which are equal by construction."""
         inner = [item for item in tensors if item.integers and item.op != "input"]
@@ -117,7 +120,7 @@ class Exactness:
             output_different=sum(item.different for item in leaving),
             largest_steps=max((item.steps for item in both), default=0),
             first=next((item.name for item in both if item.different), ""),
-            deviations=tuple(map(str, deviations)),
+            deviations=tuple(deviations),
         )
 
     @property
@@ -141,6 +144,7 @@ class Exactness:
             count, different, where = self.output_integers, self.output_different, "outputs"
         if self.is_equal:
             lead = "equal" if self.deviations else "bit-exact"
+            lead += f" {self.runs}" if self.runs else ""
             text = f"{lead}: {count:,} of {count:,} integers in {where} equal those of {self.oracle}"
         else:
             text = (
@@ -150,7 +154,7 @@ class Exactness:
         if self.tensors and self.output_integers:
             text += f"; outputs: {self.output_integers - self.output_different:,} of {self.output_integers:,} equal"
         if self.deviations:
-            text += f"; known deviations from the standard: {_listed(self.deviations)}"
+            text += f"; known deviations: {_listed(self.deviations)}"
         return text
 
     def to_dict(self) -> dict[str, Any]:
