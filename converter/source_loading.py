@@ -261,13 +261,10 @@ def _tflite_arguments(options: Options, kind: str) -> dict[str, Any]:
     return {}
 
 
-def has_original_interface(options: Options, kind: str) -> bool:
+def has_original_interface(options: Options) -> bool:
     """Return True if another engine that runs the source file accepts the feeds of the converted model."""
-    has_state_ports = kind == "tflite" and options.state == "ports"
-    return (
-        options.inputs is None
-        and not has_state_ports
-        and all(getattr(options, name) == default_of(name) for name in ("signature", "keep_io_layout", "append_nms"))
+    return options.inputs is None and all(
+        getattr(options, name) == default_of(name) for name in ("keep_io_layout", "append_nms")
     )
 
 

@@ -15,6 +15,8 @@ import numpy as np
 
 from tpuconvert.schema.constant_budget import current_budget
 from tpuconvert.schema.distinct_extents import DistinctExtents
+from tpuconvert.schema.graph_elements import Deviation as Deviation
+from tpuconvert.schema.graph_elements import KeptState as KeptState
 from tpuconvert.schema.graph_elements import Node as Node
 from tpuconvert.schema.graph_elements import Port as Port
 from tpuconvert.schema.graph_elements import Source as Source
@@ -56,6 +58,11 @@ class Graph:
     Attributes:
         rescale: rounding of a quantized source model: ``tflite`` (two roundings) or ``onnx`` (one).
         notes: remarks for the report, such as an assumed batch size.
+        deviations: known deviations of source nodes from the standard of the source format. The conversion warns about
+            each, and no comparison calls the results exact.
+        states: ports by which the source model passes state from run to run; copies of a graph have none.
+        forgotten_states: names of states that the source model keeps between runs, and that every run of this graph
+            resets; copies of a graph have none.
         metadata: description of the model in the source file, as JSON values; it does not affect results.
         files: names of the files that were read besides the source file; copies of a graph have none.
         budget: limit of the constants that are computed while the graph is read and optimized; copies have none.
@@ -68,6 +75,9 @@ class Graph:
         self.file = file
         self.rescale = ""
         self.notes: list[str] = []
+        self.deviations: list[Deviation] = []
+        self.states: tuple[KeptState, ...] = ()
+        self.forgotten_states: tuple[str, ...] = ()
         self.metadata: dict[str, Any] = {}
         self.files: tuple[str, ...] = ()
         self.budget = current_budget()
@@ -161,6 +171,13 @@ class Graph:
     def derived_from(self, node: Node) -> _Sources:
         """Set the sources and rules of every node that is added inside the ``with`` block to those of a node."""
         return _Sources(self, node.unlisted_sources, node.rules)
+
+    def note_deviation(self, text: str) -> None:
+        """Record that the nodes of the surrounding ``source`` block deviate from the standard of the source format."""
+        sources = self._origin[0]
+        assert sources and isinstance(sources, tuple), "a deviation is recorded where a source node is converted"
+        found = [Deviation(source.node, source.op, text) for source in sources]
+        self.deviations += [item for item in found if item not in self.deviations]
 
     def input(self, name: str, type_: TensorType, port: Port | None = None, quant: QuantParams | None = None) -> Value:
         """Declare a graph input. The default port has the name, type and shape of the value."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.types import Array, DType, QuantParams, Shape, TensorType
@@ -56,6 +56,24 @@ Sources: TypeAlias = tuple[Source, ...] | JoinedSources
 
 
 @dataclass(frozen=True)
+class Deviation:
+    """Known deviation of a source node's results from the standard of its format.
+
+    Args:
+        node: name of the source node.
+        op: operator of the source node.
+        text: the deviation and its condition, such as "values above 127 saturate instead of wrapping".
+    """
+
+    node: str
+    op: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.op} '{self.node}': {self.text}"
+
+
+@dataclass(frozen=True)
 class Port:
     """One graph input or output as the user sees it.
 
@@ -70,6 +88,20 @@ class Port:
     dtype: str
     shape: Shape
     quant: QuantParams | None = None
+
+
+class KeptState(NamedTuple):
+    """A pair of ports by which a source model passes state from run to run.
+
+    Args:
+        input: name of the input port that takes the state.
+        output: name of the output port that is its next value.
+        initial: content before the first run, in the type of the input; None if the file does not define it.
+    """
+
+    input: str
+    output: str
+    initial: Array | None
 
 
 class Uses(dict[tuple["Node", int], None]):

@@ -13,21 +13,10 @@ from onnx import ModelProto, TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from tpuconvert.schema.types import Array
+from tpuconvert.verify.onnx_evaluator import WRONG_BEFORE
 
 NEWEST = "1.23"
 """From this version on, the evaluator has every operator and attribute of the tests."""
-
-WRONG_BEFORE = {
-    ("Conv", "auto_pad"): "1.23",
-    ("OneHot", ""): "1.23",
-    ("ScatterElements", "reduction"): "1.22",
-    ("CenterCropPad", "axes"): "1.21",
-    ("AveragePool", "ceil_mode"): "1.18",
-    ("LpPool", ""): "1.17",
-}
-"""The first version whose evaluator computes an operator as its text says, by operator and, if only some nodes are
-affected, an attribute that they have."""
-
 
 def is_older_than(version: str) -> bool:
     """True if the installed onnx precedes a version ``major.minor``."""

@@ -73,6 +73,7 @@ class O:  # noqa: E742 - short on purpose: a model is a table of these
     options: Mapping[str, Any] = field(default_factory=dict)
     version: int = 1
     custom: bytes = b""
+    intermediates: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
@@ -206,9 +207,12 @@ def _operator(builder: flatbuffers.Builder, operator: O, codes: list[tuple[str, 
     table = options(builder, operator.table, operator.options) if operator.table else 0
     inputs, outputs = _numbers(builder, operator.inputs, np.int32), _numbers(builder, operator.outputs, np.int32)
     custom = builder.CreateByteVector(operator.custom) if operator.custom else 0
+    intermediates = _numbers(builder, operator.intermediates, np.int32) if operator.intermediates else 0
     tflite.OperatorStart(builder)
     if custom:
         tflite.OperatorAddCustomOptions(builder, custom)
+    if intermediates:
+        tflite.OperatorAddIntermediates(builder, intermediates)
     tflite.OperatorAddOpcodeIndex(builder, codes.index((operator.name, operator.version)))
     tflite.OperatorAddInputs(builder, inputs)
     tflite.OperatorAddOutputs(builder, outputs)

@@ -198,6 +198,8 @@ def _verification(layers: list[Description], rng: random.Random) -> Description:
         "most_noise_added_at": [entry["name"] for entry in noisiest],
         "unmatched": 0,
         "opinion": None,
+        "oracle": {"name": "tpuconvert", "version": "0", "is_independent": False, "samples": 1, "problem": ""},
+        "state": None,
         "exactness": None,
         "output_problems": [],
     }

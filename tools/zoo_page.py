@@ -9,7 +9,7 @@ from zoo_explanations import EXPLANATIONS
 from zoo_files import VARIANTS, Made, exports
 from zoo_outcome import EXPORTER, MIN_COSINE, MIN_KEPT, NUMBER, OK, OUTCOMES, Outcome
 
-from tpuconvert.verify.verification import FLOAT_TOLERANCE
+from tpuconvert.verify.difference import FLOAT_TOLERANCE
 
 COLUMNS = (
     *("network", "package", "exporter", "batch", "opsets", "outcome", "float error", "cosine", "ONNX Runtime"),

@@ -17,8 +17,9 @@ import tpuconvert as tc
 from tpuconvert.options import Options
 from tpuconvert.schema.cost import macs
 from tpuconvert.schema.errors import UNKNOWN_SHAPE
+from tpuconvert.verify.difference import FLOAT_TOLERANCE
 from tpuconvert.verify.source_comparison import verify_source
-from tpuconvert.verify.verification import FLOAT_TOLERANCE, Thresholds
+from tpuconvert.verify.verification import Thresholds
 
 VERIFIED_MACS = 100_000_000
 """Largest number of multiply-accumulates of a model whose tensors are compared with the source by the reference."""

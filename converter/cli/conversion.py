@@ -130,7 +130,9 @@ def _verify(model: Model, files: Files, options: Options, progress: Progress) ->
     # 330 ms: imports the quantizer, the engine and the oracles
     from tpuconvert.verify.source_comparison import verify_source
 
-    verification = verify_source(model, files.model, files.weights, options, files.calibration, progress=progress)
+    verification = verify_source(
+        model, files.model, files.weights, options, files.calibration, oracle="auto", progress=progress
+    )
     verification.check()
     return verification
 

@@ -21,6 +21,7 @@ from tpuconvert.model import load
 from tpuconvert.options import SOURCE_OPTIONS
 from tpuconvert.plugins import load_plugins
 from tpuconvert.verify.metrics import MetricLimit
+from tpuconvert.verify.oracle import ENGINES
 from tpuconvert.verify.source_comparison import VERIFICATION_SAMPLES
 from tpuconvert.verify.verification import NamedLimit
 
@@ -58,10 +59,10 @@ from tpuconvert.verify.verification import NamedLimit
 )
 @click.option(
     "--oracle",
-    type=Choice(["auto", "none", "onnxruntime", "litert"]),
+    type=Choice(["auto", "none", *ENGINES]),
     default="auto",
     show_default=True,
-    help="Another engine that runs the source in a separate process; auto: one that is installed.",
+    help="Another engine that runs the source in a separate process; auto: the first installed one that runs it.",
 )
 @click.option(
     "--metric",

@@ -25,7 +25,7 @@ from tpuconvert.schema.types import Array
 from tpuconvert.schema.user_code import with_place
 from tpuconvert.source_loading import load_source
 from tpuconvert.user_functions import load_function
-from tpuconvert.verify.verification import FLOAT_TOLERANCE
+from tpuconvert.verify.difference import FLOAT_TOLERANCE
 
 SAMPLES = 2
 """Random feeds for ranges and comparisons."""

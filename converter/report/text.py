@@ -13,7 +13,7 @@ from tpuconvert.schema.types import format_shape
 from tpuconvert.schema.visible_text import one_line
 from tpuconvert.styled_text import Style, concat, style
 from tpuconvert.text_format import bytes_text, operator_counts, several, shorten
-from tpuconvert.verify.difference import LAYER_SQNR
+from tpuconvert.verify.difference import AS_READ, LAYER_SQNR
 
 Item = TypeVar("Item")
 
@@ -172,22 +172,54 @@ def verdict_lines(verification: Description) -> list[str]:
     lines = [first_line(verification)]
     if exactness is not None:
         lines.append(exactness["verdict"])
-    return [*lines, *opinion_lines(verification), *verification["output_problems"]]
+    lines += [*state_lines(verification), *opinion_lines(verification)]
+    return [*lines, oracle_line(verification), *verification["output_problems"]]
+
+
+def state_lines(verification: Description) -> list[str]:
+    """Return the line about the steps of a model with state."""
+    state = verification["state"]
+    if state is None:
+        return []
+    names = ", ".join(f"'{shorten(name)}'" for name in state["names"][:MANY]) + " ..." * (len(state["names"]) > MANY)
+    steps = several(state["steps"], "step")
+    if state["is_kept"]:
+        text = f"state {names}: {steps} in sequence compared, each with the state that the step before left"
+    elif state["first_different"]:
+        text = (
+            f"state {names}: every run starts anew; in {steps} in sequence the outputs differ from those of the source "
+            f"from step {state['first_different']} on (--state ports keeps it)"
+        )
+    elif state["steps"] > 1:
+        text = f"state {names}: every run starts anew; {steps} in sequence compared, no output differs from the source"
+    else:
+        text = f"state {names}: every run starts anew; no steps in sequence compared"
+    engine = f", also with {state['engine']}" if state["engine"] else ""
+    return [text + engine + (f"; {state['problem']}" if state["problem"] else "")]
 
 
 def opinion_lines(verification: Description) -> list[str]:
-    """Return the line about the comparison of the source with another engine."""
+    """Return the lines about the comparison of the source with another engine."""
     opinion = verification["opinion"]
-    if opinion is None:
+    if opinion is None or opinion["problem"]:
         return []
-    if opinion["problem"]:
-        return [f"{opinion['engine']} could not run the source: {opinion['problem']}"]
     if opinion["exactness"] is not None:
-        return [opinion["exactness"]["verdict"]]
-    count = several(opinion["tensors"], "tensor") if opinion["is_exact"] else several(opinion["outputs"], "output")
+        return [opinion["exactness"]["verdict"], *opinion["contradictions"]]
+    count = several(opinion["outputs"], "output")
+    count = f"{several(opinion['tensors'], 'tensor')} and {count}" if opinion["is_exact"] else count
     largest = number(opinion["largest_difference"])
     lead = f"the source as {opinion['engine']} computes it"
-    return [f"{lead}: {count} compared, largest difference {largest} of a range"]
+    return [f"{lead}: {count} compared, largest difference {largest} of a range", *opinion["contradictions"]]
+
+
+def oracle_line(verification: Description) -> str:
+    """Return the line about the program that says what the source computes."""
+    oracle = verification["oracle"]
+    samples = several(oracle["samples"], "sample")
+    if oracle["is_independent"]:
+        return f"oracle: {oracle['name']} {oracle['version']}, {samples}"
+    reason = f"; not compared with another engine: {oracle['problem']}" if oracle["problem"] else ""
+    return f"oracle: the source as tpuconvert {oracle['version']} read it, {samples}{reason}"
 
 
 def first_line(verification: Description) -> str:
@@ -237,12 +269,17 @@ def _outcome(is_good: bool) -> Style:
 
 
 def sqnr_text(entry: Description) -> str:
-    """Format the SQNR of a compared tensor: decibel, ``exact`` for equal tensors, or the number not finite."""
+    """Format the SQNR of a compared tensor: decibel, the number not finite, or a word for equal tensors.
+
+    Equal tensors are ``exact``, unless they depend on a node that is known to deviate from the standard.
+    """
     if entry["not_finite"]:
         return f"{entry['not_finite']} not finite"
     if entry["sqnr_db"] is not None:
         return f"{entry['sqnr_db']:.1f}"
-    return "exact" if entry["max_absolute"] == 0.0 else "-"
+    if entry["max_absolute"] != 0.0:
+        return "-"
+    return AS_READ if entry.get("stage") == AS_READ else "exact"
 
 
 def number(value: float | None) -> str:

@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tpuconvert.report.notes import NAMED
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Array, Chip, QuantParams
 from tpuconvert.text_format import several, shorten
 from tpuconvert.verify.difference import Difference
 
-OWN_PROGRAM = "the source"
+OWN_PROGRAM = "the source as it was read"
 """Name of the built-in oracle: the source graph without optimization, run by the NumPy reference."""
 
 
@@ -85,6 +86,9 @@ class Exactness:
         output_different: number of output elements that differ.
         largest_steps: largest difference, in units of the scale.
         first: first tensor that differs, in execution order; empty if all are equal.
+        deviations: known deviations of the oracle: source nodes that deviate from the standard, and the verdict of
+            another engine that computes other integers.
+        runs: the runs that were compared, such as those from the initial state of a model; empty for all.
 
     """
 
@@ -96,9 +100,13 @@ class Exactness:
     output_different: int
     largest_steps: int
     first: str
+    deviations: tuple[str, ...] = ()
+    runs: str = ""
 
     @staticmethod
-    def of(oracle: str, tensors: Iterable[Difference], outputs: Iterable[Difference]) -> Exactness:
+    def of(
+        oracle: str, tensors: Iterable[Difference], outputs: Iterable[Difference], deviations: Iterable[str] = ()
+    ) -> Exactness:
         """Sum up comparisons, without floats and without inputs, which are equal by construction."""
         inner = [item for item in tensors if item.integers and item.op != "input"]
         leaving = [item for item in outputs if item.integers]
@@ -112,12 +120,18 @@ class Exactness:
             output_different=sum(item.different for item in leaving),
             largest_steps=max((item.steps for item in both), default=0),
             first=next((item.name for item in both if item.different), ""),
+            deviations=tuple(deviations),
         )
 
     @property
-    def is_exact(self) -> bool:
+    def is_equal(self) -> bool:
         """True if integers were compared and all of them are equal."""
         return self.integers + self.output_integers > 0 and self.different + self.output_different == 0
+
+    @property
+    def is_exact(self) -> bool:
+        """True if all integers are equal and no node is known to deviate from the standard."""
+        return self.is_equal and not self.deviations
 
     @property
     def verdict(self) -> str:
@@ -128,8 +142,10 @@ class Exactness:
             count, different, where = self.integers, self.different, several(self.tensors, "tensor")
         else:
             count, different, where = self.output_integers, self.output_different, "outputs"
-        if self.is_exact:
-            text = f"bit-exact: {count:,} of {count:,} integers in {where} equal those of {self.oracle}"
+        if self.is_equal:
+            lead = "equal" if self.deviations else "bit-exact"
+            lead += f" {self.runs}" if self.runs else ""
+            text = f"{lead}: {count:,} of {count:,} integers in {where} equal those of {self.oracle}"
         else:
             text = (
                 f"not bit-exact: {different:,} of {count:,} integers in {where} differ from those of {self.oracle}, "
@@ -137,8 +153,16 @@ class Exactness:
             )
         if self.tensors and self.output_integers:
             text += f"; outputs: {self.output_integers - self.output_different:,} of {self.output_integers:,} equal"
+        if self.deviations:
+            text += f"; known deviations: {_listed(self.deviations)}"
         return text
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON and reports."""
-        return {"oracle": self.oracle, "is_exact": self.is_exact, **vars(self), "verdict": self.verdict}
+        values = {**vars(self), "deviations": list(self.deviations)}
+        return {"oracle": self.oracle, "is_exact": self.is_exact, **values, "verdict": self.verdict}
+
+
+def _listed(deviations: tuple[str, ...]) -> str:
+    more = len(deviations) - NAMED
+    return "; ".join(deviations[:NAMED]) + (f" and {more} more" if more > 0 else "")

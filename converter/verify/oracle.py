@@ -1,35 +1,64 @@
 """Run the source file with another engine, as an oracle that shares no code with the frontends.
 
 If they are installed, onnxruntime runs ONNX files, and the TensorFlow Lite interpreter (ai-edge-litert) runs TFLite
-files. They run in a separate process, so that a crash of an engine does not end this one.
+files. Otherwise the evaluator of the onnx package runs ONNX files: one sample, within limits, because it is slow. They
+run in a separate process, so that a crash of an engine does not end this one.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import itertools
+import json
 import os
+import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tpuconvert.schema.errors import MissingExtraError, UsageError
 from tpuconvert.schema.graph import Port
 from tpuconvert.schema.types import Array
+from tpuconvert.text_format import bytes_text
 from tpuconvert.workers.child_process import run_module
 
-ENGINES: Mapping[str, tuple[str, str, str]] = {
-    "onnxruntime": ("onnx", "onnxruntime", "onnxruntime"),
-    "litert": ("tflite", "ai_edge_litert", "ai-edge-litert"),
-}
-"""Engine name -> source format, module name, distribution name."""
 
-_MOST_SECONDS = 600
+class Engine(NamedTuple):
+    """An engine that may be installed.
+
+    Args:
+        reads: format of the sources that it runs.
+        module: name of its Python module.
+        distribution: name of its distribution.
+        samples: largest number of samples that it runs; None for all.
+        seconds: time limit for all samples.
+        memory: limit of its address space in bytes; None for no limit.
+        file_bytes: largest size of a source file; None for no limit.
+        process: module of this package that runs it in a process.
+    """
+
+    reads: str
+    module: str
+    distribution: str
+    samples: int | None = None
+    seconds: int = 600
+    memory: int | None = None
+    file_bytes: int | None = None
+    process: str = "tpuconvert.verify.oracle_process"
+
+
+ENGINES: Mapping[str, Engine] = {
+    "onnxruntime": Engine("onnx", "onnxruntime", "onnxruntime"),
+    "litert": Engine("tflite", "ai_edge_litert", "ai-edge-litert"),
+    "onnx": Engine("onnx", "onnx", "onnx", 1, 60, 8 << 30, 512 << 20, "tpuconvert.verify.onnx_evaluator"),
+}
+"""Engine name -> engine. Of two that read a format, the first one is preferred."""
 
 
 @dataclass(frozen=True)
@@ -59,58 +88,104 @@ class Oracle:
     Args:
         name: key of ENGINES.
         source: path of the source file.
+        signature: key of the signature of a TFLite file; None for its only one.
+        keeps_state: True if the feeds are steps of one sequence. Otherwise every feed starts with the initial state.
 
     """
 
     name: str
     source: str
+    signature: str | None = None
+    keeps_state: bool = False
+
+    @property
+    def engine(self) -> Engine:
+        """The engine."""
+        return ENGINES[self.name]
+
+    @property
+    def version(self) -> str:
+        """Version of the engine."""
+        return metadata.version(self.engine.distribution)
 
     @property
     def title(self) -> str:
         """Name and version of the engine."""
-        return f"{self.name} {metadata.version(ENGINES[self.name][2])}"
+        return f"{self.name} {self.version}"
 
     def run(
         self, ports: Sequence[Port], feeds: Sequence[Mapping[str, Array]], fixed: Mapping[str, Array] | None = None
     ) -> Iterator[Statement]:
-        """Run the engine on each feed. ``fixed`` has the values of the inputs that became constants in the model.
+        """Run the engine on each feed, or on the first ones if it has a limit.
+
+        ``fixed`` has the values of the inputs that became constants in the model.
 
         Raises:
-            OracleError: the engine refuses the file or the feeds, dies, or takes longer than ten minutes.
+            OracleError: the engine refuses the file or the feeds, dies, or exceeds a limit.
 
         """
+        most = self.engine.file_bytes
+        if most is not None and os.path.getsize(self.source) > most:
+            raise OracleError(f"the file has more than {bytes_text(most)}")
+        count = len(feeds) if self.engine.samples is None else min(len(feeds), self.engine.samples)
         with tempfile.TemporaryDirectory() as folder:
-            for number, feed in enumerate(feeds):
+            for number, feed in enumerate(feeds[:count]):
                 arrays = {port.name: np.asarray(feed[port.name]).astype(port.dtype) for port in ports} | dict(
                     fixed or {}
                 )
                 given: dict[str, Any] = {"names": np.array(list(arrays))}
                 given.update((f"in{k}", array) for k, array in enumerate(arrays.values()))
                 np.savez(Path(folder) / f"feed{number}.npz", **given)
-            arguments = [self.name, os.path.abspath(self.source), folder]
-            try:
-                done = run_module(
-                    "tpuconvert.verify.oracle_process",
-                    arguments,
-                    capture_output=True,
-                    text=True,
-                    timeout=_MOST_SECONDS,
-                    errors="replace",
-                )
-            except subprocess.TimeoutExpired:
-                raise OracleError(f"it took longer than {_MOST_SECONDS} seconds") from None
-            if done.returncode:
-                lines = done.stderr.strip().splitlines() or [f"it ended with code {done.returncode}"]
-                raise OracleError(lines[-1][:300])
-            for number in range(len(feeds)):
+            self._run_process(folder)
+            for number in range(count):
                 with np.load(Path(folder) / f"result{number}.npz", allow_pickle=False) as result:
                     names = result["names"].tolist()
                     tensors = {name: result[f"out{k}"] for k, name in enumerate(names)}
                     yield Statement(tensors, tuple(names[: int(result["outputs"])]), bool(result["rounds"]))
 
+    def _run_process(self, folder: str) -> None:
+        """Run all feeds in a process; after a crash once more without intermediate tensors, which can be the cause."""
+        code, text = self._start(folder, outputs_only=False)
+        if code < 0:
+            code, text = self._start(folder, outputs_only=True)
+        if code < 0:
+            raise OracleError(f"its process crashed ({_signal_name(-code)})")
+        if code:
+            lines = text.strip().splitlines() or [f"it ended with code {code}"]
+            raise OracleError(lines[-1][:300])
 
-def find_oracle(wanted: str, source_format: str, source: str | os.PathLike[str]) -> Oracle | None:
-    """Return the requested engine for a file, or with ``auto`` an installed one, if any.
+    def _start(self, folder: str, *, outputs_only: bool) -> tuple[int, str]:
+        """Run the process and return its exit code, negative for a signal, and its standard error."""
+        settings = {
+            "keeps_state": self.keeps_state,
+            "outputs_only": outputs_only,
+            "signature": self.signature,
+            "memory": self.engine.memory,
+        }
+        arguments = [self.name, os.path.abspath(self.source), folder, json.dumps(settings)]
+        try:
+            done = run_module(
+                self.engine.process,
+                arguments,
+                capture_output=True,
+                text=True,
+                timeout=self.engine.seconds,
+                errors="replace",
+            )
+        except subprocess.TimeoutExpired:
+            raise OracleError(f"it took longer than {self.engine.seconds} seconds") from None
+        return done.returncode, done.stderr
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def find_oracles(wanted: str, source_format: str, source: str | os.PathLike[str]) -> list[Oracle]:
+    """Return the requested engine for a file, or with ``auto`` the installed ones, the preferred one first.
 
     Raises:
         UsageError: the requested engine does not read this format.
@@ -118,15 +193,58 @@ def find_oracle(wanted: str, source_format: str, source: str | os.PathLike[str])
 
     """
     if wanted == "none":
-        return None
-    fitting = [name for name, (reads, _, _) in ENGINES.items() if reads == source_format]
-    installed = [name for name in fitting if importlib.util.find_spec(ENGINES[name][1]) is not None]
+        return []
+    fitting = [name for name, engine in ENGINES.items() if engine.reads == source_format]
+    installed = [name for name in fitting if importlib.util.find_spec(ENGINES[name].module) is not None]
     if wanted == "auto":
-        return Oracle(installed[0], os.fspath(source)) if installed else None
+        return [Oracle(name, os.fspath(source)) for name in installed]
     if wanted not in fitting:
         known = ", ".join(fitting) or "none"
         raise UsageError(f"{wanted} does not read {source_format} files", hint=f"engines that do: {known}")
     if wanted not in installed:
-        package = ENGINES[wanted][2]
+        package = ENGINES[wanted].distribution
         raise MissingExtraError(f"{wanted} is not installed", hint=f"pip install {package}")
-    return Oracle(wanted, os.fspath(source))
+    return [Oracle(wanted, os.fspath(source))]
+
+
+class Hearing(NamedTuple):
+    """Results of the first engine that runs the source.
+
+    Args:
+        oracle: the engine, or the last one that was tried; None if there is none.
+        statements: its results, of all samples or of the first ones.
+        problem: reason why no engine runs the source, or empty.
+    """
+
+    oracle: Oracle | None
+    statements: Iterator[Statement] = iter(())
+    problem: str = ""
+
+    def results(self) -> Iterator[Statement]:
+        """Yield the results.
+
+        Raises:
+            OracleError: no engine runs the source.
+        """
+        if self.problem:
+            raise OracleError(self.problem)
+        yield from self.statements
+
+
+def run_first(
+    oracles: Sequence[Oracle],
+    ports: Sequence[Port],
+    feeds: Sequence[Mapping[str, Array]],
+    fixed: Mapping[str, Array] | None = None,
+) -> Hearing:
+    """Run the engines on the feeds until one succeeds."""
+    problems = []
+    for oracle in oracles:
+        statements = oracle.run(ports, feeds, fixed)
+        try:
+            first = next(statements)
+        except OracleError as error:
+            problems.append(f"{oracle.title}: {error}")
+            continue
+        return Hearing(oracle, itertools.chain([first], statements))
+    return Hearing(oracles[-1] if oracles else None, problem="; ".join(problems))

@@ -1,9 +1,12 @@
-"""Process that runs another engine: ``python -m tpuconvert.verify.oracle_process ENGINE SOURCE FOLDER``.
+"""Process that runs another engine: ``python -m tpuconvert.verify.oracle_process ENGINE SOURCE FOLDER SETTINGS``.
 
 It reads ``feed0.npz``, ``feed1.npz``, ... from the folder. ``names`` contains the names of the inputs, ``in0``,
 ``in1``, ... their arrays. It writes ``result0.npz``, ... with ``names`` and ``out0``, ... for all tensors. The first
-``outputs`` of them are the outputs of the model. ``rounds`` is true if the engine quantizes floats internally. This
-module imports nothing of this package.
+``outputs`` of them are the outputs of the model. ``rounds`` is true if the engine quantizes floats internally.
+
+SETTINGS is a JSON object: ``keeps_state`` (the feeds are steps of one sequence, else every feed starts with the initial
+state), ``outputs_only`` (no intermediate tensors), ``signature`` (key of a TFLite signature, or null) and ``memory``
+(limit of the address space in bytes, or null). ``onnx_evaluator`` is another such process.
 """
 
 from __future__ import annotations
@@ -11,14 +14,25 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-Arrays = dict[str, Any]
-Runner = Callable[[Arrays], tuple[Arrays, Arrays, bool]]
-"""Function that maps inputs to outputs, other tensors, and True if the engine quantizes floats internally."""
+from tpuconvert.schema.json_text import parse_json
 
+Arrays = dict[str, Any]
+
+
+class Results(NamedTuple):
+    """Results of one feed: outputs, other tensors, and True if the engine quantizes floats internally."""
+
+    outputs: Arrays
+    others: Arrays
+    rounds: bool = False
+
+
+Runner = Callable[[Arrays], Results]
+Settings = dict[str, Any]
 
 NUMPY_TYPES = {"tensor(float)": "float32", "tensor(double)": "float64"}
 """ONNX Runtime type -> NumPy type, for types whose names differ."""
@@ -31,7 +45,7 @@ def cast_input(array: Any, dtype: str, shape: Sequence[Any]) -> Any:
     return array.reshape([1] * len(shape)) if array.ndim == 0 else array
 
 
-def onnxruntime_runner(source: str) -> Runner:
+def onnxruntime_runner(source: str, settings: Settings) -> Runner:
     """Make every tensor of the main graph an output, and disable optimizations, so that all tensors exist."""
     import onnx
     import onnxruntime
@@ -40,62 +54,88 @@ def onnxruntime_runner(source: str) -> Runner:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     providers = ["CPUExecutionProvider"]
-    try:
-        model = onnx.load(source)
-    except onnx.checker.ValidationError:  # symbolic links, as in Hugging Face's cache, are refused
-        model = onnx.load(source, load_external_data=False)
+    model = load_onnx(source)
     known = {item.name for item in model.graph.output}
     made = [name for node in model.graph.node for name in node.output if name and name not in known]
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in made)
-    try:
-        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)
-    except Exception:  # outputs of sequence type, or a model above the protobuf limit: compare only the model's outputs
+    session = None
+    if not settings["outputs_only"]:
+        try:
+            session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)
+        except Exception:  # outputs of sequence type, or a model above the protobuf limit: compare only the outputs
+            session = None
+    if session is None:
         session = onnxruntime.InferenceSession(source, options, providers=providers)
     names = [item.name for item in session.get_outputs()]
     outputs = [item.name for item in model.graph.output if item.name in known]
     inputs = {item.name: (NUMPY_TYPES.get(item.type, item.type[7:-1]), item.shape) for item in session.get_inputs()}
 
-    def run(feed: Arrays) -> tuple[Arrays, Arrays, bool]:
+    def run(feed: Arrays) -> Results:
         feed = {name: cast_input(array, *inputs[name]) for name, array in feed.items() if name in inputs}
         found = dict(zip(names, session.run(names, feed), strict=True))
-        return {name: found.pop(name) for name in outputs}, found, False
+        return Results({name: found.pop(name) for name in outputs}, found)
 
     return run
 
 
-def litert_runner(source: str) -> Runner:
+def load_onnx(source: str) -> Any:
+    """Read a model, with its external data where the package accepts their path."""
+    import onnx
+
+    try:
+        return onnx.load(source)
+    except onnx.checker.ValidationError:  # symbolic links, as in Hugging Face's cache, are refused
+        return onnx.load(source, load_external_data=False)
+
+
+def litert_runner(source: str, settings: Settings) -> Runner:
     """Use the reference kernels and keep all intermediate tensors."""
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
-    interpreter = Interpreter(
-        source,
-        experimental_op_resolver_type=OpResolverType.BUILTIN_REF,
-        experimental_preserve_all_tensors=True,
-    )
+    def make() -> Any:
+        return Interpreter(
+            source,
+            experimental_op_resolver_type=OpResolverType.BUILTIN_REF,
+            experimental_preserve_all_tensors=not settings["outputs_only"],
+        )
 
-    def run(feed: Arrays) -> tuple[Arrays, Arrays, bool]:
+    interpreters: list[Any] = []
+
+    def run(feed: Arrays) -> Results:
+        # Nothing resets resource variables: a new interpreter starts with the initial state.
+        if not interpreters or not settings["keeps_state"]:
+            interpreters[:] = [make()]
+            is_new = True
+        else:
+            is_new = False
+        interpreter = interpreters[0]
+        if settings["signature"] is not None:
+            return Results(dict(interpreter.get_signature_runner(settings["signature"])(**feed)), {})
         details = interpreter.get_input_details()
         inputs = {item["name"]: item["index"] for item in details}
         if inputs.keys() != feed.keys():  # the feed has the names of a signature, in the same order
             inputs = {name: item["index"] for name, item in zip(feed, details, strict=True)}
-        for name, array in feed.items():
-            interpreter.resize_tensor_input(inputs[name], array.shape)
-        interpreter.allocate_tensors()
-        interpreter.reset_all_variables()  # variables start with the initial state of the file
+        if is_new:  # allocating again would reset the state
+            for name, array in feed.items():
+                interpreter.resize_tensor_input(inputs[name], array.shape)
+            interpreter.allocate_tensors()
         for name, array in feed.items():
             interpreter.set_tensor(inputs[name], array)
         interpreter.invoke()
-        found: Arrays = {}
+        outputs = [(item["name"], interpreter.get_tensor(item["index"])) for item in interpreter.get_output_details()]
+        others: Arrays = {}
         rounds = False
         for item in interpreter.get_tensor_details():
+            rounds |= item["dtype"] == np.int8  # int8 weights: the kernels quantize activations at run time
+            if settings["outputs_only"] or np.dtype(item["dtype"]).kind not in "fiub":
+                continue  # reading a handle of a resource ends the process
             try:
-                array = interpreter.get_tensor(item["index"])
+                others[item["name"]] = interpreter.get_tensor(item["index"])
             except ValueError:  # no data, as for an absent optional tensor
                 continue
-            found[item["name"]] = array
-            rounds |= array.dtype == np.int8  # int8 weights: the kernels quantize activations at run time
-        outputs = {item["name"]: found.pop(item["name"]) for item in interpreter.get_output_details()}
-        return outputs, found, rounds
+        for name, _ in outputs:
+            others.pop(name, None)
+        return Results(dict(outputs), others, rounds)
 
     return run
 
@@ -103,25 +143,39 @@ def litert_runner(source: str) -> Runner:
 RUNNERS = {"onnxruntime": onnxruntime_runner, "litert": litert_runner}
 
 
-def main(engine: str, source: str, folder: str) -> None:
-    """Run all feeds of a folder."""
-    run = RUNNERS[engine](source)
-    for path in sorted(Path(folder).glob("feed*.npz")):
+def run_folder(make: Callable[[str, Settings], Runner], source: str, folder: str, settings_text: str) -> None:
+    """Run all feeds of a folder with the runner of an engine."""
+    settings = parse_json(settings_text)
+    _limit_memory(settings["memory"])
+    run = make(source, settings)
+    paths = sorted(Path(folder).glob("feed*.npz"), key=lambda path: int(path.stem.removeprefix("feed")))
+    for path in paths:
         with np.load(path) as given:
             feed = {str(name): given[f"in{k}"] for k, name in enumerate(given["names"])}
-        outputs, others, rounds = run(feed)
-        outputs, others = _plain(outputs), _plain(others)
+        results = run(feed)
+        outputs, others = _plain(results.outputs), _plain(results.others)
         found = {**outputs, **others}
         arrays = {f"out{k}": array for k, array in enumerate(found.values())}
         target = path.with_name(path.name.replace("feed", "result"))
-        np.savez(target, names=np.array(list(found)), outputs=len(outputs), rounds=rounds, **arrays)
+        np.savez(target, names=np.array(list(found)), outputs=len(outputs), rounds=results.rounds, **arrays)
+
+
+def _limit_memory(size: int | None) -> None:
+    """Limit the address space in bytes; Windows has no such limit."""
+    if size is None:
+        return
+    try:
+        import resource
+    except ImportError:
+        return
+    resource.setrlimit(resource.RLIMIT_AS, (size, size))
 
 
 def _plain(arrays: Arrays) -> Arrays:
     """Keep only arrays of numbers and Booleans: no sequences, no strings."""
-    kept = {name: array for name, array in arrays.items() if isinstance(array, np.ndarray)}
-    return {name: array for name, array in kept.items() if array.dtype.kind in "fiub"}
+    kept = {name: array for name, array in arrays.items() if isinstance(array, np.ndarray | np.generic)}
+    return {name: np.asarray(array) for name, array in kept.items() if array.dtype.kind in "fiub"}
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    run_folder(RUNNERS[sys.argv[1]], *sys.argv[2:])

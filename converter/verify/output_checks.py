@@ -11,7 +11,7 @@ report counts them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -59,6 +59,11 @@ class OutputStatistics:
         return not self.may_be_dead and not self.nans and self.largest_size > 1 and len(self._seen) == 1
 
     @property
+    def is_varied(self) -> bool:
+        """True if the output has more than one value."""
+        return len(self._seen) > 1
+
+    @property
     def value(self) -> float:
         """The only value of a dead output."""
         return next(iter(self._seen))
@@ -74,8 +79,31 @@ def output_statistics(graph: Graph) -> list[OutputStatistics]:
     ]
 
 
+@dataclass()
+class EngineOutput:
+    """One output on the samples that another engine ran: as the engine computes it, and as the source was read."""
+
+    engine: OutputStatistics
+    reading: OutputStatistics
+
+    @property
+    def contradiction(self) -> str:
+        """A fault that the reading has and the engine has not; empty if there is none."""
+        name, size = self.reading.name, several(self.reading.elements, "element")
+        if self.reading.nans and not self.engine.nans:
+            return f"output '{name}' has NaN in {self.reading.nans:,} of {size} of the converted model, none in"
+        if self.reading.is_dead and self.engine.is_varied:
+            return f"output '{name}' is {self.reading.value:g} in all of {size} of the converted model, not in"
+        return ""
+
+
 def output_problems(
-    source: Iterable[OutputStatistics], model: Iterable[OutputStatistics], *, allow_nan: bool
+    source: Iterable[OutputStatistics],
+    model: Iterable[OutputStatistics],
+    *,
+    allow_nan: bool,
+    engine: str = "",
+    heard: Mapping[str, EngineOutput] | None = None,
 ) -> list[str]:
     """Describe NaN outputs and dead outputs.
 
@@ -83,14 +111,20 @@ def output_problems(
         source: statistics of the source's outputs.
         model: statistics of the model's outputs, in the same order.
         allow_nan: whether NaN is accepted in an output if source and model both have it.
+        engine: name of another engine.
+        heard: outputs that it computes. Faults that it contradicts are left out, because the import made them.
 
     """
     found = []
     for theirs, mine in zip(source, model, strict=True):
+        other = (heard or {}).get(mine.name)
+        if other is not None and other.contradiction:
+            continue
         if (theirs.nans or mine.nans) and not (allow_nan and theirs.nans == mine.nans):
             found.append(
                 f"output '{mine.name}' has NaN: {mine.nans:,} of {several(mine.elements, 'element')} in the model, "
-                f"{theirs.nans:,} in the source"
+                f"{theirs.nans:,} in the source as "
+                + (f"{engine} computes it" if other is not None and other.engine.nans else "it was read")
             )
         elif mine.is_dead or theirs.is_dead:
             dead = mine if mine.is_dead else theirs

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +19,8 @@ from tpuconvert.progress import SILENT, Progress
 from tpuconvert.runtime.session import Session
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.samples.random_samples import random_feeds
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.errors import UnsupportedError, UsageError
+from tpuconvert.schema.graph import Graph, KeptState
 from tpuconvert.schema.types import Array, Chip
 from tpuconvert.source_loading import (
     fixed_arrays,
@@ -29,7 +31,16 @@ from tpuconvert.source_loading import (
     with_preprocessing_of,
 )
 from tpuconvert.verify.metrics import MetricLimit, metric
-from tpuconvert.verify.oracle import find_oracle
+from tpuconvert.verify.opinion import OWN_READING, OracleInfo
+from tpuconvert.verify.oracle import ENGINES, Hearing, find_oracles, run_first
+from tpuconvert.verify.state_steps import (
+    STEPS,
+    StateCheck,
+    check_forgotten_states,
+    initial_states,
+    source_steps,
+    state_pairs,
+)
 from tpuconvert.verify.verification import Verification, verify
 
 if TYPE_CHECKING:
@@ -82,31 +93,24 @@ def verify_source(
     """
     progress.stage("load the source")
     options = options.for_model(model.preprocess)
-    graph = load_source(source, weights, options)
+    read = load_source(source, weights, options)
     optimized = load_source(source, weights, options)
     optimize(optimized, chip=model.chip, disabled=options.disable_rules)
     fit_to_chip(optimized, model.chip, disabled=options.disable_rules)
-    is_quantized = is_quantized_source(graph)
-    graph, optimized = (source_program(each, model) for each in (graph, optimized))
-    feeds, origin = _feeds(graph, options, data, samples), "of random numbers" if data is None else ""
-    kind = source_format(source)
-    is_alike = has_original_interface(options, kind)  # True if another engine accepts the same feeds
-    is_alike = is_alike and (kind == "onnx" or not options.fix_inputs)
-    if is_quantized and options.tflite_rounding != "double":
-        is_alike = False  # the engine runs the reference kernels, which round twice
-    engine = find_oracle(oracle, kind, source) if is_alike else None
-    said = None
-    if engine is not None:
-        progress.stage(f"run the source with {engine.title}")
-        ports, inputs = graph.input_ports, feeds
-        if options.fuse_preprocess != "none":
-            rule = with_preprocessing_of(graph, options).preprocess
-            assert rule is not None, "a graph without preprocessing cannot have fused preprocessing"
-            ports = load_source(source, weights, options.without_fused_preprocess()).input_ports
-            inputs = list(source_feeds(ports[0], feeds, rule))
-        said = engine.title, engine.run(ports, inputs, fixed_arrays(options))
-    progress.stage("verify", samples)
-    return verify(
+    is_quantized = is_quantized_source(read)
+    graph, optimized = (source_program(each, model) for each in (read, optimized))
+    origin = "of random numbers" if data is None else ""
+    pairs = state_pairs(read)
+    names = tuple(pair.input for pair in pairs)
+    feeds = _feeds(graph, options, data, samples, read.states)
+    check = None
+    if pairs:
+        feeds, reason = source_steps(graph, pairs, feeds, max(STEPS, samples))
+        check = StateCheck(names, is_kept=True, steps=len(feeds), problem=reason)
+    hearing, reason = _hear(read, graph, oracle, source, weights, options, feeds, progress)
+    said = None if hearing.oracle is None else (hearing.oracle.title, hearing.results())
+    progress.stage("verify", len(feeds))
+    found = verify(
         graph,
         optimized,
         model,
@@ -114,16 +118,131 @@ def verify_source(
         origin=origin,
         oracle=said,
         is_quantized_source=is_quantized,
+        states=pairs,
         allow_nan=options.allow_non_finite,
         progress=progress.advance,
     )
+    if read.forgotten_states:
+        check = _check_forgotten_states(read, graph, model, source, weights, options, feeds, oracle, progress)
+        if found.exactness is not None:
+            found = replace(found, exactness=replace(found.exactness, runs="in runs from the initial state"))
+    info = _oracle_info(hearing, found, reason)
+    if check is not None and check.is_kept and info.is_independent:
+        check = replace(check, engine=f"{info.name} {info.version}")
+    return replace(found, oracle=info, state=check)
 
 
-def _feeds(graph: Graph, options: Options, data: CalibrationSource | None, samples: int) -> list[dict[str, Array]]:
-    """Return the first samples of the user, or random samples."""
+def _hear(
+    read: Graph,
+    program: Graph,
+    wanted: str,
+    source: str | os.PathLike[str],
+    weights: str | os.PathLike[str] | None,
+    options: Options,
+    feeds: Sequence[dict[str, Array]],
+    progress: Progress,
+    *,
+    keeps_state: bool = False,
+) -> tuple[Hearing, str]:
+    """Run the source with other engines until one succeeds; return also the reason why none is asked, or empty.
+
+    Args:
+        read: the source as the frontend read it.
+        program: the program with which the model is compared.
+        wanted: name of the engine, ``auto`` or ``none``.
+        source: the source file.
+        weights: the caffemodel of a prototxt.
+        options: options of the conversion.
+        feeds: the samples.
+        progress: receives the stage.
+        keeps_state: whether the samples are steps in sequence although the model forgets the state.
+
+    """
+    kind = source_format(source)
+    candidates = find_oracles(wanted, kind, source)
+    if wanted == "none":
+        return Hearing(None), "not requested"
+    if not candidates:
+        known = [engine.distribution for engine in ENGINES.values() if engine.reads == kind]
+        return Hearing(None), f"{known[0]} is not installed" if known else f"no other engine reads {kind} files"
+    is_alike = has_original_interface(options) and (kind == "onnx" or not options.fix_inputs)
+    if not is_alike:
+        return Hearing(None), "other engines run the complete source, with its own inputs and outputs"
+    if is_quantized_source(read) and options.tflite_rounding != "double":
+        return Hearing(None), "other engines round twice"
+    # Also for a source without state as it was read: state that the frontend overlooked shows as a difference.
+    keeps_state = keeps_state or not read.forgotten_states
+    if any(state.initial is None for state in read.states):
+        return Hearing(None), "the source does not define the initial state"
+    candidates = [replace(each, signature=options.signature, keeps_state=keeps_state) for each in candidates]
+    progress.stage(f"run the source with {candidates[0].title}")
+    states = {state.input for state in read.states}
+    ports, inputs = [port for port in program.input_ports if port.name not in states], feeds
+    if options.fuse_preprocess != "none":
+        rule = with_preprocessing_of(program, options).preprocess
+        assert rule is not None, "a graph without preprocessing cannot have fused preprocessing"
+        ports = load_source(source, weights, options.without_fused_preprocess()).input_ports
+        inputs = list(source_feeds(ports[0], feeds, rule))
+    return run_first(candidates, ports, inputs, fixed_arrays(options)), ""
+
+
+def _check_forgotten_states(
+    read: Graph,
+    program: Graph,
+    model: Model,
+    source: str | os.PathLike[str],
+    weights: str | os.PathLike[str] | None,
+    options: Options,
+    feeds: Sequence[dict[str, Array]],
+    oracle: str,
+    progress: Progress,
+) -> StateCheck:
+    """Run steps in sequence of a source whose state the model does not keep."""
+    names = read.forgotten_states
+    options = replace(options, state="ports")
+    try:
+        keeping = load_source(source, weights, options)
+    except UnsupportedError:
+        return StateCheck(names, is_kept=False, steps=1, problem="the state cannot be passed from run to run")
+    steps = list(itertools.islice(itertools.cycle(feeds), max(STEPS, len(feeds))))
+    hearing, reason = _hear(keeping, program, oracle, source, weights, options, steps, progress, keeps_state=True)
+    said = None if hearing.oracle is None or hearing.problem else (hearing.oracle.title, hearing.statements)
+    with_state = source_program(keeping, model)
+    with_state.states = keeping.states
+    check = check_forgotten_states(names, program, with_state, steps, said)
+    return replace(check, problem=reason or hearing.problem)
+
+
+def _oracle_info(hearing: Hearing, found: Verification, reason: str) -> OracleInfo:
+    """Return the program that says what the source computes."""
+    opinion = found.opinion
+    if hearing.oracle is None or opinion is None or opinion.problem:
+        problem = reason or (opinion.problem if opinion is not None else "")
+        return replace(OWN_READING, samples=found.samples, problem=problem)
+    return OracleInfo(hearing.oracle.name, hearing.oracle.version, True, opinion.samples)
+
+
+def _feeds(
+    graph: Graph,
+    options: Options,
+    data: CalibrationSource | None,
+    samples: int,
+    states: Sequence[KeptState] = (),
+) -> list[dict[str, Array]]:
+    """Return the first samples of the user, or random samples; states have their initial content."""
+    own = {state.input for state in states}
+    ports = [port for port in graph.input_ports if port.name not in own]
     if data is None:
-        return random_feeds(graph.input_ports, samples)
-    return list(itertools.islice(load_feeds(data, graph.input_ports, options.preprocess), samples))
+        found = random_feeds(ports, samples)
+    else:
+        try:
+            source = load_feeds(data, ports, options.preprocess)
+        except UsageError:
+            if not states:
+                raise
+            source = load_feeds(data, graph.input_ports, options.preprocess)  # with states, which are replaced
+        found = list(itertools.islice(source, samples))
+    return [{**feed, **initial_states(graph, states)} for feed in found] if states else found
 
 
 @np.errstate(all="ignore")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from tpuconvert.optimizer.quantize.traits import keeps_scale
 from tpuconvert.schema.graph import Graph, Port, Value
-from tpuconvert.schema.types import Array
+from tpuconvert.schema.types import Array, format_shape
 from tpuconvert.verify.difference import Difference
 from tpuconvert.verify.exactness import Codes, steps_between
 from tpuconvert.verify.oracle import Statement
@@ -137,15 +137,22 @@ def _origins(value: Value, known: dict[Value, tuple[str, ...]]) -> tuple[str, ..
 
 
 def compare_outputs(
-    ports: list[Port], mine: Mapping[str, Array], statement: Statement, differences: Mapping[str, Difference]
-) -> None:
-    """Compare outputs with those of another engine, by name, or by position where a signature has other names."""
-    for port, theirs in _pair(ports, statement):
-        if theirs.size == mine[port.name].size:
-            add_output(differences[port.name], port, theirs.reshape(mine[port.name].shape), port, mine[port.name])
+    ports: Sequence[Port], mine: Mapping[str, Array], statement: Statement, differences: Mapping[str, Difference]
+) -> list[str]:
+    """Compare outputs with those of another engine, and return messages about those with another shape."""
+    found = []
+    for port, theirs in pair_outputs(ports, statement):
+        array = mine[port.name]
+        if theirs.shape != array.shape:
+            shapes = f"{format_shape(array.shape)} in the converted model, {format_shape(theirs.shape)} in"
+            found.append(f"output '{port.name}' has the shape {shapes}")
+        else:
+            add_output(differences[port.name], port, theirs, port, array)
+    return found
 
 
-def _pair(ports: list[Port], statement: Statement) -> Iterator[tuple[Port, Array]]:
+def pair_outputs(ports: Sequence[Port], statement: Statement) -> Iterator[tuple[Port, Array]]:
+    """Yield port and engine's array of outputs, by name, or by position where a signature has other names."""
     same_count = len(ports) == len(statement.outputs)
     for number, port in enumerate(ports):
         name = statement.outputs[number] if same_count and port.name not in statement.tensors else port.name

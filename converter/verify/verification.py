@@ -27,22 +27,27 @@ from tpuconvert.model_building import has_integers
 from tpuconvert.report.text import noise_lines, verdict_lines, verification_lines, verification_rows
 from tpuconvert.results import Result
 from tpuconvert.runtime.session import Session
+from tpuconvert.schema.control_flow import all_graphs, subgraphs_of
 from tpuconvert.schema.errors import OutputError, ThresholdError, UsageError
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.types import Array
 from tpuconvert.text_format import against_limit
-from tpuconvert.verify.difference import LAYER_SQNR, Difference
+from tpuconvert.verify.difference import AS_READ, ENGINE_ERROR, FLOAT_TOLERANCE, LAYER_SQNR, Difference
 from tpuconvert.verify.exactness import OWN_PROGRAM, Exactness, defines_integers
 from tpuconvert.verify.metrics import MetricLimit, check_metrics
+from tpuconvert.verify.opinion import OWN_READING, Opinion, OracleInfo
 from tpuconvert.verify.oracle import OracleError, Statement
-from tpuconvert.verify.output_checks import output_problems, output_statistics
-from tpuconvert.verify.tensor_comparison import Comparison, SourceTensors, add_output, compare_outputs
-
-FLOAT_TOLERANCE = 1e-4
-"""Largest accepted difference of float programs, as a share of a tensor's range: from sums in another order."""
-
-ENGINE_ERROR = 1e-6
-"""Largest ignored absolute difference from another engine: the error of onnxruntime's approximate sigmoid near 0."""
+from tpuconvert.verify.output_checks import EngineOutput, output_problems, output_statistics
+from tpuconvert.verify.state_steps import StateCheck, StatePair
+from tpuconvert.verify.tensor_comparison import (
+    CHANNELS_FIRST,
+    RESHAPED,
+    Comparison,
+    SourceTensors,
+    add_output,
+    compare_outputs,
+    pair_outputs,
+)
 
 QUANTIZED_COSINE = 0.95
 """Smallest accepted cosine similarity of outputs of a quantized model."""
@@ -60,6 +65,8 @@ class Thresholds:
         min_cosine: smallest cosine similarity.
         min_sqnr: smallest ratio of signal to difference, in decibel.
         max_different: largest number of integers, of all tensors, that differ from those of a quantized source.
+        max_different_from_engine: the same for another engine that runs the source. There is no default limit, because
+            some operators are not exact by decision (docs/tflite-exactness.md).
 
     """
 
@@ -67,6 +74,7 @@ class Thresholds:
     min_cosine: float | None = None
     min_sqnr: float | None = None
     max_different: int | None = None
+    max_different_from_engine: int | None = None
 
     @staticmethod
     def default(model: Model, exactness: Exactness | None = None) -> Thresholds:
@@ -122,41 +130,6 @@ class NamedLimit:
 _LIMITS = {"difference": "max_difference", "cosine": "min_cosine", "sqnr": "min_sqnr"}
 
 
-@dataclass(frozen=True)
-class Opinion:
-    """Comparison of the source with another engine.
-
-    Args:
-        engine: name and version of the engine.
-        tensors: differences of the source graph's tensors from the engine's, in the order of the source graph.
-        outputs: differences of the source graph's outputs; of the model's outputs if only the source has integers.
-        is_exact: whether the engine computes in float only.
-        problem: reason for a missing comparison; empty if it was made.
-        exactness: comparison of the integers of a quantized source.
-
-    """
-
-    engine: str
-    tensors: tuple[Difference, ...] = ()
-    outputs: tuple[Difference, ...] = ()
-    is_exact: bool = True
-    problem: str = ""
-    exactness: Exactness | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON and reports."""
-        largest = max((item.relative for item in (*self.tensors, *self.outputs)), default=0.0)
-        return {
-            "engine": self.engine,
-            "tensors": len(self.tensors),
-            "outputs": len(self.outputs),
-            "is_exact": self.is_exact,
-            "largest_difference": largest if math.isfinite(largest) else None,
-            "problem": self.problem,
-            "exactness": self.exactness.to_dict() if self.exactness is not None else None,
-        }
-
-
 @dataclass(frozen=True, repr=False)
 class Verification(Result):
     """The comparison of a model with its source.
@@ -172,6 +145,8 @@ class Verification(Result):
         opinion: comparison of the source with another engine, or None.
         exactness: comparison of the integers of a quantized source; None if source or model compute in float.
         output_problems: messages about NaN and dead outputs.
+        oracle: the program that says what the source computes.
+        state: the steps in sequence of a model with state; None for other models.
         defaults: limits of the model if the user gives none.
         metrics: by metric of a plugin, the largest value for each output.
         metric_limits: these metrics with their limits.
@@ -188,6 +163,8 @@ class Verification(Result):
     opinion: Opinion | None = None
     exactness: Exactness | None = None
     output_problems: tuple[str, ...] = ()
+    oracle: OracleInfo = OWN_READING
+    state: StateCheck | None = None
     defaults: Thresholds = Thresholds()
     metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     metric_limits: tuple[MetricLimit, ...] = ()
@@ -217,7 +194,7 @@ class Verification(Result):
             UsageError: no tensor name matches the pattern of a limit.
 
         """
-        found = [*self._import_failures(), *self._integer_failures(thresholds.max_different)]
+        found = [*self._import_failures(), *self._integer_failures(thresholds)]
         for output in self.outputs:
             found += limit_failures("output", output, thresholds)
         for limit in named:
@@ -234,16 +211,20 @@ class Verification(Result):
         return list(dict.fromkeys(found))
 
     def _import_failures(self) -> list[str]:
-        """Return messages about outputs that differ from those of the other engine."""
+        """Return messages about outputs that differ from those of the other engine: faults of the import."""
         if self.opinion is None:
             return []
-        limits = Thresholds(FLOAT_TOLERANCE) if self.opinion.is_exact else Thresholds(min_cosine=QUANTIZED_COSINE)
-        what = f"as {self.opinion.engine} computes it, output"
-        outputs = [output for output in self.opinion.outputs if output.max_absolute > ENGINE_ERROR]
-        return [text for output in outputs for text in limit_failures(what, output, limits)]
+        is_exact, engine = self.opinion.is_exact, self.opinion.engine
+        found = [f"import: {text}" for text in self.opinion.contradictions]
+        found += _engine_failures(f"import: as {engine} computes it, output", self.opinion.outputs, is_exact)
+        if self.state is not None and self.state.engine:
+            what = f"import: as {self.state.engine} computes it in {self.state.steps} steps, output"
+            found += _engine_failures(what, self.state.outputs, is_exact)
+        return found
 
-    def _integer_failures(self, most: int | None) -> list[str]:
-        """Return a message if more integers differ than ``most``."""
+    def _integer_failures(self, thresholds: Thresholds) -> list[str]:
+        """Return messages if more integers differ than the limits, from the source or from another engine."""
+        most = thresholds.max_different
         if most is None:
             return []
         if self.exactness is None:
@@ -251,9 +232,23 @@ class Verification(Result):
                 "a limit for integers that differ, but source or model compute in float",
                 hint="leave --max-different out, or limit --min-cosine, --min-sqnr or --max-difference",
             )
-        if self.exactness.is_exact or 0 < self.exactness.different + self.exactness.output_different <= most:
-            return []
-        return [self.exactness.verdict]
+        found = []
+        if not (self.exactness.is_equal or 0 < self.exactness.different + self.exactness.output_different <= most):
+            found.append(self.exactness.verdict)
+        most = thresholds.max_different_from_engine
+        if most is None:
+            return found
+        engine = None if self.opinion is None else self.opinion.exactness
+        if engine is not None and engine.different + engine.output_different > most:
+            found.append(f"import: {engine.verdict}")
+        if self.state is not None:
+            different = [item for item in self.state.outputs if item.different > most]
+            found += [
+                f"import: {item.different} of {item.integers} integers of output '{item.name}' in {self.state.steps} "
+                f"steps differ from those of {self.state.engine}"
+                for item in different
+            ]
+        return found
 
     def check(
         self,
@@ -279,7 +274,7 @@ class Verification(Result):
             UsageError: No tensor name matches the pattern of a limit.
 
         """
-        given = Thresholds(max_difference, min_cosine, min_sqnr, max_different)
+        given = Thresholds(max_difference, min_cosine, min_sqnr, max_different, max_different)
         named = [NamedLimit.parse(limit) if isinstance(limit, str) else limit for limit in limits]
         self.check_limits(self.defaults if given == Thresholds() else given, named)
         check_metrics(self.metric_limits, self.metrics)
@@ -349,8 +344,17 @@ class Verification(Result):
             "opinion": self.opinion.to_dict() if self.opinion is not None else None,
             "exactness": self.exactness.to_dict() if self.exactness is not None else None,
             "output_problems": list(self.output_problems),
+            "oracle": self.oracle.to_dict(),
+            "state": self.state.to_dict() if self.state is not None else None,
             **metrics,
         }
+
+
+def _engine_failures(what: str, outputs: Iterable[Difference], is_exact: bool) -> list[str]:
+    """Return messages about outputs that differ from those of another engine."""
+    limits = Thresholds(FLOAT_TOLERANCE) if is_exact else Thresholds(min_cosine=QUANTIZED_COSINE)
+    different = [output for output in outputs if output.max_absolute > ENGINE_ERROR]
+    return [text for output in different for text in limit_failures(what, output, limits)]
 
 
 def limit_failures(what: str, item: Difference, thresholds: Thresholds) -> list[str]:
@@ -376,6 +380,7 @@ def verify(
     origin: str = "",
     oracle: tuple[str, Iterator[Statement]] | None = None,
     is_quantized_source: bool = False,
+    states: Sequence[StatePair] = (),
     allow_nan: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Verification:
@@ -389,6 +394,7 @@ def verify(
         origin: origin of random samples, as text after "4 samples"; empty for samples of the user.
         oracle: name of another engine, and its results for these samples.
         is_quantized_source: whether the source file is quantized.
+        states: states that each program passes from one feed to the next. The feeds contain those of the source.
         allow_nan: whether NaN is accepted in an output if source and model both have it.
         progress: called with the number of samples done.
 
@@ -404,9 +410,18 @@ def verify(
     statistics = output_statistics(source), output_statistics(model.graph)
     engine, problem, is_exact = "", "", not is_quantized_source
     in_integers = has_integers(source)
+    deviations = tuple(str(item) for each in all_graphs(source) for item in each.deviations)
     opinions: Iterator[Statement] = iter(())
     if oracle is not None:
         engine, opinions = oracle
+    state_outputs = {state.output for state in states}
+    own_outputs = [port for port in source.output_ports if port.name not in state_outputs]
+    heard = {
+        port.name: EngineOutput(*pair)
+        for port, *pair in zip(source.output_ports, output_statistics(source), output_statistics(source), strict=True)
+    }
+    contradictions: list[str] = []
+    carried: list[dict[str, Array]] = [{}, {}]
     samples = 0
     # The reference defines the integers of a quantized source: the oracle must not depend on the native engine.
     with (
@@ -420,18 +435,22 @@ def verify(
             statement = None
             if oracle is not None and not problem:
                 try:
-                    statement = next(opinions)
+                    statement = next(opinions, None)
                 except OracleError as error:
                     problem = str(error)
             if statement is not None:
                 is_exact = is_exact and not statement.rounds
                 if is_exact or in_integers:
                     imported.compare_source(source, statement.tensors)
-            second.run(feed, observe=middle.compare)
-            got = third.run(feed, observe=final.compare)
+            halfway = second.run({**feed, **carried[0]}, observe=middle.compare)
+            got = third.run({**feed, **carried[1]}, observe=final.compare)
+            carried = [{state.input: results[state.output] for state in states} for results in (halfway, got)]
             if statement is not None:
                 mine = got if is_quantized_source and not in_integers else wanted
-                compare_outputs(source.output_ports, mine, statement, source_outputs)
+                contradictions += compare_outputs(own_outputs, mine, statement, source_outputs)
+                for port, array in pair_outputs(own_outputs, statement):
+                    heard[port.name].engine.add(array)
+                    heard[port.name].reading.add(mine[port.name])
             for index, port in enumerate(model.graph.output_ports):
                 theirs = source.output_ports[index]
                 add_output(outputs[index], theirs, wanted[theirs.name], port, got[port.name])
@@ -447,14 +466,29 @@ def verify(
         before = max((final.by_name[name].noise for name in difference.reads), default=0.0)
         makes_noise = math.isfinite(before) and not difference.moves  # a part can be noisier than the whole
         difference.added = max(0.0, difference.noise - before) if makes_noise else 0.0
+    deviating = _deviating_tensors(source)
     for difference in (*final.by_name.values(), *outputs):
         difference.stage = _stage(difference, middle.by_name.get(difference.name), is_quantized and not in_integers)
+        if difference.stage == "same" and difference.name in deviating:
+            difference.stage = AS_READ
     opinion = None
     if oracle is not None:
         compared = tuple(item for item in source_outputs.values() if item.is_used)
-        integers = Exactness.of(engine, imported.by_name.values(), compared) if in_integers else None
-        opinion = Opinion(engine, tuple(imported.by_name.values()), compared, is_exact, problem, integers)
-    exactness = Exactness.of(OWN_PROGRAM, final.by_name.values(), outputs) if in_integers else None
+        integers = Exactness.of(engine, imported.by_name.values(), compared, deviations) if in_integers else None
+        faults = [item.contradiction for item in heard.values() if item.contradiction]
+        opinion = Opinion(
+            engine,
+            tuple(imported.by_name.values()),
+            compared,
+            is_exact,
+            problem,
+            integers,
+            max((item.engine.samples for item in heard.values()), default=0),
+            tuple(f"{text} {engine}" for text in dict.fromkeys([*contradictions, *faults])),
+        )
+        if integers is not None and integers.different + integers.output_different:
+            deviations = (*deviations, integers.verdict)
+    exactness = Exactness.of(OWN_PROGRAM, final.by_name.values(), outputs, deviations) if in_integers else None
     return Verification(
         model.graph.file or model.graph.name,
         samples,
@@ -465,9 +499,23 @@ def verify(
         origin,
         opinion,
         exactness,
-        tuple(output_problems(*statistics, allow_nan=allow_nan)),
-        Thresholds.default(model, exactness),
+        tuple(output_problems(*statistics, allow_nan=allow_nan, engine=engine, heard=heard)),
+        defaults=Thresholds.default(model, exactness),
     )
+
+
+def _deviating_tensors(graph: Graph) -> set[str]:
+    """Names of tensors and outputs that depend on a node with a known deviation from the standard."""
+    deviating = {(item.node, item.op) for each in all_graphs(graph) for item in each.deviations}
+    reached: set[Value] = set()
+    for node in graph.sorted_nodes():
+        is_own = any((source.node, source.op) in deviating for source in node.sources)
+        bodies = [graph for body in subgraphs_of(node.op).values() for graph in all_graphs(body.graph)]
+        is_own = is_own or any(body.deviations for body in bodies)
+        if is_own or any(value in reached for value in node.inputs):
+            reached.update(node.outputs)
+    outputs = {port.name for port, value in zip(graph.output_ports, graph.outputs, strict=True) if value in reached}
+    return outputs | {value.name.removesuffix(CHANNELS_FIRST).removesuffix(RESHAPED) for value in reached}
 
 
 def _stage(difference: Difference, optimized: Difference | None, is_quantized: bool) -> str:

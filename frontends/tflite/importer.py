@@ -12,6 +12,7 @@ from tpuconvert.frontends import cuts
 from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.registry import Registration
 from tpuconvert.frontends.tflite import layout
+from tpuconvert.frontends.tflite.initial_state import initial_array
 from tpuconvert.frontends.tflite.layout import Permuted
 from tpuconvert.frontends.tflite.metadata import read_metadata
 from tpuconvert.frontends.tflite.node import Bound, Converted, TfliteNode, folds, tflite_op
@@ -23,9 +24,17 @@ from tpuconvert.frontends.tflite.not_representable import (
     explain,
 )
 from tpuconvert.frontends.tflite.open_inputs import OF_SHAPES, OpenInput
+from tpuconvert.frontends.tflite.pruning import prune_operators
 from tpuconvert.frontends.tflite.reader import BUILTIN_NAMES, ModelFile, Operator, Subgraph, Tensor
-from tpuconvert.frontends.tflite.signatures import Signature, choose
-from tpuconvert.frontends.tflite.states import StateMode, States, assigned_variables
+from tpuconvert.frontends.tflite.signatures import Signature, choose, signatures
+from tpuconvert.frontends.tflite.states import (
+    StateMode,
+    States,
+    VariableTensor,
+    assigned_by_signatures,
+    assigned_variables,
+    check_next,
+)
 from tpuconvert.frontends.tflite.tensors import NUMPY_NAMES, ComplexPair, Tensors
 from tpuconvert.schema.errors import (
     INVALID_NODE,
@@ -41,10 +50,10 @@ from tpuconvert.schema.errors import (
     TpuConvertError,
     UsageError,
 )
-from tpuconvert.schema.graph import Graph, Port, Source, Value, static
+from tpuconvert.schema.graph import Graph, KeptState, Port, Source, Value, static
 from tpuconvert.schema.limits import check_time
 from tpuconvert.schema.memory_errors import not_enough_memory
-from tpuconvert.schema.spelling import did_you_mean, nearest
+from tpuconvert.schema.spelling import nearest
 from tpuconvert.schema.types import F32, MAX_RANK, Array, QuantParams, Shape, TensorType, format_shape
 from tpuconvert.schema.user_code import unexpected, with_place
 from tpuconvert.schema.value_limits import check_size
@@ -69,9 +78,11 @@ def import_model(
     """Convert one subgraph of a file; ``tpuconvert.frontends.tflite.load`` documents arguments and errors."""
     chosen = choose(file, signature)
     subgraph = file.subgraphs[chosen.subgraph]
-    cut = _prune_operators(file, subgraph, chosen, inputs, outputs)
+    cut = prune_operators(file, subgraph, chosen, inputs, outputs, has_state_ports=state == StateMode.PORTS.value)
     graph = Graph(subgraph.name or file.path.stem, file.file)
-    states = States(graph, StateMode(state), assigned_variables(file))
+    others = {item.subgraph for item in signatures(file)} - {chosen.subgraph}
+    by_others = assigned_by_signatures(file, others)
+    states = States(graph, StateMode(state), assigned_variables(file), by_others)
     importer = _Importer(file, cut, graph, _Work(states, chosen, keep_io_layout, hybrid))
     tflite_op.discover()  # also imports the constant evaluators, which converter modules contain
     importer.add_inputs(dict(input_shapes or {}), fixed or {})
@@ -113,43 +124,6 @@ def _alike(op_type: str) -> str:
     """Name of the known operator most similar to a custom one; empty if none is similar."""
     custom = op_type.removeprefix(CUSTOM_PREFIX)
     return nearest(custom, tflite_op.names(domain=None)) if op_type.startswith(CUSTOM_PREFIX) else ""
-
-
-def _prune_operators(
-    file: ModelFile,
-    subgraph: Subgraph,
-    signature: Signature,
-    inputs: Sequence[str] | None,
-    outputs: Sequence[str] | None,
-) -> Subgraph:
-    """Return the subgraph that begins and ends at the named tensors, without operators that no output needs."""
-    by_name = {tensor.name: tensor.index for tensor in subgraph.tensors}
-    by_name |= {name: index for index, name in signature.names(subgraph).items()}
-
-    def indices(names: Sequence[str] | None, default: tuple[int, ...], what: str) -> tuple[int, ...]:
-        if names is None:
-            return default
-        for name in names:
-            if name not in by_name:
-                own = subgraph.inputs if what == "input" else subgraph.outputs
-                listed = ", ".join(subgraph.tensors[index].name for index in own)
-                hint = did_you_mean(name, by_name) or f"the model's own {what}s: {listed}"
-                raise UsageError(f"{file.path}: there is no tensor '{name}' to be an {what}", hint=hint)
-        return tuple(by_name[name] for name in names)
-
-    first = indices(inputs, subgraph.inputs, "input")
-    last = indices(outputs, subgraph.outputs, "output")
-    needed = set(last)
-    kept: list[Operator] = []
-    for operator in reversed(subgraph.operators):
-        is_needed = bool(needed.intersection(operator.outputs)) and not set(operator.outputs) <= set(first)
-        # An operator without outputs changes state. It is kept if an operator after it is needed, or if the caller
-        # does not select outputs.
-        if is_needed or (not operator.outputs and (kept or outputs is None)):
-            kept.append(operator)
-            needed.update(index for index in operator.inputs if index >= 0)
-            needed.difference_update(first)
-    return Subgraph(subgraph.name, subgraph.tensors, first, last, tuple(reversed(kept)))
 
 
 @dataclass
@@ -258,9 +232,23 @@ class _Importer:
             self.graph.output(value, Port(name, NUMPY_NAMES.get(tensor.type, "float32"), shape, quant))
             if quant is not None:
                 self.graph.rescale = "tflite"
-        for port, state in self.states.results():
-            value = state if isinstance(state, Value) else self.graph.constant(state, port.name)
-            self.graph.output(value, port)
+        self._add_states()
+
+    def _add_states(self) -> None:
+        for key, port, after, content in self.states.results():
+            try:
+                check_next(port, content)
+                value = self.tensors.content_value(content, after.name)
+            except CannotConvertError as problem:
+                self.problems.add(problem.kind, "state", port.name, problem.message, problem.hint)
+                continue
+            self.graph.output(value, after)
+            if port.quant is not None:
+                self.graph.rescale = "tflite"
+            initial = None
+            if isinstance(key, VariableTensor) or key in self.states.initial:
+                initial = initial_array(self.graph, port, self.states.initial.get(key))
+            self.graph.states += (KeptState(port.name, after.name, initial),)
 
     def _result(self, tensor: Tensor) -> tuple[Value, Shape, QuantParams | None]:
         """Value, shape and quantization of an output; the shape is () for rank 0."""

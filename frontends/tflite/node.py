@@ -16,7 +16,7 @@ from tpuconvert.frontends.registry import ConverterRegistry, registry
 from tpuconvert.frontends.tflite.layout import NCHW, Permuted
 from tpuconvert.frontends.tflite.not_representable import REASONS
 from tpuconvert.frontends.tflite.reader import Operator, Subgraph, Tensor
-from tpuconvert.frontends.tflite.states import Key, States
+from tpuconvert.frontends.tflite.states import Content, Key, States, VariableTensor
 from tpuconvert.frontends.tflite.tensors import NUMPY_NAMES, ComplexPair, Tensors
 from tpuconvert.schema.errors import (
     INVALID_NODE,
@@ -271,21 +271,36 @@ class TfliteNode:
         tensor = self.tensor(index)
         if not tensor.is_variable:
             return self.input(index)
-        key = id(self.tensors.subgraph), tensor.index
-        found = self.caller.states.current.get(key)
-        return found if isinstance(found, Value) else self.start_state(key, tensor, tensor.shape)
+        key = VariableTensor(id(self.tensors.subgraph), tensor.index)
+        content = self.caller.states.current.get(key)
+        if content is not None:
+            assert isinstance(content.value, Value), "operators compute their state"
+            return content.value
+        started = self.start_state(key, tensor, tensor.shape, tensor.name)
+        if started is not None:
+            self.caller.states.current[key] = Content(started, tensor.type, self.quant(index))
+        return started
 
     def set_state(self, index: int, value: Value) -> None:
         """Assign a value to a state input."""
-        if self.has_input(index) and self.tensor(index).is_variable:
-            self.caller.states.current[id(self.tensors.subgraph), self.tensor(index).index] = value
+        if not self.has_input(index) or not self.tensor(index).is_variable:
+            return
+        tensor = self.tensor(index)
+        key = VariableTensor(id(self.tensors.subgraph), tensor.index)
+        self.caller.states.current[key] = Content(value, tensor.type, self.quant(index))
 
-    def start_state(self, key: Key, tensor: Tensor, shape: tuple[int, ...]) -> Value | None:
-        """Initial value of a state: an additional graph input if the option ``state`` requests it, else None."""
+    def start_state(self, key: Key, tensor: Tensor, shape: tuple[int, ...], name: str) -> Value | None:
+        """Initial value of a state: an additional graph input if the option ``state`` requests it, else None.
+
+        Args:
+            key: the state.
+            tensor: type and quantization of the state.
+            shape: extents of the state.
+            name: name of the state in the file.
+        """
         dtype, quant = self.tensors.value_type(tensor), self.tensors.quant(tensor)
-        name = tensor.name if isinstance(key, tuple) else key
         port = Port(name, NUMPY_NAMES.get(tensor.type, "float32"), shape, quant)
-        return self.caller.states.start(key, port, TensorType(dtype, shape or (1,)))
+        return self.caller.states.start(key, name, TensorType(dtype, shape or (1,)), port)
 
     def complex(self, index: int) -> ComplexPair:
         """Real and imaginary part of a complex input."""

@@ -84,8 +84,11 @@ class Sequence:
         self.time, self.batch = (shape[0], shape[1]) if self.time_major else (shape[1], shape[0])
         self.size = shape[2]
         self.node, self.g = node, g
-        x = node.input(0)
-        self.x = x if self.time_major or self.batch == 1 else g.add(Permute(order=(1, 0, 2)), x)
+        self.x = node.input(0)
+        if not self.time_major and self.batch > 1:
+            quant = self.x.quant
+            self.x = g.add(Permute(order=(1, 0, 2)), self.x)
+            self.x.quant = quant
 
     @property
     def rows(self) -> Value:

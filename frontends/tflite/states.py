@@ -1,21 +1,57 @@
 """State that a TFLite model keeps between runs: variable tensors of recurrent layers, and resource variables.
 
-A graph has no state. Either every run starts with the initial state (zeros, or the values that CALL_ONCE assigns), and
-a note is added; or the graph has additional inputs and outputs, and the caller passes the state from run to run.
+A graph has no state. Either every run starts with the initial state (that of the file: zeros, or the values that
+CALL_ONCE assigns), and a note is added; or the graph has additional inputs and outputs, and the caller passes the state
+from run to run.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from tpuconvert.frontends.tflite.reader import ModelFile, Subgraph
+from tpuconvert.frontends.cannot_convert import CannotConvertError
+from tpuconvert.frontends.tflite.reader import ModelFile, Operator, Subgraph
+from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Port, Value
-from tpuconvert.schema.types import Array, TensorType
+from tpuconvert.schema.types import Array, QuantParams, TensorType, format_shape
 
-Key = tuple[int, int] | str
-"""Key of a state: ``id()`` of the subgraph and tensor index of a variable tensor, or name of a resource variable."""
+
+class Variable(NamedTuple):
+    """Name of a resource variable. Variables of different containers are different."""
+
+    container: str
+    shared_name: str
+
+    def __str__(self) -> str:
+        return f"{self.container}/{self.shared_name}" if self.container else self.shared_name
+
+
+class VariableTensor(NamedTuple):
+    """A tensor with the property ``is_variable``: ``id()`` of its subgraph, and its number there."""
+
+    subgraph: int
+    number: int
+
+
+Key = Variable | VariableTensor
+
+
+class Content(NamedTuple):
+    """Content of a state.
+
+    Args:
+        value: constant elements in the type of the file, or a computed value.
+        type: type of the elements in the file.
+        quant: quantization parameters of the tensor that was assigned; None if it is not quantized.
+    """
+
+    value: Value | Array
+    type: str
+    quant: QuantParams | None
 
 
 class StateMode(enum.Enum):
@@ -27,77 +63,176 @@ class StateMode(enum.Enum):
 
 @dataclass
 class States:
-    """State of one model during its import; ``current`` has the current values."""
+    """State of one model during its import.
+
+    Attributes:
+        graph: the graph of the model.
+        mode: handling of state.
+        assigned: resource variables that some run of the model changes, of any signature; None if unknown.
+        assigned_by_others: resource variables that signatures other than the converted one assign.
+        initial: contents that CALL_ONCE assigned before the first run.
+        current: contents that this run read or assigned.
+    """
 
     graph: Graph
     mode: StateMode
-    assigned: frozenset[str] | None = frozenset()  # names of resource variables that a run changes; None if unknown
-    current: dict[Key, Value | Array] = field(default_factory=dict)
+    assigned: frozenset[Variable] | None = frozenset()
+    assigned_by_others: frozenset[Variable] = frozenset()
+    initial: dict[Key, Content] = field(default_factory=dict)
+    current: dict[Key, Content] = field(default_factory=dict)
     _ports: dict[Key, Port] = field(default_factory=dict)
-    _names: list[str] = field(default_factory=list)
+    _variables: list[Variable] = field(default_factory=list)
+    _forgotten: set[Key] = field(default_factory=set)
+    _initialized: set[int] = field(default_factory=set)
+    _is_initializing: bool = False
 
-    def start(self, key: Key, port: Port, type_: TensorType) -> Value | None:
-        """Initial value of a state: a new graph input; None, with a note, if every run resets the state."""
+    def start(self, key: Key, name: str, type_: TensorType, port: Port) -> Value | None:
+        """Initial value of a state: a new graph input; None, with a note, if every run resets the state.
+
+        Args:
+            key: the state.
+            name: name of the state in the file.
+            type_: type of its value.
+            port: type, shape and quantization of its input. The name is chosen here.
+        """
         if self.mode is StateMode.RESET:
-            begins = "at zero" if isinstance(key, tuple) else "at its first value"
-            note = f"'{port.name}' starts {begins} in every run; TFLite keeps it between runs (--state ports)"
+            begins = "at its first value" if isinstance(key, Variable) else "at zero"
+            note = f"'{name}' starts {begins} in every run; TFLite keeps it between runs (--state ports)"
             if note not in self.graph.notes:
                 self.graph.notes.append(note)
+            if key not in self._forgotten:
+                self._forgotten.add(key)
+                self.graph.forgotten_states += (name,)
             return None
+        port = Port(self._free_name(name or "state"), port.dtype, port.shape, port.quant)
         value = self.graph.input(self.graph.unique(port.name), type_, port, port.quant)
-        self._ports[key], self.current[key] = port, value
+        self._ports[key] = port
         return value
 
-    def results(self) -> Iterator[tuple[Port, Value | Array]]:
-        """Yield output port and final value of each state that has an input."""
+    def _free_name(self, name: str) -> str:
+        """A name of an input that no other input has. Names of tensors need not be unique in a file."""
+        names = {port.name for port in self.graph.input_ports}
+        number, found = 0, name
+        while found in names:
+            number += 1
+            found = f"{name}:state{number if number > 1 else ''}"
+        return found
+
+    def results(self) -> Iterator[tuple[Key, Port, Port, Content]]:
+        """Yield key, input port, output port and last content of each state that has an input."""
+        names = {port.name for port in self.graph.output_ports}
         for key, port in self._ports.items():
-            yield Port(f"{port.name}:next", port.dtype, port.shape, port.quant), self.current[key]
+            name = f"{port.name}:next"
+            while name in names:
+                name += "'"
+            names.add(name)
+            yield key, port, Port(name, port.dtype, port.shape, port.quant), self.current[key]
 
-    def handle(self, name: str) -> int:
+    # Resource variables
+
+    def handle(self, variable: Variable) -> int:
         """Return the handle (an integer) of a resource variable; a new one if it has none."""
-        if name not in self._names:
-            self._names.append(name)
-        return self._names.index(name)
+        if variable not in self._variables:
+            self._variables.append(variable)
+        return self._variables.index(variable)
 
-    def name(self, handle: int) -> str:
-        """Name of the resource variable with a handle; empty if the handle is unknown."""
-        return self._names[handle] if 0 <= handle < len(self._names) else ""
+    def variable(self, handle: int) -> Variable | None:
+        """Resource variable with a handle; None if the handle is unknown."""
+        return self._variables[handle] if 0 <= handle < len(self._variables) else None
 
-    def is_changed(self, name: str) -> bool:
+    @contextmanager
+    def initialization(self, subgraph: int) -> Iterator[bool]:
+        """Initialize variables inside the ``with`` block; yields False for a subgraph that did so before."""
+        is_first, before = subgraph not in self._initialized, self._is_initializing
+        self._initialized.add(subgraph)
+        self._is_initializing = True
+        try:
+            yield is_first
+        finally:
+            self._is_initializing = before
+
+    def assign(self, variable: Variable, content: Content) -> None:
+        """Replace the content of a variable."""
+        if not self._is_initializing:
+            self.current[variable] = content
+            return
+        self.initial[variable] = content
+        if self.mode is StateMode.RESET:  # the first run, in which the initialization replaces earlier assignments
+            self.current.pop(variable, None)
+
+    def content(self, variable: Variable) -> Content | None:
+        """Content that this run assigned or read before; while variables are initialized, the initial one."""
+        return self.initial.get(variable) if self._is_initializing else self.current.get(variable)
+
+    @property
+    def is_initializing(self) -> bool:
+        """Return True while the subgraph of a CALL_ONCE is converted."""
+        return self._is_initializing
+
+    def is_changed(self, variable: Variable) -> bool:
         """Return True if a run may change a resource variable."""
-        return self.assigned is None or name in self.assigned
+        return self.assigned is None or variable in self.assigned
 
 
-def variable_name(container: str, shared_name: str) -> str:
-    """Name of a resource variable, which is unique in the model."""
-    return f"{container}/{shared_name}" if container else shared_name
+def check_next(port: Port, content: Content) -> None:
+    """Check that the content of a state after a run can be its input of the next run.
+
+    Raises:
+        CannotConvertError: shape or scale differ.
+    """
+    shape = tuple(content.value.shape)
+    if shape not in (port.shape, port.shape or (1,)):
+        before, after = format_shape(port.shape), format_shape(shape)
+        message = f"it has the shape {before} before a run and {after} after it, expected the same"
+        raise CannotConvertError(INVALID_NODE, message, "export the model with a state of fixed size")
+    if isinstance(content.value, Value) and content.quant != port.quant:
+        message = "it has another scale after a run than before it, expected the same"
+        raise CannotConvertError(INVALID_NODE, message, "export the model with one scale for each variable")
 
 
-def assigned_variables(file: ModelFile) -> frozenset[str] | None:
-    """Names of resource variables that are assigned outside the one-time initialization; None if unknown."""
-    first_time = {
-        operator.options.peek("init_subgraph_index")
-        for subgraph in file.subgraphs
-        for operator in subgraph.operators
-        if operator.name == "CALL_ONCE"
-    }
-    names: set[str] = set()
-    for index, subgraph in enumerate(file.subgraphs):
-        if index in first_time:
-            continue
-        handles = _handles(subgraph)
-        for operator in subgraph.operators:
-            if operator.name == "ASSIGN_VARIABLE":
-                name = handles.get(operator.inputs[0]) if operator.inputs else None
-                if name is None:
-                    return None
-                names.add(name)
-    return frozenset(names)
+def variable_of(operator: Operator) -> Variable:
+    """Resource variable of a VAR_HANDLE, without marking its options as read."""
+    return Variable(operator.options.peek("container") or "", operator.options.peek("shared_name") or "")
 
 
-def _handles(subgraph: Subgraph) -> dict[int, str]:
+def assigned_variables(file: ModelFile) -> frozenset[Variable] | None:
+    """Resource variables that are assigned outside the one-time initialization; None if unknown."""
+    first_time = {index for subgraph in file.subgraphs for index in _initial_subgraphs(subgraph)}
+    found = [
+        variable
+        for index, subgraph in enumerate(file.subgraphs)
+        if index not in first_time
+        for variable in assignments(subgraph)
+    ]
+    return None if None in found else frozenset(item for item in found if item is not None)
+
+
+def assigned_by_signatures(file: ModelFile, subgraphs: Iterable[int]) -> frozenset[Variable]:
+    """Resource variables that signatures with these subgraphs assign, or initialize at their first run."""
+    found: set[Variable] = set()
+    for index in subgraphs:
+        subgraph = file.subgraphs[index]
+        first_time = [file.subgraphs[i] for i in _initial_subgraphs(subgraph) if 0 <= i < len(file.subgraphs)]
+        found.update(item for each in (subgraph, *first_time) for item in assignments(each) if item is not None)
+    return frozenset(found)
+
+
+def _initial_subgraphs(subgraph: Subgraph) -> list[int]:
+    """Indices of the subgraphs that the CALL_ONCE of a subgraph name."""
+    return [op.options.peek("init_subgraph_index") for op in subgraph.operators if op.name == "CALL_ONCE"]
+
+
+def assignments(subgraph: Subgraph) -> list[Variable | None]:
+    """Resource variable of each ASSIGN_VARIABLE; None for a handle that is an input of the subgraph."""
+    handles = variable_handles(subgraph)
+    operators = [operator for operator in subgraph.operators if operator.name == "ASSIGN_VARIABLE"]
+    return [handles.get(operator.inputs[0]) if operator.inputs else None for operator in operators]
+
+
+def variable_handles(subgraph: Subgraph) -> dict[int, Variable]:
+    """Index of a tensor -> the resource variable of which it is a handle, for the VAR_HANDLE of a subgraph."""
     return {
-        operator.outputs[0]: variable_name(operator.options.peek("container"), operator.options.peek("shared_name"))
+        operator.outputs[0]: variable_of(operator)
         for operator in subgraph.operators
         if operator.name == "VAR_HANDLE" and operator.outputs
     }

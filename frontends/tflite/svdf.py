@@ -23,13 +23,15 @@ def svdf(node: TfliteNode, g: Graph) -> Value:
         message = f"rank {rank}, weights {list(feature.shape)} and {list(time.shape)} for {list(shape)}"
         raise node.fail(INVALID_NODE, message)
     batch, length = shape[0], time.shape[1]
+    state = node.quant(4) if node.has_input(4) else None
+    is_integer = node.is_quantized and state is not None
     weights = node.permute(1, (1, 0))
     x = hybrid.round_activations(
         node, g, node.input(0), asymmetric=bool(node.option("asymmetric_quantize_inputs", False))
     )
-    product = g.add(MatrixMul(), x, weights)
-    product.quant = node.quant(4)  # the integer kernel saturates the memory to 16 bits
-    newest = reshape(g, product, (batch, filters, 1))
+    projection = g.add(MatrixMul(), x, weights)
+    projection.quant = state if is_integer else None  # the integer kernel saturates the memory to 16 bits
+    newest = reshape(g, projection, (batch, filters, 1))
     before = node.state(4)
     if before is None:  # the memory is zero except for the newest step
         memory = g.add(Mul(), newest, emit.float_constant(g, time[None, :, -1:], "last_weights"))
@@ -37,7 +39,10 @@ def svdf(node: TfliteNode, g: Graph) -> Value:
         every = newest
         if length > 1:
             older = reshape(g, before, (batch, filters, length))
-            every = g.add(Concat(axis=2), slice_box(g, older, [range(batch), range(filters), range(1, length)]), newest)
+            older = slice_box(g, older, [range(batch), range(filters), range(1, length)])
+            older.quant = newest.quant
+            every = g.add(Concat(axis=2), older, newest)
+            every.quant = newest.quant
         node.set_state(4, reshape(g, every, (batch, filters * length)))
         memory = g.add(Mul(), every, emit.float_constant(g, time[None], "time_weights"))
     units = filters // rank
@@ -45,7 +50,7 @@ def svdf(node: TfliteNode, g: Graph) -> Value:
     y = emit.total(g, reshape(g, memory, (batch, units, rank * filled)), (2,), keep_dims=False)
     if node.has_input(3):
         y = g.add(Add(), y, emit.float_constant(g, node.real(3).reshape(1, units), "bias"))
-    if node.is_quantized:
-        node.ignore_option("fused_activation_function")  # the integer kernel only saturates
+    if is_integer:  # the integer kernel only saturates
+        node.ignore_option("fused_activation_function")
         return y
     return node.activate(y)

@@ -12,6 +12,7 @@ from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.tflite import layout
 from tpuconvert.frontends.tflite.layout import Permuted
 from tpuconvert.frontends.tflite.reader import ModelFile, Subgraph, Tensor
+from tpuconvert.frontends.tflite.states import Content
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.ops.copy import Copy
@@ -220,7 +221,7 @@ class Tensors:
         self._make_way(name)
         quant = self.quant(tensor)
         if quant is None:
-            return self.graph.constant(self._narrow(tensor, array), name=name)
+            return self.graph.constant(_narrow(tensor.name, self.value_type(tensor), array), name=name)
         if order is not None:
             quant = layout.permute_quant(quant, order)
             assert quant is not None
@@ -228,6 +229,16 @@ class Tensors:
         if not annotated:
             return self.graph.constant(real, name=name)
         return self.graph.constant(real, name=name, quant=quant, stored=array.astype(quant.dtype.numpy, copy=False))
+
+    def content_value(self, content: Content, name: str) -> Value:
+        """Graph value of the content of a state, which is added as a constant if it is an array."""
+        array, quant = content.value, content.quant
+        if isinstance(array, Value):
+            return array
+        if quant is None:
+            return self.graph.constant(_narrow(name, _VALUE_TYPES[content.type], array), name=name)
+        stored = array.astype(quant.dtype.numpy, copy=False)
+        return self.graph.constant(quant.dequantize(array), name=name, quant=quant, stored=stored)
 
     def _constant(self, tensor: Tensor, annotated: bool) -> Value:
         array = self.array(tensor)
@@ -246,18 +257,6 @@ class Tensors:
             return CannotConvertError(UNSUPPORTED_TYPE, f"tensor '{tensor.name}' has the type {tensor.type}")
         self.file.corrupt(f"tensor '{tensor.name}' is read, but neither a constant nor computed before")
 
-    def _narrow(self, tensor: Tensor, array: Array) -> Array:
-        dtype = self.value_type(tensor)
-        if dtype is I32 and array.size:
-            lowest, highest = int(array.min()), int(array.max())
-            if lowest < I32.min or highest > I32.max:
-                raise CannotConvertError(
-                    UNSUPPORTED_TYPE,
-                    f"constant '{tensor.name}' holds {lowest} to {highest}",
-                    "the operator set has 32-bit integers",
-                )
-        return array.astype(dtype.numpy, copy=False)
-
     # Names
 
     def _make_way(self, name: str) -> None:
@@ -275,6 +274,18 @@ class Tensors:
         quant = quant if order is None else layout.permute_quant(quant, order)
         if value.quant != quant:  # equal parameters may state an arithmetic, which is kept
             value.quant = quant
+
+
+def _narrow(name: str, dtype: DType, array: Array) -> Array:
+    if dtype is I32 and array.size:
+        lowest, highest = int(array.min()), int(array.max())
+        if lowest < I32.min or highest > I32.max:
+            raise CannotConvertError(
+                UNSUPPORTED_TYPE,
+                f"constant '{name}' holds {lowest} to {highest}",
+                "the operator set has 32-bit integers",
+            )
+    return array.astype(dtype.numpy, copy=False)
 
 
 def _quant_params(tensor: Tensor) -> QuantParams | None:

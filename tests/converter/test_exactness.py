@@ -160,7 +160,7 @@ def test_commands_tell_the_verdict(quantized_model: Path, capsys: Captured) -> N
     assert "bit-exact: " in capsys.readouterr().out
     assert main([*call, "--json"]) == 0
     verdict = json.loads(capsys.readouterr().out)["exactness"]
-    assert (verdict["is_exact"], verdict["different"], verdict["oracle"]) == (True, 0, "the source")
+    assert (verdict["is_exact"], verdict["different"], verdict["oracle"]) == (True, 0, "the source as it was read")
 
 
 def test_ci_limits_integers_that_differ(quantized_model: Path, capsys: Captured) -> None:

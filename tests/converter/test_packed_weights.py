@@ -13,7 +13,8 @@ import tpuconvert as tc
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized
 from tpuconvert.schema.types import I8, Array
-from tpuconvert.verify.verification import FLOAT_TOLERANCE, Thresholds
+from tpuconvert.verify.difference import FLOAT_TOLERANCE
+from tpuconvert.verify.verification import Thresholds
 
 WIDTH, INNER = 160, 256
 WIDE = 320
