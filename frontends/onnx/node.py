@@ -16,7 +16,9 @@ from tpuconvert.frontends.onnx.element_types import Element, element_of
 from tpuconvert.frontends.onnx.grouped_weight import GroupedWeight
 from tpuconvert.frontends.onnx.messages import AttributeProto, GraphProto, NodeProto
 from tpuconvert.frontends.onnx.tensor_reader import TensorReader
+from tpuconvert.frontends.quantized_integers import integers_of
 from tpuconvert.frontends.registry import ConverterRegistry, Kind, registry
+from tpuconvert.frontends.value_bounds import Bounds, ValueBounds
 from tpuconvert.schema.errors import (
     INVALID_NODE,
     TOO_LARGE,
@@ -98,9 +100,14 @@ Converted = Value | Result | OnnxTensor | Folded | Array
 
 
 class Materializer:
-    """Returns graph values of source tensors; adds each constant to the graph at its first use."""
+    """Returns graph values of source tensors; adds each constant to the graph at its first use.
+
+    Attributes:
+        bounds: bounds of the elements of graph values.
+    """
 
     def __init__(self, graph: Graph) -> None:
+        self.bounds = ValueBounds(graph)
         self._graph = graph
         self._made: dict[int, tuple[OnnxTensor, Value]] = {}
 
@@ -226,15 +233,14 @@ class OnnxNode:
         return found.items
 
     def input(self, index: int) -> Value:
-        """An input as a graph value; a quantized one is an error (see ``dequantized_input``)."""
+        """An input as a graph value; of a quantized one, the integers."""
         tensor = self.tensor(index)
-        if tensor.quant is not None:
-            raise CannotConvertError(
-                UNSUPPORTED_TYPE,
-                f"input {index} is quantized ({tensor.element}), which this operator does not support",
-                "put DequantizeLinear before it",
-            )
-        return self.materializer.value(tensor)
+        value = self.materializer.value(tensor)
+        return value if tensor.quant is None else integers_of(self.graph, value, tensor.quant, tensor.element.graph)
+
+    def bounds(self, value: Value) -> Bounds:
+        """Bounds of the elements of a graph value."""
+        return self.materializer.bounds.of(value)
 
     def float_input(self) -> Value:
         """The first input as a graph value; it must be floating point."""

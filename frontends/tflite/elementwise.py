@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from tpuconvert.frontends import emit, functions
+from tpuconvert.frontends import emit, functions, powers
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.tflite.lowering import align, broadcast_shape, expand, shift_to_result_scale
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
@@ -98,12 +98,9 @@ def power(node: TfliteNode, g: Graph) -> Value:
     x = node.input(0)
     if x.dtype.is_integer:
         raise node.fail(UNSUPPORTED_ATTRIBUTE, "integer powers", "supported: FLOAT32")
-    if node.is_constant(1) and node.constant(1).size == 1:
-        exponent = node.scalar(1)
-        if not exponent.is_integer() or abs(exponent) <= functions.MAX_WHOLE_EXPONENT:
-            return functions.constant_power(g, x, exponent)
-    shape = broadcast_shape(*align(g, x, node.input(1)))
-    return functions.power(g, expand(node.graph, x, shape), expand(node.graph, node.input(1), shape))
+    if node.is_constant(1) and node.constant(1).size == 1 and x.rank >= node.constant(1).ndim and not x.is_constant:
+        return powers.constant_power(g, x, node.scalar(1))
+    return powers.power(g, emit.as_computed(g, x) if node.is_constant(1) else x, node.input(1))
 
 
 _UNARY: dict[str, Op] = {
