@@ -16,6 +16,8 @@ from tpuconvert.optimizer.grouping.planner import plan_groups
 from tpuconvert.options import Options
 from tpuconvert.plugins import plugins_of
 from tpuconvert.quantize.integer_share import check_integer_share
+from tpuconvert.report.notes import DEVIATION
+from tpuconvert.schema.control_flow import all_graphs
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.file_model import FileModel, Note
 from tpuconvert.schema.graph import Graph
@@ -68,6 +70,9 @@ def build_model(quantized: QuantizedGraph, options: Options) -> Model:
     graph.validate()
     record = make_record(graph, quantized.ranges)
     notes: Iterable[Note] = (Note("source", "", note) for note in graph.notes)
+    deviations = [
+        Note(DEVIATION, item.node, f"{item.op}: {item.text}") for each in all_graphs(graph) for item in each.deviations
+    ]
     return Model(
         FileModel(
             graph=graph,
@@ -75,7 +80,7 @@ def build_model(quantized: QuantizedGraph, options: Options) -> Model:
             tool_version=version(),
             quantize="int8" if has_integers(graph) else "none",
             preprocessing=options.preprocess.to_dict() if options.preprocess else {},
-            notes=(*notes, *quantized.notes, *warnings),
+            notes=(*deviations, *notes, *quantized.notes, *warnings),
             plugins=tuple(plugins_of(graph)),
             metadata={**graph.metadata, **({KEY: record} if record else {})},
             grouping=grouping,

@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from tpuconvert.schema.distinct_extents import DistinctExtents
+from tpuconvert.schema.graph_elements import Deviation as Deviation
 from tpuconvert.schema.graph_elements import Node as Node
 from tpuconvert.schema.graph_elements import Port as Port
 from tpuconvert.schema.graph_elements import Source as Source
@@ -54,6 +55,8 @@ class Graph:
     Attributes:
         rescale: rounding of a quantized source model: ``tflite`` (two roundings) or ``onnx`` (one).
         notes: remarks for the report, such as an assumed batch size.
+        deviations: known deviations of source nodes from the standard of the source format. The conversion warns about
+            each, and no comparison calls the results exact.
         metadata: description of the model in the source file, as JSON values; it does not affect results.
         files: names of the files that were read besides the source file; copies of a graph have none.
         has_distinct_extents: True to give every new data-dependent extent another name, so that extents of equal names
@@ -65,6 +68,7 @@ class Graph:
         self.file = file
         self.rescale = ""
         self.notes: list[str] = []
+        self.deviations: list[Deviation] = []
         self.metadata: dict[str, Any] = {}
         self.files: tuple[str, ...] = ()
         self.has_distinct_extents = False
@@ -153,6 +157,12 @@ class Graph:
     def derived_from(self, node: Node) -> _Sources:
         """Set the sources and rules of every node that is added inside the ``with`` block to those of a node."""
         return _Sources(self, node.sources, node.rules)
+
+    def note_deviation(self, text: str) -> None:
+        """Record that the nodes of the surrounding ``source`` block deviate from the standard of the source format."""
+        assert self._origin[0], "a deviation without a source node"
+        found = [Deviation(source.node, source.op, text) for source in self._origin[0]]
+        self.deviations += [item for item in found if item not in self.deviations]
 
     def input(self, name: str, type_: TensorType, port: Port | None = None, quant: QuantParams | None = None) -> Value:
         """Declare a graph input. The default port has the name, type and shape of the value."""

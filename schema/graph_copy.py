@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tpuconvert.schema.deferred import DeferredOp
-from tpuconvert.schema.graph import Graph, Node, Port, Source, Value
+from tpuconvert.schema.graph import Deviation, Graph, Node, Port, Source, Value
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.types import Array, Dim, QuantParams, Shape, TensorType
@@ -24,7 +24,7 @@ def copy_graph(graph: Graph, extents: Mapping[str, int] | None = None) -> Graph:
 
     """
     copy = Graph(graph.name, graph.file)
-    copy.rescale, copy.notes = graph.rescale, list(graph.notes)
+    copy.rescale, copy.notes, copy.deviations = graph.rescale, list(graph.notes), list(graph.deviations)
     twin: dict[Value, Value] = {}
     for value, port in zip(graph.inputs, graph.input_ports, strict=True):
         type_ = TensorType(value.dtype, tuple(_number(extent, extents or {}) for extent in value.shape))
@@ -158,6 +158,7 @@ class FlatGraph:
     constants: tuple[tuple[str, Array, QuantParams | None, Array | None], ...]
     nodes: tuple[tuple[Op, tuple[str | None, ...], tuple[_Result, ...], tuple[Source, ...]], ...]
     outputs: tuple[tuple[str, Port], ...]
+    deviations: tuple[Deviation, ...] = ()
 
     @staticmethod
     def of(graph: Graph) -> FlatGraph:
@@ -178,12 +179,13 @@ class FlatGraph:
                 for node in graph.sorted_nodes()
             ),
             tuple((v.name, port) for v, port in zip(graph.outputs, graph.output_ports, strict=True)),
+            tuple(graph.deviations),
         )
 
     def build(self) -> Graph:
         """Return a graph with this content, with nodes in topological order."""
         graph = Graph(self.name, self.file)
-        graph.rescale = self.rescale
+        graph.rescale, graph.deviations = self.rescale, list(self.deviations)
         values = {name: graph.input(name, type_, port, quant) for name, type_, port, quant in self.inputs}
         for name, data, quant, stored in self.constants:
             values[name] = graph.constant(data, name, quant, stored)

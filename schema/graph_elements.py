@@ -22,6 +22,24 @@ class Source:
 
 
 @dataclass(frozen=True)
+class Deviation:
+    """Known deviation of a source node's results from the standard of its format.
+
+    Args:
+        node: name of the source node.
+        op: operator of the source node.
+        text: the deviation and its condition, such as "values above 127 saturate instead of wrapping".
+    """
+
+    node: str
+    op: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.op} '{self.node}': {self.text}"
+
+
+@dataclass(frozen=True)
 class Port:
     """One graph input or output as the user sees it.
 

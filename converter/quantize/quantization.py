@@ -289,6 +289,7 @@ def _with_notes(
     if chip is not Chip.BM1682:
         notes = [*share_notes(legalized.graph, in_float), *notes]
     legalized.graph.metadata, legalized.graph.notes = graph.metadata, graph.notes
+    legalized.graph.deviations = graph.deviations
     return QuantizedGraph(legalized.graph, (*notes, *in_float), is_quantized, ranges)
 
 

@@ -12,6 +12,7 @@ from tpuconvert.text_format import operator_counts, shorten
 
 HEADINGS = {
     "int8": "INT8 share",
+    "deviation": "warning",
     "preprocessing": "check the samples",
     "source": "about the source",
     "calibration": "calibration",
@@ -26,6 +27,9 @@ HEADINGS = {
 
 SHARE = "int8"
 """Kind of the notes about a small share of INT8 computation."""
+
+DEVIATION = "deviation"
+"""Kind of the notes about a node whose results deviate from the standard of the source format."""
 
 NAMED = 3
 """Largest number of nodes of a group that are listed by name."""
@@ -64,14 +68,15 @@ def group_notes(notes: Sequence[Mapping[str, str]], operators: Mapping[str, str]
     """Group notes by kind and reason. Reasons that differ only in quoted names are in the same group.
 
     Args:
-        notes: mappings with ``kind``, ``node`` and ``message``. The message of a float note begins with the operator.
+        notes: mappings with ``kind``, ``node`` and ``message``. Messages of float notes and of deviations begin with
+            operator.
         operators: node name -> operator, for notes whose message does not contain the operator.
 
     """
     groups: dict[tuple[str, str], NoteGroup] = {}
     for note in notes:
         operator, reason = (operators or {}).get(note["node"], ""), note["message"]
-        if note["kind"] == "float":
+        if note["kind"] in ("float", DEVIATION):
             operator, reason = _split(reason, operator)
         pattern = re.sub(r"'[^']*'", "''", reason) if note["node"] else reason
         group = groups.setdefault((note["kind"], pattern), NoteGroup(note["kind"], reason))
@@ -85,7 +90,7 @@ def group_notes(notes: Sequence[Mapping[str, str]], operators: Mapping[str, str]
 
 def _split(message: str, operator: str) -> tuple[str, str]:
     """Split ``softmax: 8-bit probabilities ...`` into operator and reason."""
-    found = re.match(r"([a-z0-9_]+): (.*)", message, re.DOTALL)
+    found = re.match(r"([A-Za-z0-9_]+): (.*)", message, re.DOTALL)
     return (found[1], found[2]) if found else (operator, message)
 
 

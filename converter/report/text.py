@@ -13,7 +13,7 @@ from tpuconvert.schema.types import format_shape
 from tpuconvert.schema.visible_text import one_line
 from tpuconvert.styled_text import Style, concat, style
 from tpuconvert.text_format import bytes_text, operator_counts, several, shorten
-from tpuconvert.verify.difference import LAYER_SQNR
+from tpuconvert.verify.difference import AS_READ, LAYER_SQNR
 
 Item = TypeVar("Item")
 
@@ -237,12 +237,17 @@ def _outcome(is_good: bool) -> Style:
 
 
 def sqnr_text(entry: Description) -> str:
-    """Format the SQNR of a compared tensor: decibel, ``exact`` for equal tensors, or the number not finite."""
+    """Format the SQNR of a compared tensor: decibel, the number not finite, or a word for equal tensors.
+
+    Equal tensors are ``exact``, unless they depend on a node that is known to deviate from the standard.
+    """
     if entry["not_finite"]:
         return f"{entry['not_finite']} not finite"
     if entry["sqnr_db"] is not None:
         return f"{entry['sqnr_db']:.1f}"
-    return "exact" if entry["max_absolute"] == 0.0 else "-"
+    if entry["max_absolute"] != 0.0:
+        return "-"
+    return AS_READ if entry.get("stage") == AS_READ else "exact"
 
 
 def number(value: float | None) -> str:

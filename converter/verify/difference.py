@@ -14,6 +14,10 @@ LAYER_SQNR = 20.0
 """SQNR limit in dB for a quantized tensor: noise of 1 % of the signal power. A lower SQNR is reported."""
 
 
+AS_READ = "as read"
+"""Stage of a tensor that equals the source as it was read, which is known to deviate from the standard there."""
+
+
 @dataclass
 class Difference:
     """Difference between a tensor and the source's tensor, summed over samples.
@@ -22,7 +26,7 @@ class Difference:
         name: name of the tensor in the source.
         op: operator that computes the tensor in the model.
         stage: stage that introduced the difference: ``import``, ``optimize``, ``quantize`` or ``legalize``; ``same`` if
-            there is no difference.
+            there is no difference, or ``AS_READ`` if there is none, but both deviate from the standard.
         reads: names of the nearest compared tensors from which the tensor is computed.
         moves: whether the operator only moves elements.
         added: noise added between the tensors in ``reads`` and this one, as a share of the power of this tensor.

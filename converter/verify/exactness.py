@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tpuconvert.schema.graph import Graph
+from tpuconvert.report.notes import NAMED
+from tpuconvert.schema.graph import Deviation, Graph
 from tpuconvert.schema.types import Array, Chip, QuantParams
 from tpuconvert.text_format import several, shorten
 from tpuconvert.verify.difference import Difference
@@ -85,6 +86,7 @@ class Exactness:
         output_different: number of output elements that differ.
         largest_steps: largest difference, in units of the scale.
         first: first tensor that differs, in execution order; empty if all are equal.
+        deviations: known deviations of source nodes from the standard, which the oracle may share.
 
     """
 
@@ -96,9 +98,12 @@ class Exactness:
     output_different: int
     largest_steps: int
     first: str
+    deviations: tuple[str, ...] = ()
 
     @staticmethod
-    def of(oracle: str, tensors: Iterable[Difference], outputs: Iterable[Difference]) -> Exactness:
+    def of(
+        oracle: str, tensors: Iterable[Difference], outputs: Iterable[Difference], deviations: Iterable[Deviation] = ()
+    ) -> Exactness:
         """Sum up comparisons, without floats and without inputs, which are equal by construction."""
         inner = [item for item in tensors if item.integers and item.op != "input"]
         leaving = [item for item in outputs if item.integers]
@@ -112,12 +117,18 @@ class Exactness:
             output_different=sum(item.different for item in leaving),
             largest_steps=max((item.steps for item in both), default=0),
             first=next((item.name for item in both if item.different), ""),
+            deviations=tuple(map(str, deviations)),
         )
 
     @property
-    def is_exact(self) -> bool:
+    def is_equal(self) -> bool:
         """True if integers were compared and all of them are equal."""
         return self.integers + self.output_integers > 0 and self.different + self.output_different == 0
+
+    @property
+    def is_exact(self) -> bool:
+        """True if all integers are equal and no node is known to deviate from the standard."""
+        return self.is_equal and not self.deviations
 
     @property
     def verdict(self) -> str:
@@ -128,8 +139,9 @@ class Exactness:
             count, different, where = self.integers, self.different, several(self.tensors, "tensor")
         else:
             count, different, where = self.output_integers, self.output_different, "outputs"
-        if self.is_exact:
-            text = f"bit-exact: {count:,} of {count:,} integers in {where} equal those of {self.oracle}"
+        if self.is_equal:
+            lead = "equal" if self.deviations else "bit-exact"
+            text = f"{lead}: {count:,} of {count:,} integers in {where} equal those of {self.oracle}"
         else:
             text = (
                 f"not bit-exact: {different:,} of {count:,} integers in {where} differ from those of {self.oracle}, "
@@ -137,8 +149,16 @@ class Exactness:
             )
         if self.tensors and self.output_integers:
             text += f"; outputs: {self.output_integers - self.output_different:,} of {self.output_integers:,} equal"
+        if self.deviations:
+            text += f"; known deviations from the standard: {_listed(self.deviations)}"
         return text
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON and reports."""
-        return {"oracle": self.oracle, "is_exact": self.is_exact, **vars(self), "verdict": self.verdict}
+        values = {**vars(self), "deviations": list(self.deviations)}
+        return {"oracle": self.oracle, "is_exact": self.is_exact, **values, "verdict": self.verdict}
+
+
+def _listed(deviations: tuple[str, ...]) -> str:
+    more = len(deviations) - NAMED
+    return "; ".join(deviations[:NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -27,16 +27,24 @@ from tpuconvert.model_building import has_integers
 from tpuconvert.report.text import noise_lines, verdict_lines, verification_lines, verification_rows
 from tpuconvert.results import Result
 from tpuconvert.runtime.session import Session
+from tpuconvert.schema.control_flow import all_graphs, subgraphs_of
 from tpuconvert.schema.errors import OutputError, ThresholdError, UsageError
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.types import Array
 from tpuconvert.text_format import against_limit
-from tpuconvert.verify.difference import LAYER_SQNR, Difference
+from tpuconvert.verify.difference import AS_READ, LAYER_SQNR, Difference
 from tpuconvert.verify.exactness import OWN_PROGRAM, Exactness, defines_integers
 from tpuconvert.verify.metrics import MetricLimit, check_metrics
 from tpuconvert.verify.oracle import OracleError, Statement
 from tpuconvert.verify.output_checks import output_problems, output_statistics
-from tpuconvert.verify.tensor_comparison import Comparison, SourceTensors, add_output, compare_outputs
+from tpuconvert.verify.tensor_comparison import (
+    CHANNELS_FIRST,
+    RESHAPED,
+    Comparison,
+    SourceTensors,
+    add_output,
+    compare_outputs,
+)
 
 FLOAT_TOLERANCE = 1e-4
 """Largest accepted difference of float programs, as a share of a tensor's range: from sums in another order."""
@@ -249,7 +257,7 @@ class Verification(Result):
                 "a limit for integers that differ, but source or model compute in float",
                 hint="leave --max-different out, or limit --min-cosine, --min-sqnr or --max-difference",
             )
-        if self.exactness.is_exact or 0 < self.exactness.different + self.exactness.output_different <= most:
+        if self.exactness.is_equal or 0 < self.exactness.different + self.exactness.output_different <= most:
             return []
         return [self.exactness.verdict]
 
@@ -402,6 +410,7 @@ def verify(
     statistics = output_statistics(source), output_statistics(model.graph)
     engine, problem, is_exact = "", "", not is_quantized_source
     in_integers = has_integers(source)
+    deviations = tuple(item for each in all_graphs(source) for item in each.deviations)
     opinions: Iterator[Statement] = iter(())
     if oracle is not None:
         engine, opinions = oracle
@@ -445,14 +454,17 @@ def verify(
         before = max((final.by_name[name].noise for name in difference.reads), default=0.0)
         makes_noise = math.isfinite(before) and not difference.moves  # a part can be noisier than the whole
         difference.added = max(0.0, difference.noise - before) if makes_noise else 0.0
+    deviating = _deviating_tensors(source)
     for difference in (*final.by_name.values(), *outputs):
         difference.stage = _stage(difference, middle.by_name.get(difference.name), is_quantized and not in_integers)
+        if difference.stage == "same" and difference.name in deviating:
+            difference.stage = AS_READ
     opinion = None
     if oracle is not None:
         compared = tuple(item for item in source_outputs.values() if item.is_used)
-        integers = Exactness.of(engine, imported.by_name.values(), compared) if in_integers else None
+        integers = Exactness.of(engine, imported.by_name.values(), compared, deviations) if in_integers else None
         opinion = Opinion(engine, tuple(imported.by_name.values()), compared, is_exact, problem, integers)
-    exactness = Exactness.of(OWN_PROGRAM, final.by_name.values(), outputs) if in_integers else None
+    exactness = Exactness.of(OWN_PROGRAM, final.by_name.values(), outputs, deviations) if in_integers else None
     return Verification(
         model.graph.file or model.graph.name,
         samples,
@@ -466,6 +478,20 @@ def verify(
         tuple(output_problems(*statistics, allow_nan=allow_nan)),
         Thresholds.default(model, exactness),
     )
+
+
+def _deviating_tensors(graph: Graph) -> set[str]:
+    """Names of tensors and outputs that depend on a node with a known deviation from the standard."""
+    deviating = {(item.node, item.op) for each in all_graphs(graph) for item in each.deviations}
+    reached: set[Value] = set()
+    for node in graph.sorted_nodes():
+        is_own = any((source.node, source.op) in deviating for source in node.sources)
+        bodies = [graph for body in subgraphs_of(node.op).values() for graph in all_graphs(body.graph)]
+        is_own = is_own or any(body.deviations for body in bodies)
+        if is_own or any(value in reached for value in node.inputs):
+            reached.update(node.outputs)
+    outputs = {port.name for port, value in zip(graph.output_ports, graph.outputs, strict=True) if value in reached}
+    return outputs | {value.name.removesuffix(CHANNELS_FIRST).removesuffix(RESHAPED) for value in reached}
 
 
 def _stage(difference: Difference, optimized: Difference | None, is_quantized: bool) -> str:

@@ -137,7 +137,7 @@ class Lowering:
         self._narrow = narrow or {}
         self._narrowed: dict[Value, Value] = {}
         self.g = Graph(old.name, old.file)
-        self.g.notes = list(old.notes)
+        self.g.notes, self.g.deviations = list(old.notes), list(old.deviations)
         self.rescale = old.rescale
         self.products: dict[Value, Product] = {}
         self._floats: dict[Value, Value] = {}

@@ -10,7 +10,7 @@ from tpuconvert.report.report_data import integer_shares
 from tpuconvert.report.text import sqnr_text
 from tpuconvert.schema.html_text import escape
 from tpuconvert.text_format import bytes_text, several
-from tpuconvert.verify.difference import LAYER_SQNR
+from tpuconvert.verify.difference import AS_READ, LAYER_SQNR
 
 _GOOD_SQNR = 30.0
 """SQNR in dB from which an output is marked as good: noise of 0.1 % of the signal power."""
@@ -70,7 +70,8 @@ def _accuracy(description: Description) -> list[Card]:
         return []
     inexact = [entry for entry in outputs if entry["max_absolute"] != 0.0]
     if not inexact:
-        return [Card("Outputs", "exact", "equal to the source on all samples", 1.0, "good")]
+        value = AS_READ if any(entry["stage"] == AS_READ for entry in outputs) else "exact"
+        return [Card("Outputs", value, "equal to the source on all samples", 1.0, "good")]
     worst = min(inexact, key=lambda entry: float("-inf") if entry["sqnr_db"] is None else entry["sqnr_db"])
     text = sqnr_text(worst)
     value = f"{text} dB" if worst["sqnr_db"] is not None else text
