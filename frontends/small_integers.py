@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from tpuconvert.frontends import emit
-from tpuconvert.frontends.value_bounds import Bounds, are_within
+from tpuconvert.frontends.value_bounds import ValueBounds, are_within
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.bit_logic import BitAnds, BitXors
 from tpuconvert.schema.types import DType, Scalar
@@ -33,20 +33,21 @@ def wrap_to_range(g: Graph, x: Value, dtype: DType) -> Value:
     return emit.cast(g, rest, dtype)
 
 
-def cast_integers(g: Graph, x: Value, dtype: DType, bounds: Bounds) -> Value:
+def cast_integers(g: Graph, x: Value, dtype: DType) -> Value:
     """Cast between integer types; values outside of the new type wrap around.
 
-    Args:
-        g: graph that is extended.
-        x: integers.
-        dtype: new type. Values that leave INT32 saturate.
-        bounds: those of ``x``. The cast operator saturates, which makes no difference for values that fit.
+    The cast operator saturates, which makes no difference if bounds prove that all values fit.
     """
     if x.dtype is dtype:
         return x
-    if dtype.bits == 32 or are_within(bounds, (dtype.min, dtype.max)):
+    if dtype.bits == 32 or are_within(ValueBounds(g).of(x), (dtype.min, dtype.max)):
         return emit.cast(g, x, dtype)
     return wrap_to_range(g, widen_to_int32(g, x), dtype)
+
+
+def as_integers(g: Graph, x: Value, dtype: DType) -> Value:
+    """Cast whole floats to integers; small integers wrap around."""
+    return cast_integers(g, emit.cast(g, x, DType.INT32), dtype)
 
 
 def _low(g: Graph, x: Value, bits: int) -> Value:

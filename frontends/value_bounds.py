@@ -40,6 +40,9 @@ _BOOLEAN: Bounds = (0.0, 1.0)
 LONGEST_EXTENT = 1 << 20
 """Largest extent that is assumed for a symbolic axis."""
 
+_MOST_NODES = 256
+"""Most nodes that are examined for one value, so that the time for a chain of nodes is linear in its length."""
+
 _MOST_ELEMENTS = 1 << 20
 """Largest constant that is read. Larger ones are weights, whose bounds decide nothing."""
 
@@ -63,14 +66,14 @@ class ValueBounds:
         self._known: dict[Value, Bounds] = {}
 
     def of(self, value: Value) -> Bounds:
-        """Bounds of the elements of a value."""
+        """Bounds of the elements of a value, derived from at most ``_MOST_NODES`` nodes before it and those stored."""
         pending = [value]
+        left = _MOST_NODES
         while pending:
             last = pending[-1]
-            node = last.producer
-            before = [] if node is None or not _has_rule(node.op) else [x for x in node.inputs if x is not None]
-            missing = [x for x in before if x not in self._known] if last not in self._known else []
-            if missing:
+            missing = [x for x in _operands(last) if x not in self._known] if last not in self._known else []
+            if missing and left > 0:
+                left -= 1
                 pending += missing
                 continue
             if last not in self._known:
@@ -80,12 +83,21 @@ class ValueBounds:
 
     def before_saturation(self, node: Node, result: Value) -> Bounds:
         """Bounds of a result of a node as an exact number, before it saturates to its type."""
+        for item in _operands(result):
+            self.of(item)
+        return self._derive(node, result)
+
+    def _derive(self, node: Node, result: Value) -> Bounds:
+        """Derive the bounds of a result from those of the operands that are stored."""
         if not _has_rule(node.op):
             return UNKNOWN
-        bounds = [self.of(item) for item in node.inputs if item is not None]
+        bounds = [self._known_or_range(item) for item in node.inputs if item is not None]
         remainder = self._remainder(node)
         low, high = _of_result(node, result, bounds) if remainder is None else remainder
         return UNKNOWN if math.isnan(low) or math.isnan(high) else (low, high)
+
+    def _known_or_range(self, value: Value) -> Bounds:
+        return self._known.get(value) or (_of_array(value) if value.is_constant else _range(value.dtype))
 
     def _find(self, value: Value) -> Bounds:
         if value.is_constant:
@@ -96,7 +108,7 @@ class ValueBounds:
             if value.quant is not None:
                 return limits
             return next((_of_port(port.dtype, value) for item, port in ports if item is value), limits)
-        low, high = self.before_saturation(value.producer, value)
+        low, high = self._derive(value.producer, value)
         found = (max(low, limits[0]), min(high, limits[1]))
         return found if found[0] <= found[1] else limits
 
@@ -114,7 +126,7 @@ class ValueBounds:
             most = abs(float(division.op.scalar.value))
         elif isinstance(division.op, Div) and isinstance(multiple.op, Mul) and multiple.inputs[1] is division.inputs[1]:
             assert division.inputs[1] is not None
-            most = max(map(abs, self.of(division.inputs[1])))
+            most = max(map(abs, self._known_or_range(division.inputs[1])))
         else:
             return None
         return -most, most
@@ -128,6 +140,12 @@ def _rounded(value: Value | None) -> list[Value]:
     if node is None or not isinstance(node.op, (Floor, Ceil)) or node.inputs[0] is None:
         return []
     return [node.inputs[0]]
+
+
+def _operands(value: Value) -> list[Value]:
+    """Operands of the node that computes a value, if bounds of the value follow from theirs."""
+    node = value.producer
+    return [] if node is None or not _has_rule(node.op) else [x for x in node.inputs if x is not None]
 
 
 def _has_rule(op: Op) -> bool:

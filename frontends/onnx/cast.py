@@ -9,6 +9,7 @@ from tpuconvert.frontends.onnx.fold_arithmetic import cast_target
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.small_integers import cast_integers
+from tpuconvert.frontends.value_bounds import ValueBounds
 from tpuconvert.schema.errors import UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.compare import Nes
@@ -44,18 +45,18 @@ def _cast(node: OnnxNode, g: Graph, x: Value, source: Element, target: Element) 
         if note not in g.notes:
             g.notes.append(note)
     if x.dtype.is_integer and target.is_integer:
-        y = cast_integers(g, x, target.graph, node.bounds(x))
+        y = cast_integers(g, x, target.graph)
     else:
         y = x if x.dtype is target.graph else emit.cast(g, x, target.graph)
-    _note_beyond_int32(node, g, x, source, target)
+    _note_beyond_int32(g, x, source, target)
     return node.result(y, target, scalar=scalar)
 
 
-def _note_beyond_int32(node: OnnxNode, g: Graph, x: Value, source: Element, target: Element) -> None:
+def _note_beyond_int32(g: Graph, x: Value, source: Element, target: Element) -> None:
     """Record a deviation if a result can be outside of INT32, the type of 64-bit and UINT32 values in the graph."""
     if not target.is_integer or target.graph is not DType.INT32 or target is element_types.INT32:
         return
-    low, high = node.bounds(x)
+    low, high = ValueBounds(g).of(x)
     if source.is_float and (high > DType.INT32.max or (low < DType.INT32.min and target is element_types.INT64)):
         g.note_deviation(f"floats outside of INT32 saturate, {target} has more bits")
     if source.is_integer and low < 0 and target is not element_types.INT64:

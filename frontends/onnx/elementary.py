@@ -8,7 +8,7 @@ from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, direct, onnx_op
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.small_integers import cast_integers, widen_to_int32
-from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.compare import Eqs
@@ -39,25 +39,16 @@ def absolute(node: OnnxNode, g: Graph) -> Result:
     if not node.element(0).is_signed:
         return node.elementwise(x)
     wide = widen_to_int32(g, x)
-    return node.elementwise(narrow(node, g, emit.binary(g, "max", wide, emit.muls(g, wide, -1)), x.dtype))
+    return node.elementwise(cast_integers(g, emit.binary(g, "max", wide, emit.muls(g, wide, -1)), x.dtype))
 
 
 @onnx_op("Neg", since=1, kind=Kind.DIRECT)
 def negate(node: OnnxNode, g: Graph) -> Result:
     """``-x``. The result for the lowest 8- or 16-bit integer is that integer."""
     x = node.input(0)
-    wide = x if x.dtype is DType.FLOAT32 else widen_to_int32(g, x)
-    return node.elementwise(narrow(node, g, emit.muls(g, wide, -1), x.dtype))
-
-
-def as_integers(node: OnnxNode, g: Graph, x: Value, dtype: DType) -> Value:
-    """Cast whole floats to integers; small integers wrap around."""
-    return narrow(node, g, emit.cast(g, x, DType.INT32), dtype)
-
-
-def narrow(node: OnnxNode, g: Graph, wide: Value, dtype: DType) -> Value:
-    """Cast a result that was computed in INT32 to its type; small integers wrap around."""
-    return wide if wide.dtype is dtype else cast_integers(g, wide, dtype, node.bounds(wide))
+    if x.dtype is DType.FLOAT32:
+        return node.elementwise(emit.muls(g, x, -1))
+    return node.elementwise(cast_integers(g, emit.muls(g, widen_to_int32(g, x), -1), x.dtype))
 
 
 @onnx_op("Reciprocal", since=1, kind=Kind.DIRECT)

@@ -8,10 +8,9 @@ import numpy as np
 
 from tpuconvert.frontends import emit, functions, powers
 from tpuconvert.frontends.onnx.element_types import SMALL
-from tpuconvert.frontends.onnx.elementary import as_integers
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.frontends.small_integers import small_product, small_sum
+from tpuconvert.frontends.small_integers import as_integers, small_product, small_sum
 from tpuconvert.schema.errors import UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
@@ -76,7 +75,7 @@ def divide(node: OnnxNode, g: Graph) -> Result:
     if a.dtype is DType.FLOAT32:
         return node.elementwise(emit.div(g, a, b))
     quotient = functions.truncate(g, emit.div(g, *(as_float_operand(g, x) for x in (a, b))))
-    return node.elementwise(as_integers(node, g, quotient, a.dtype))  # the lowest integer divided by -1 wraps around
+    return node.elementwise(as_integers(g, quotient, a.dtype))  # the lowest integer divided by -1 wraps around
 
 
 def as_float_operand(g: Graph, x: Value) -> Value:

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from tpuconvert.frontends import emit
-from tpuconvert.frontends.onnx.elementary import as_integers
 from tpuconvert.frontends.onnx.elementwise import as_float_operand
 from tpuconvert.frontends.onnx.grouped_weight import GroupedWeight, group_matmul
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.open_extents import is_one, is_open
 from tpuconvert.frontends.registry import Kind
+from tpuconvert.frontends.small_integers import as_integers
 from tpuconvert.schema.errors import TOO_LARGE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
@@ -33,7 +33,7 @@ def _float_operand(node: OnnxNode, g: Graph, index: int) -> Value:
 def _result(node: OnnxNode, g: Graph, y: Value, *, scalar: bool = False) -> Result:
     """Return sums of products in the type of the operands."""
     element = node.element(0)
-    return node.result(as_integers(node, g, y, element.graph) if element.is_integer else y, element, scalar=scalar)
+    return node.result(as_integers(g, y, element.graph) if element.is_integer else y, element, scalar=scalar)
 
 
 @onnx_op("Gemm", since=1, kind=Kind.DIRECT)

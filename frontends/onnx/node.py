@@ -18,7 +18,6 @@ from tpuconvert.frontends.onnx.messages import AttributeProto, GraphProto, NodeP
 from tpuconvert.frontends.onnx.tensor_reader import TensorReader
 from tpuconvert.frontends.quantized_integers import integers_of
 from tpuconvert.frontends.registry import ConverterRegistry, Kind, registry
-from tpuconvert.frontends.value_bounds import Bounds, ValueBounds
 from tpuconvert.schema.errors import (
     INVALID_NODE,
     TOO_LARGE,
@@ -100,14 +99,9 @@ Converted = Value | Result | OnnxTensor | Folded | Array
 
 
 class Materializer:
-    """Returns graph values of source tensors; adds each constant to the graph at its first use.
-
-    Attributes:
-        bounds: bounds of the elements of graph values.
-    """
+    """Returns graph values of source tensors; adds each constant to the graph at its first use."""
 
     def __init__(self, graph: Graph) -> None:
-        self.bounds = ValueBounds(graph)
         self._graph = graph
         self._made: dict[int, tuple[OnnxTensor, Value]] = {}
 
@@ -237,10 +231,6 @@ class OnnxNode:
         tensor = self.tensor(index)
         value = self.materializer.value(tensor)
         return value if tensor.quant is None else integers_of(self.graph, value, tensor.quant, tensor.element.graph)
-
-    def bounds(self, value: Value) -> Bounds:
-        """Bounds of the elements of a graph value."""
-        return self.materializer.bounds.of(value)
 
     def float_input(self) -> Value:
         """The first input as a graph value; it must be floating point."""

@@ -10,10 +10,10 @@ from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.onnx import element_types, shape_arguments
 from tpuconvert.frontends.onnx.data_movement import gather_slices
 from tpuconvert.frontends.onnx.element_types import SMALL
-from tpuconvert.frontends.onnx.elementary import as_integers
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.open_extents import is_open
 from tpuconvert.frontends.registry import Kind
+from tpuconvert.frontends.small_integers import as_integers
 from tpuconvert.schema.errors import UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
@@ -52,7 +52,7 @@ def _reduction(
         shape = shape_arguments.without(node.shape(0), axes, keep)
         y = after(g, y)
         if x.dtype.is_integer:
-            y = as_integers(node, g, y if is_whole else functions.truncate(g, y), x.dtype)
+            y = as_integers(g, y if is_whole else functions.truncate(g, y), x.dtype)
         return node.result(y, node.element(0), scalar=shape == ())
 
     convert.__doc__ = f"{name}: {method.name}, with element-wise operators before and after it where needed."
@@ -145,7 +145,7 @@ def cum_sum(node: OnnxNode, g: Graph) -> Result:
     node.budget((extent, extent), 4, "triangular matrix")
     exclusive, reverse = bool(node.attr("exclusive", 0)), bool(node.attr("reverse", 0))
     y = functions.cumulative_sum(g, emit.as_float(g, x), axis, exclusive=exclusive, reverse=reverse)
-    return node.result(as_integers(node, g, y, x.dtype) if x.dtype.is_integer else y, node.element(0))
+    return node.result(as_integers(g, y, x.dtype) if x.dtype.is_integer else y, node.element(0))
 
 
 @onnx_op("CumProd", since=26)

@@ -1,6 +1,7 @@
 """Single layers, with values computed by hand or by the formula of Caffe's documentation."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -445,6 +446,21 @@ def test_reduction(tmp_path, parameters, expected):
 def test_argmax(tmp_path, parameters, expected):
     x = np.array([[1.0, 9.0, 5.0], [7.0, 2.0, 6.0]])
     assert run_layer(tmp_path, "ArgMax", f"argmax_param {{ {parameters} }}", x)[0].tolist() == expected
+
+
+@pytest.mark.parametrize("parameters", ["", "axis: 1", "top_k: 2", "top_k: 4 axis: 1", "top_k: 3 out_max_val: true"])
+def test_argmax_selects_the_last_of_equal_elements(tmp_path, parameters):
+    """Caffe sorts pairs of value and index by ``std::greater``."""
+    x = np.array([[1.0, 5.0, 5.0, 2.0], [7.0, 7.0, 7.0, 7.0], [0.0, 3.0, -1.0, 3.0]])
+    count = int((re.search(r"top_k: (\d)", parameters) or ["", "1"])[1])
+    pairs = [sorted(((value, index) for index, value in enumerate(row)), reverse=True)[:count] for row in x.tolist()]
+    indices, values = ([[pair[k] for pair in row] for row in pairs] for k in (1, 0))
+    (y,) = run_layer(tmp_path, "ArgMax", f"argmax_param {{ {parameters} }}", x)
+    if "axis" in parameters:
+        assert y.tolist() == indices
+    else:
+        expected = zip(indices, values, strict=True) if "out_max_val" in parameters else zip(indices, strict=True)
+        assert y.tolist() == [list(rows) for rows in expected]
 
 
 # Sizes
