@@ -14,7 +14,7 @@ from tpuconvert.schema.control_flow import all_graphs
 from tpuconvert.schema.elementwise import Arithmetic
 from tpuconvert.schema.graph import Graph, Node, Source, Value
 from tpuconvert.schema.op import Trait
-from tpuconvert.schema.ops.arithmetic import BinaryArithmetic
+from tpuconvert.schema.ops.arithmetic import BinaryArithmetic, Div
 from tpuconvert.schema.ops.arithmetic_with_scalar import ScalarArithmetic
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
@@ -83,6 +83,10 @@ class _Finder:
             return self._text_of_arithmetic(node, given)
         if result.dtype is F32 and Trait.COMPARISON not in op.traits and not self._through_float.isdisjoint(given):
             self._through_float.add(result)
+            if isinstance(op, Div) and not self._through_float.isdisjoint(given[:1]):  # an integer divisor is 1 or more
+                most = max(map(abs, self._bounds.of(given[0])))
+                self._bounds.assume(result, (-most, most))
+                return ""
             exact = self._bounds.before_saturation(node, result)
             return "" if not are_integers or are_within(exact, _EXACT_FLOATS) else ROUNDED
         return ""

@@ -81,6 +81,10 @@ class ValueBounds:
             pending.pop()
         return self._known[value]
 
+    def assume(self, value: Value, bounds: Bounds) -> None:
+        """Store bounds that are known from the meaning of a value."""
+        self._known[value] = bounds
+
     def before_saturation(self, node: Node, result: Value) -> Bounds:
         """Bounds of a result of a node as an exact number, before it saturates to its type."""
         for item in _operands(result):
