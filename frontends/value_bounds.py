@@ -21,6 +21,7 @@ from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.bit_logic import BitAnds, BitOr, BitOrs, BitXor, BitXors, ScalarLogic
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.generation import NumberLike, ShapeFetch
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.ordering import Arg, Argsort, Sort, Topk
@@ -49,6 +50,7 @@ _MOST_ELEMENTS = 1 << 20
 _RULES = (
     *(BinaryArithmetic, ScalarArithmetic, ConditionSelect, Select, Clamp, Cast, Floor, Ceil, Active, Reduce),
     *(NumberLike, Arg, Argsort, Topk, Sort, Positions, FormulaPositions, ShapeFetch, MatrixMul, BatchMatmul),
+    Conv,
     *(ArithRshifts, BitAnds, BitOrs, BitXors, BitOr, BitXor),
 )
 """Operators whose results have bounds that follow from those of their operands."""
@@ -245,7 +247,7 @@ def _of_function(op: Op, node: Node, result: Value, bounds: list[Bounds]) -> Bou
         return bounds[0]
     if isinstance(op, (Positions, FormulaPositions, ShapeFetch)):
         return 0.0, float(max([LONGEST_EXTENT, *(d for d in node.inputs[0].shape if isinstance(d, int))]))  # type: ignore[union-attr]  # not optional
-    if isinstance(op, (MatrixMul, BatchMatmul)):
+    if isinstance(op, (MatrixMul, BatchMatmul, Conv)):
         return _of_product(node, bounds)
     return _of_bits(op, bounds)
 
@@ -323,9 +325,13 @@ def _of_reduction(op: Reduce, node: Node, bounds: Bounds) -> Bounds:
 
 
 def _of_product(node: Node, bounds: list[Bounds]) -> Bounds:
-    depth = _extent(node.inputs[0], -1)
+    if isinstance(node.op, Conv):  # padding adds products that are 0
+        depth = math.prod(_extent(node.inputs[1], axis) for axis in (1, 2, 3))
+    else:
+        is_transposed = isinstance(node.op, BatchMatmul) and node.op.left_transpose
+        depth = _extent(node.inputs[0], -2 if is_transposed else -1)
     low, high = arithmetic_bounds(Arithmetic.MUL, bounds[0], bounds[1])
-    low, high = low * depth, high * depth
+    low, high = min(low, 0.0) * depth, max(high, 0.0) * depth
     if len(bounds) > 2:
         low, high = low + bounds[2][0], high + bounds[2][1]
     return low, high

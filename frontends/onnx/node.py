@@ -118,7 +118,7 @@ class Materializer:
         try:
             array = element_types.narrow(tensor.array)
         except OverflowError as error:
-            message = f"constant '{tensor.name}' has 64-bit integers: {error}"
+            message = f"constant '{tensor.name}' of {tensor.element}: {error}"
             raise CannotConvertError(UNSUPPORTED_TYPE, message, "TPU operators have 32-bit integers") from error
         made = self._graph.constant(array, name=tensor.name)
         self._made[id(tensor)] = tensor, made
