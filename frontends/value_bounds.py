@@ -18,7 +18,7 @@ from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import BinaryArithmetic, Div, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Divs, Muls, ScalarArithmetic
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
-from tpuconvert.schema.ops.bit_logic import BitAnds, BitOr, BitOrs, BitXor, BitXors, ScalarLogic
+from tpuconvert.schema.ops.bit_logic import BitAnd, BitAnds, BitOr, BitOrs, BitXor, BitXors, ScalarLogic
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.conv import Conv
@@ -51,7 +51,7 @@ _RULES = (
     *(BinaryArithmetic, ScalarArithmetic, ConditionSelect, Select, Clamp, Cast, Floor, Ceil, Active, Reduce),
     *(NumberLike, Arg, Argsort, Topk, Sort, Positions, FormulaPositions, ShapeFetch, MatrixMul, BatchMatmul),
     Conv,
-    *(ArithRshifts, BitAnds, BitOrs, BitXors, BitOr, BitXor),
+    *(ArithRshifts, BitAnd, BitAnds, BitOrs, BitXors, BitOr, BitXor),
 )
 """Operators whose results have bounds that follow from those of their operands."""
 
@@ -257,10 +257,11 @@ def _of_bits(op: Op, bounds: list[Bounds]) -> Bounds:
         amount = min(int(op.scalar_num.value), 32)
         low, high = bounds[0]
         return (low // 2**amount, high // 2**amount) if amount >= 0 else UNKNOWN
-    if isinstance(op, BitAnds) and op.scalar_i.value >= 0:
-        return 0.0, float(op.scalar_i.value)
+    numbers = [*bounds, *([(float(op.scalar_i.value),) * 2] if isinstance(op, ScalarLogic) else [])]
+    if isinstance(op, (BitAnds, BitAnd)):
+        highs = [high for low, high in numbers if low >= 0]
+        return (0.0, min(highs)) if highs else UNKNOWN
     if isinstance(op, (BitOrs, BitXors, BitOr, BitXor)):
-        numbers = [*bounds, *([(float(op.scalar_i.value),) * 2] if isinstance(op, ScalarLogic) else [])]
         low, high = _union(numbers)
         return (0.0, float((1 << int(high).bit_length()) - 1)) if low >= 0 and high < 1 << 31 else UNKNOWN
     is_non_negative = op.is_non_negative() or (op.keeps_sign() and all(low >= 0 for low, _ in bounds))
@@ -303,7 +304,7 @@ def _of_activation(kind: ActiveType, bounds: Bounds) -> Bounds:
         return _BOOLEAN
     if kind in (ActiveType.ACTIVE_TANH, ActiveType.ACTIVE_SIN, ActiveType.ACTIVE_COS):
         return -1.0, 1.0
-    return UNKNOWN
+    return (0.0, math.inf) if kind in (ActiveType.ACTIVE_EXP, ActiveType.ACTIVE_RSQRT) else UNKNOWN
 
 
 def _extent(value: Value | None, axis: int) -> int:

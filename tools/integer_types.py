@@ -158,7 +158,7 @@ def _movement(type_: str, x: Array, numbers: Array) -> Iterator[IntegerCase]:
             if reduction == "add" or not is_constant:
                 yield IntegerCase("ScatterND", type_, feeds, constants, {"reduction": reduction}, note)
     yield IntegerCase("ScatterElements", type_, {"a": x, "i": indices, "u": x[4:]})
-    constants: Sequence[tuple[str, Mapping[str, Array], Mapping[str, Any]]] = (
+    operators: Sequence[tuple[str, Mapping[str, Any], Mapping[str, Any]]] = (
         ("Transpose", {}, {}),
         ("Flatten", {}, {}),
         ("Trilu", {}, {}),
@@ -172,8 +172,8 @@ def _movement(type_: str, x: Array, numbers: Array) -> Iterator[IntegerCase]:
         ("Split", {}, {"axis": 1, "num_outputs": 2}),
         ("NonZero", {}, {}),
     )
-    for op, given, attributes in constants:
-        yield IntegerCase(op, type_, {"a": x}, {key: np.asarray(array) for key, array in given.items()}, attributes)
+    for op, arrays, attributes in operators:
+        yield IntegerCase(op, type_, {"a": x}, {key: np.asarray(array) for key, array in arrays.items()}, attributes)
     yield IntegerCase("Concat", type_, {"a": x, "b": x[::-1].copy()}, {}, {"axis": 0})
     planes = np.resize(numbers, (1, 4, 2, 2))
     yield IntegerCase("DepthToSpace", type_, {"a": planes}, {}, {"blocksize": 2})

@@ -105,10 +105,11 @@ def _empty_items(node: OnnxNode, arguments: Sequence[OnnxTensor], first: int, ax
     """
     empty = []
     for item, axis in zip(node.inline(graph_attribute(node, "body"), arguments, "0")[first:], axes, strict=True):
-        if not all(isinstance(extent, int) for extent in item.shape):
+        extents = [extent for extent in item.shape if isinstance(extent, int)]
+        if len(extents) != len(item.shape):
             raise node.fail(UNSUPPORTED_ATTRIBUTE, "a scan output of no iteration has symbolic extents")
         place = node.axis(axis, len(item.shape) + 1)
-        shape = (*item.shape[:place], 0, *item.shape[place:])
+        shape = (*extents[:place], 0, *extents[place:])
         empty.append(OnnxTensor.constant(item.name, item.element, np.zeros(shape, item.element.numpy)))
     return empty
 

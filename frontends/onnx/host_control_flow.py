@@ -136,11 +136,10 @@ def convert_scan(
     return _add(node, g, op, [*states, *whole], body.captured, results)
 
 
-def head_shapes(body: GraphProto) -> tuple[Shape, Shape]:
+def head_shapes(body: GraphProto) -> list[tuple[int, ...]]:
     """Shapes of the iteration number and the condition: (1,) if the body of the loop declares rank 1, otherwise ()."""
     declared = [declared_shape(info) for info in body.input[:2]]
-    first, second = ((1,) if shape is not None and len(shape) == 1 else () for shape in (*declared, None, None)[:2])
-    return first, second
+    return [(1,) if shape is not None and len(shape) == 1 else () for shape in (*declared, None, None)[:2]]
 
 
 def _no_inputs(_: Graph) -> list[OnnxTensor]:
