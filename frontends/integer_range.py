@@ -45,10 +45,13 @@ class _Finder:
         self._chip = chip
         self._bounds = ValueBounds(graph)
         self._through_float: set[Value] = set()  # integers of a source that a converter has cast to FLOAT32
+        self._limited: set[Node] = set()
 
     def run(self) -> None:
         groups: dict[tuple[Source, ...], list[Node]] = {}
-        for node in self._graph.sorted_nodes():
+        nodes = self._graph.sorted_nodes()
+        self._find_limited([node for node in nodes if _is_extreme(node)])
+        for node in nodes:
             groups.setdefault(node.sources, []).append(node)
         for sources, nodes in groups.items():
             if any(
@@ -99,19 +102,19 @@ class _Finder:
             is_exact = are_within(operands[0], _EXACT_FLOATS) or all(are_within(b, _BELOW_LIMIT) for b in operands[1:])
             return "" if is_exact else ROUNDED
         exact = self._bounds.before_saturation(node, node.outputs[0])
-        is_exact = all(are_within(b, _EXACT_FLOATS) for b in (*operands, exact)) or self._is_limited(node)
+        is_exact = all(are_within(b, _EXACT_FLOATS) for b in (*operands, exact)) or node in self._limited
         if self._chip is not Chip.BM1686 and not is_exact:
             return ROUNDED
         return "" if are_within(exact, _INT32) else SATURATED
 
-    def _is_limited(self, node: Node) -> bool:
-        """Return True for a maximum or minimum if others after it remove everything that it has rounded."""
-        if not isinstance(node.op, (BinaryArithmetic, ScalarArithmetic)) or node.op.arithmetic not in _EXTREMES:
-            return False
-        if are_within(self._bounds.of(node.outputs[0]), _BELOW_LIMIT):
-            return True
-        users = [user for user, _ in node.outputs[0].uses]
-        return bool(users) and not self._graph.is_output(node.outputs[0]) and all(map(self._is_limited, users))
+    def _find_limited(self, extremes: list[Node]) -> None:
+        """Find maxima and minima of INT32 after which others remove everything that was rounded."""
+        bounds = [self._bounds.of(node.outputs[0]) for node in extremes]
+        for node, found in zip(reversed(extremes), reversed(bounds), strict=True):
+            result = node.outputs[0]
+            is_inner = bool(result.uses) and not self._graph.is_output(result)
+            if are_within(found, _BELOW_LIMIT) or (is_inner and all(user in self._limited for user, _ in result.uses)):
+                self._limited.add(node)
 
     def _only_decides_exactly(self, value: Value) -> bool:
         """Return True if a value is only compared with numbers below 2^24: rounding does not change the relation."""
@@ -125,6 +128,11 @@ class _Finder:
         if not isinstance(user.op, TensorComparison) or (other := user.inputs[1 - index]) is None:
             return False
         return are_within(self._bounds.of(other), _BELOW_LIMIT)
+
+
+def _is_extreme(node: Node) -> bool:
+    is_binary = isinstance(node.op, (BinaryArithmetic, ScalarArithmetic))
+    return is_binary and node.op.arithmetic in _EXTREMES and node.outputs[0].dtype is I32
 
 
 def _data_nodes(nodes: list[Node], results: Iterable[Value]) -> list[Node]:

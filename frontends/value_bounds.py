@@ -41,7 +41,7 @@ _BOOLEAN: Bounds = (0.0, 1.0)
 LONGEST_EXTENT = 1 << 20
 """Largest extent that is assumed for a symbolic axis."""
 
-_MOST_NODES = 256
+_MOST_NODES = 32
 """Most nodes that are examined for one value, so that the time for a chain of nodes is linear in its length."""
 
 _MOST_ELEMENTS = 1 << 20
@@ -142,10 +142,12 @@ def _rounded(value: Value | None) -> list[Value]:
     """Values that a floor, or the floor and ceil of a truncation, round; none for other values."""
     node = None if value is None else value.producer
     if node is not None and isinstance(node.op, ConditionSelect):
-        return [item for branch in node.inputs[1:] for item in _rounded(branch)]
-    if node is None or not isinstance(node.op, (Floor, Ceil)) or node.inputs[0] is None:
+        nodes = [item.producer for item in node.inputs[1:] if item is not None]
+    else:
+        nodes = [node]
+    if not all(each is not None and isinstance(each.op, (Floor, Ceil)) for each in nodes):
         return []
-    return [node.inputs[0]]
+    return [item for each in nodes if each is not None for item in each.inputs if item is not None]
 
 
 def _operands(value: Value) -> list[Value]:

@@ -27,6 +27,9 @@ from tpuconvert.schema.type_inference import OperandTypes, TypeInference, may_be
 from tpuconvert.schema.types import Array, Dim, DType, QuantParams, TensorType, format_shape
 from tpuconvert.schema.value_limits import check_size
 
+_RECENT = 8
+"""Most deviations of one source node."""
+
 
 class _Sources:
     """Context manager returned by ``Graph.source`` and ``Graph.derived_from``.
@@ -169,8 +172,11 @@ class Graph:
     def note_deviation(self, text: str) -> None:
         """Record that the nodes of the surrounding ``source`` block deviate from the standard of the source format."""
         assert self._origin[0], "a deviation without a source node"
-        found = [Deviation(source.node, source.op, text) for source in self._origin[0]]
-        self.deviations += [item for item in found if item not in self.deviations]
+        sources = self._origin[0]
+        assert sources and isinstance(sources, tuple), "a deviation is recorded where a source node is converted"
+        found = [Deviation(source.node, source.op, text) for source in sources]
+        recent = self.deviations[-_RECENT:]  # those of one node follow each other; a search of all would be quadratic
+        self.deviations += [item for item in found if item not in recent]
 
     def input(self, name: str, type_: TensorType, port: Port | None = None, quant: QuantParams | None = None) -> Value:
         """Declare a graph input. The default port has the name, type and shape of the value."""
