@@ -106,8 +106,10 @@ def read_weight_group(size: int) -> int:
     return size
 
 
-def read_shapes(shapes: Shapes | Iterable[str] | None) -> Mapping[str, Shape]:
-    """Return shapes by the name of the input, from a mapping or from texts."""
+def read_shapes(shapes: Shapes | Iterable[str] | str | None) -> Mapping[str, Shape]:
+    """Return shapes by the name of the input, from a mapping, a text or several texts."""
+    if isinstance(shapes, str):
+        shapes = (shapes,)
     given = shapes if isinstance(shapes, Mapping) else _parse_shapes(shapes or ())
     return {
         name: tuple(extent if isinstance(extent, str) else int(extent) for extent in shape)

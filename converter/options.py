@@ -48,6 +48,7 @@ from tpuconvert.schema.chip_names import alias_of
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.hardware import HARDWARE
 from tpuconvert.schema.limits import DEFAULT_LIMITS
+from tpuconvert.schema.option_style import name_argument
 from tpuconvert.schema.spelling import did_you_mean
 from tpuconvert.schema.types import Chip, Shape
 
@@ -558,6 +559,11 @@ SOURCE_OPTIONS = tuple(name for name, item in OPTIONS.items() if item.metadata["
 
 QUANTIZATION_OPTIONS = tuple(name for name, item in OPTIONS.items() if item.metadata["option"].is_of_quantization)
 """Names of the options that have a meaning for quantized models only, without ``calibration_method``."""
+
+
+for _name in OPTIONS:
+    for _flag in filter(None, (OPTIONS[_name].metadata["option"].flags or "").split("/")):
+        name_argument(_flag, _name)
 
 
 def declaration(name: str) -> Declaration:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, NoReturn
 
+from tpuconvert.schema.option_style import in_style
 from tpuconvert.schema.visible_text import one_line
 
 _MOST_NAMES = 6
@@ -40,8 +41,8 @@ class TpuConvertError(Exception):
         text = f"{one_line(self.file)}: " if self.file else ""
         if self.node:
             text += f"node '{one_line(self.node)}': "
-        text += self.message
-        return "\n    ".join([text, *self.hint.splitlines()])
+        text += in_style(self.message)
+        return "\n    ".join([text, *in_style(self.hint).splitlines()])
 
 
 class InternalError(TpuConvertError):

@@ -106,5 +106,6 @@ def command(
         status: sum(outcome.status == status for outcome in outcomes)
         for status in ("made", "cached", "failed", "error")
     }
-    echo(", ".join(f"{count} {status}" for status, count in counts.items() if count), err=True)
+    nouns = {**{status: status for status in counts}, "error": "error" if counts["error"] == 1 else "errors"}
+    echo(", ".join(f"{count} {nouns[status]}" for status, count in counts.items() if count), err=True)
     context.exit(exit_code(outcomes))
