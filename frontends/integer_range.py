@@ -131,8 +131,10 @@ class _Finder:
 
 
 def _is_extreme(node: Node) -> bool:
-    is_binary = isinstance(node.op, (BinaryArithmetic, ScalarArithmetic))
-    return is_binary and node.op.arithmetic in _EXTREMES and node.outputs[0].dtype is I32
+    op = node.op
+    if not isinstance(op, (BinaryArithmetic, ScalarArithmetic)):
+        return False
+    return op.arithmetic in _EXTREMES and node.outputs[0].dtype is I32
 
 
 def _data_nodes(nodes: list[Node], results: Iterable[Value]) -> list[Node]:
