@@ -66,6 +66,13 @@ class UsageError(TpuConvertError):
     exit_code = 2
 
 
+class PluginError(UsageError):
+    """A mistake of a plugin or of another function of the user. The message contains file and line."""
+
+    id = "TC2002"
+    exit_code = 2
+
+
 class ShapeError(TpuConvertError):
     """An operator does not accept the types of its operands. The message contains their shapes."""
 
@@ -84,6 +91,13 @@ class SignatureError(CorruptInputError):
     """A signature was made with another key, or for other files."""
 
     id = "TC4002"
+    exit_code = 4
+
+
+class AmbiguousInputError(CorruptInputError):
+    """A file has two contents for one value, of which readers choose different ones."""
+
+    id = "TC4003"
     exit_code = 4
 
 
