@@ -126,16 +126,17 @@ def run_chain(seed: int, oracle: Oracle) -> tuple[str, str]:
 
 
 def _on_chip(subgraph: S, arrays: dict[str, Any], chip: str) -> tuple[str, str]:
-    """Return outcome and reason on a chip that rounds in another way: shapes and types, and equal engines."""
+    """Return outcome and reason on a chip that rounds in another way: shapes and types are compared."""
     model = serialize(subgraph)
     wanted = [subgraph.tensors[index] for index in subgraph.outputs]
 
     def check() -> str:
         results = _results(tc.convert(model, chip=chip, grouping=False), arrays)
-        for tensor, found in zip(wanted, results["reference"], strict=True):
-            if found.shape != tuple(tensor.shape) or found.dtype.name.upper() != tensor.type:
-                return f"'{tensor.name}' is {found.dtype}{found.shape}"
-        return _difference(results["native"], results["reference"])
+        for tensor, *found in zip(wanted, *results.values(), strict=True):
+            for array in found:
+                if array.shape != tuple(tensor.shape) or array.dtype.name.upper() != tensor.type:
+                    return f"'{tensor.name}' is {array.dtype}{array.shape}"
+        return ""
 
     outcome, reason = _outcome(check)
     return outcome, f"{chip}: {reason}"

@@ -97,9 +97,7 @@ def split_interface(model: Model) -> Decoder:
     problems = ProblemList(graph.file or graph.name, DETAIL)
     symbols, others = _extents(model, graph)
     new, total = symbols[1:]
-    numbers = [
-        {**others, **dict(zip(symbols, (past, count, past + count), strict=True))} for past, count in LENGTHS
-    ]
+    numbers = [{**others, **dict(zip(symbols, (past, count, past + count), strict=True))} for past, count in LENGTHS]
     try:
         values = sample_values(model, graph, numbers)
     except TpuConvertError as error:

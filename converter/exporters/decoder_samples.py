@@ -195,4 +195,3 @@ def _mask_kinds(array: Array, sample: Sample) -> set[str]:
 
 def _hides(rows: Array, visible: Array) -> bool:
     return bool((rows[visible] == 0).all() and (rows[~visible] <= _MASKED).all())
-

@@ -73,6 +73,9 @@ ONNX = "onnx"
 TFLITE = "tflite"
 """``Graph.rescale`` of TFLite sources, whose reference kernels round twice when rescaling."""
 
+_TIES = {ONNX: RoundingMode.HALF_TO_EVEN, TFLITE: RoundingMode.HALF_AWAY_FROM_ZERO}
+"""Rounding of the kernels that round once, by ``Graph.rescale``."""
+
 _LOWERINGS: dict[tuple[str | Trait, Chip, bool], LoweringFunction] = {}
 
 
@@ -300,9 +303,9 @@ class Lowering:
         """Multiply integers by float factors (one, or one per index of axis 1) and add the zero point.
 
         A TFLite source is rounded twice (mode 0) unless ``twice`` is False. Other sources are rounded once (mode 2),
-        ONNX with ties to even. Mode 0 has no unsigned 8-bit result: INT16 is computed and then saturated, which gives
-        the same value. For calibrated scales, multipliers are rounded to the 24 bits of binary32, so that the engine
-        needs one multiplication instead of two.
+        ONNX with ties to even, and TFLite with ties away from zero, like its kernels that round once. Mode 0 has no
+        unsigned 8-bit result: INT16 is computed and then saturated, which gives the same value. For calibrated scales,
+        multipliers are rounded to the 24 bits of binary32, so that the engine needs one multiplication instead of two.
         """
         tflite = self.rescale == "tflite" if twice is None else twice
         if not self.rescale:
@@ -312,7 +315,7 @@ class Lowering:
             pairs = [(multiplier, shift - 31) for multiplier, shift in pairs]
         mode = RequantMode.TFLITE_LSHIFT if tflite else RequantMode.MULTIPLIER_SHIFT
         narrow = tflite and params.dtype is U8
-        rounding = RoundingMode.HALF_TO_EVEN if self.rescale == ONNX else RoundingMode.HALF_UP
+        rounding = _TIES.get(self.rescale, RoundingMode.HALF_UP)
         op = requant_int32(pairs, mode, I16 if narrow else params.dtype, params.zero_point[:1], rounding)
         result = self.g.add(op, x, name=f"{name}:int16" if narrow else name)
         if narrow:

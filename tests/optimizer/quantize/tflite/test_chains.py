@@ -158,6 +158,32 @@ def test_requantized_slices_in_every_place(dtype: str, target: str, oracle: Orac
         check(S(tensors, operators, [0], outputs), oracle)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "bias_type"), [("INT8", np.int32), ("UINT8", np.int32), ("INT16", np.int64), ("INT16", np.int32)]
+)
+def test_ties_of_fully_connected_layers(dtype: str, bias_type: type, oracle: Oracle) -> None:
+    """The kernel rounds once, ties away from zero: scales that are powers of two give ties of both signs."""
+    generator, limits = np.random.default_rng(3), np.iinfo(dtype.lower())
+    zero = {"INT8": 3, "UINT8": 130}.get(dtype, 0)
+    weight_type, weight_zero = ("uint8", 128) if dtype == "UINT8" else ("int8", 0)
+    low = 1 if dtype == "UINT8" else -127
+    tensors = [
+        tensor("x", (8, 4), 0.25, zero, dtype),
+        T(
+            "w",
+            data=generator.integers(low, low + 254, (64, 4)).astype(weight_type),
+            scale=(0.0625,),
+            zero_point=(weight_zero,),
+        ),
+        T("b", data=generator.integers(-900, 900, 64).astype(bias_type), scale=(0.015625,), zero_point=(0,)),
+        tensor("y", (8, 64), 0.5, zero, dtype),
+    ]
+    options = {"quantized_bias_type": 2} if dtype == "INT16" and bias_type is np.int32 else {}
+    operator = O("FULLY_CONNECTED", [0, 1, 2], [3], "FullyConnectedOptions", options)
+    array = generator.integers(limits.min // 64, limits.max // 64 + 2, (8, 4)).astype(dtype.lower())
+    assert compare(S(tensors, [operator], [0], [3]), {"x": array}, oracle) == ("equal", "")
+
+
 def test_random_chains(oracle: Oracle) -> None:
     """A fixed sample; ``tflite_chain_campaign`` runs longer ones."""
     outcomes = {seed: run_chain(seed, oracle) for seed in range(SAMPLE)}
