@@ -12,6 +12,7 @@ import numpy as np
 from tpuconvert.appended_nms import append_nms
 from tpuconvert.final_checks import check_finite, check_not_empty
 from tpuconvert.frontends import caffe, onnx, tflite
+from tpuconvert.frontends.integer_range import note_inexact_integers
 from tpuconvert.frontends.open_extents import KEEP
 from tpuconvert.frontends.sniffing import identify_file
 from tpuconvert.nms_options import NmsTail
@@ -100,6 +101,7 @@ def load_source(
     name = str(source) if isinstance(source, (str, os.PathLike)) else ""
     with reading_time(name), constant_budget(name, _size_of(source) + _size_of(weights)):
         graph = _load(source, weights, options, require_weights=require_weights)
+        note_inexact_integers(graph, options.chip)
     note_arrays(sum(value.data.nbytes for value in graph.values if value.data is not None))
     if options.fuse_preprocess != "none":
         # 30 ms: imports the session

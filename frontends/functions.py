@@ -15,15 +15,14 @@ from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.activation import ActiveParam, ActiveType
-from tpuconvert.schema.ops.compare import Eqs, Gts, Lts, Ne, Nes
+from tpuconvert.schema.ops.compare import Eqs, Gts, Lts
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.deconv import Deconv
-from tpuconvert.schema.ops.generation import NumberLike
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.reduce import ReduceMethodType
 from tpuconvert.schema.ops.round_to_integer import Ceil, Floor
 from tpuconvert.schema.ops.selection import ConditionSelect
-from tpuconvert.schema.types import Array, DType, Scalar
+from tpuconvert.schema.types import Array, Scalar
 
 # Activations
 
@@ -93,61 +92,6 @@ def round_half_even(g: Graph, x: Value) -> Value:
     up, tie = g.add(Gts(Scalar.f32(0.5)), rest), g.add(Eqs(Scalar.f32(0.5)), rest)
     odd = emit.sub(g, low, emit.muls(g, g.add(Floor(), emit.muls(g, low, 0.5)), 2))
     return emit.add(g, emit.add(g, low, up), emit.mul(g, tie, odd))
-
-
-# Powers
-
-MAX_WHOLE_EXPONENT = 64
-"""Largest magnitude of an integer exponent that is converted to multiplications."""
-
-_EXACT_POWERS = {2.0: formulas.square, 0.5: formulas.sqrt, -0.5: formulas.rsqrt}
-
-
-def constant_power(g: Graph, x: Value, exponent: float) -> Value:
-    """``x ** exponent``; the result is NaN for x < 0, unless the exponent is an integer of magnitude 64 or less.
-
-    Raises:
-        ValueError: the exponent is infinite or NaN.
-    """
-    if exponent in _EXACT_POWERS:
-        return _EXACT_POWERS[exponent](g, x)
-    if exponent == 0:
-        return g.add(NumberLike(Scalar.f32(1)), x)
-    if math.isinf(exponent) or math.isnan(exponent):
-        raise ValueError(f"exponent {exponent}")
-    if exponent == int(exponent) and abs(exponent) <= MAX_WHOLE_EXPONENT:
-        whole = whole_power(g, x, abs(int(exponent)))
-        return whole if exponent > 0 else emit.rdivs(g, 1, whole)
-    return formulas.exp(g, emit.muls(g, formulas.ln(g, x), exponent))
-
-
-def whole_power(g: Graph, x: Value, exponent: int) -> Value:
-    """``x ** exponent`` for integers from 1 on, by repeated squaring: ``x**5 = (x**2)**2 * x``. x may be INT32."""
-    result: Value | None = None
-    while True:
-        if exponent & 1:
-            result = x if result is None else emit.mul(g, result, x)
-        exponent >>= 1
-        if not exponent:
-            assert result is not None
-            return result
-        x = formulas.square(g, x) if x.dtype is DType.FLOAT32 else emit.mul(g, x, x)
-
-
-def power(g: Graph, x: Value, y: Value) -> Value:
-    """``x ** y`` for any x and y of equal shape.
-
-    This is ``exp(y * ln|x|)``, 1 where y is 0, negated for negative x and odd y, NaN for negative x and fractional y.
-    """
-    magnitude = formulas.exp(g, emit.mul(g, y, formulas.ln(g, formulas.absolute(g, x))))
-    one, nan = emit.float_constant(g, np.ones(1), "one"), emit.float_constant(g, np.full(1, np.nan), "nan")
-    magnitude = g.add(ConditionSelect(), g.add(Nes(Scalar.f32(0)), y), magnitude, one)
-    negative = g.add(Lts(Scalar.f32(0)), x)
-    odd = emit.sub(g, y, emit.muls(g, g.add(Floor(), emit.muls(g, y, 0.5)), 2))
-    flipped = emit.mul(g, negative, g.add(Eqs(Scalar.f32(1)), odd))
-    signed = emit.mul(g, magnitude, emit.adds(g, emit.muls(g, flipped, -2), 1))
-    undefined = emit.mul(g, negative, g.add(Ne(), y, g.add(Floor(), y)))
-    return g.add(ConditionSelect(), undefined, nan, signed)
 
 
 # Sums

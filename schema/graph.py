@@ -28,6 +28,9 @@ from tpuconvert.schema.type_inference import OperandTypes, TypeInference, may_be
 from tpuconvert.schema.types import Array, Dim, DType, QuantParams, TensorType, format_shape
 from tpuconvert.schema.value_limits import check_size
 
+_RECENT = 8
+"""Most deviations of one source node."""
+
 
 class _Sources:
     """Context manager returned by ``Graph.source`` and ``Graph.derived_from``.
@@ -177,7 +180,8 @@ class Graph:
         sources = self._origin[0]
         assert sources and isinstance(sources, tuple), "a deviation is recorded where a source node is converted"
         found = [Deviation(source.node, source.op, text) for source in sources]
-        self.deviations += [item for item in found if item not in self.deviations]
+        recent = self.deviations[-_RECENT:]  # those of one node follow each other; a search of all would be quadratic
+        self.deviations += [item for item in found if item not in recent]
 
     def input(self, name: str, type_: TensorType, port: Port | None = None, quant: QuantParams | None = None) -> Value:
         """Declare a graph input. The default port has the name, type and shape of the value."""

@@ -2,7 +2,7 @@
 
 import math
 
-from tpuconvert.frontends import emit, functions
+from tpuconvert.frontends import emit, powers
 from tpuconvert.frontends.caffe.arithmetic import scale_by, shift_by
 from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
 from tpuconvert.frontends.caffe.parameters import Parameters
@@ -112,11 +112,7 @@ def power_layer(node: CaffeNode, g: Graph) -> Value:
     """``(shift + scale * x) ** power``."""
     p = node.params("power_param")
     x = shift_by(g, scale_by(g, node.input(0), p.number("scale")), p.number("shift"))
-    exponent = p.number("power")
-    if exponent == int(exponent) and abs(exponent) > functions.MAX_WHOLE_EXPONENT:
-        # exp(power * ln(x)) is NaN for negative x, where an integer power is defined.
-        raise node.fail(f"power {exponent:g}", f"supported: whole powers up to {functions.MAX_WHOLE_EXPONENT}")
-    return functions.constant_power(g, x, exponent)
+    return powers.constant_power(g, x, p.number("power"))
 
 
 @caffe_op("Exp")

@@ -2,7 +2,7 @@
 
 import math
 
-from tpuconvert.frontends import emit, functions
+from tpuconvert.frontends import emit, functions, powers
 from tpuconvert.frontends.caffe.arithmetic import scale_by, shift_by
 from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
 from tpuconvert.frontends.registry import Kind
@@ -99,7 +99,7 @@ def lrn(node: CaffeNode, g: Graph) -> Value:
         ensure_pool_image=True,
     )
     means = g.add(window, formulas.square(g, node.input(0)))
-    return g.add(Mul(), node.input(0), functions.constant_power(g, shift_by(g, scale_by(g, means, alpha), 1), -beta))
+    return g.add(Mul(), node.input(0), powers.constant_power(g, shift_by(g, scale_by(g, means, alpha), 1), -beta))
 
 
 @caffe_op("MVN")

@@ -2,6 +2,8 @@
 
 import math
 
+import numpy as np
+
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.caffe.arithmetic import scale_by
 from tpuconvert.frontends.caffe.node import CaffeNode, RankZero, caffe_op
@@ -12,6 +14,7 @@ from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.compare import Gts
 from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.ordering import Arg, Topk
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.types import F32, Scalar
@@ -36,7 +39,7 @@ def reduction(node: CaffeNode, g: Graph) -> Value | RankZero:
 def argmax(node: CaffeNode, g: Graph) -> Value:
     """Indices of the k largest elements, their values or both, along an axis or of each flattened image.
 
-    Of equal elements the first is selected, where Caffe selects the last.
+    Caffe selects the last of equal elements. The operators select the first, so the elements are reversed.
     """
     p = node.params("argmax_param")
     count, with_values, shape = p.whole("top_k"), p.flag("out_max_val"), node.shape(0)
@@ -46,11 +49,14 @@ def argmax(node: CaffeNode, g: Graph) -> Value:
         axis, x = 1, emit.reshape(g, node.input(0), (shape[0], math.prod(shape[1:])))
     if not 1 <= count <= x.type.static_shape[axis]:
         raise node.fail(f"top_k {count} of {x.type.static_shape[axis]} elements", kind=INVALID_NODE)
+    last = int(x.type.static_shape[axis]) - 1
+    values = x = g.add(IndexSelect(axis), x, g.constant(np.arange(last, -1, -1, dtype=np.int32), "reversed"))
     if count == 1 and not with_values:
-        values, indices = x, g.add(Arg(axis, out_dtype=F32), x)
+        indices = g.add(Arg(axis, out_dtype=F32), x)
     else:
         values, found = g.add_all(Topk(count, axis), x)
         indices = g.add(Cast(out_dtype=F32), found)
+    indices = emit.rsubs(g, last, indices)
     if p.has("axis"):
         return values if with_values else indices
     rows = [emit.reshape(g, part, (shape[0], 1, count)) for part in ([indices, values] if with_values else [indices])]

@@ -8,8 +8,8 @@ from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.element_types import ELEMENTS, SMALL
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, folds, onnx_op
-from tpuconvert.frontends.onnx.small_integers import widen_to_int32, wrap_to_range
 from tpuconvert.frontends.registry import Kind
+from tpuconvert.frontends.small_integers import widen_to_int32, wrap_to_range
 from tpuconvert.schema.errors import UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.op import Op
@@ -69,7 +69,7 @@ def bit_shift(node: OnnxNode, g: Graph) -> Result:
     wide, by = (widen_to_int32(g, value) for value in (x, amounts))
     wide, by = emit.expand(g, wide, shape), emit.expand(g, by, shape)
     below = emit.cast(g, g.add(Lts(Scalar.f32(0)), emit.as_float(g, by)), DType.INT32)
-    by = emit.add(g, emit.maxs(g, by, 0), emit.muls(g, below, _BEYOND))
+    by = emit.add(g, emit.clamp(g, by, 0, _BEYOND), emit.muls(g, below, _BEYOND))
     shifted = g.add(ArithLshift() if direction == "LEFT" else ArithRshift(), wide, by)
     return node.elementwise(wrap_to_range(g, shifted, x.dtype) if x.dtype in SMALL else shifted)
 

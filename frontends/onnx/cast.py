@@ -8,10 +8,12 @@ from tpuconvert.frontends.onnx.element_types import Element
 from tpuconvert.frontends.onnx.fold_arithmetic import cast_target
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.registry import Kind
+from tpuconvert.frontends.small_integers import cast_integers
+from tpuconvert.frontends.value_bounds import ValueBounds
 from tpuconvert.schema.errors import UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.compare import Nes
-from tpuconvert.schema.types import Scalar
+from tpuconvert.schema.types import DType, Scalar
 
 
 @onnx_op("Cast", since=1, kind=Kind.DIRECT, limits="numbers of 8 bits and more; 64-bit integers within INT32")
@@ -42,13 +44,20 @@ def _cast(node: OnnxNode, g: Graph, x: Value, source: Element, target: Element) 
         note = f"{target} is computed in float32"
         if note not in g.notes:
             g.notes.append(note)
-    narrows = (
-        x.dtype.is_integer
-        and target.graph.is_integer
-        and (x.dtype.min < target.graph.min or x.dtype.max > target.graph.max)
-    )
-    if narrows:
-        note = f"Cast '{node.name}': {source} outside the range of {target} saturates instead of wrapping"
-        g.notes.append(note)
-    y = x if x.dtype is target.graph else emit.cast(g, x, target.graph)
+    if x.dtype.is_integer and target.is_integer:
+        y = cast_integers(g, x, target.graph)
+    else:
+        y = x if x.dtype is target.graph else emit.cast(g, x, target.graph)
+    _note_beyond_int32(g, x, source, target)
     return node.result(y, target, scalar=scalar)
+
+
+def _note_beyond_int32(g: Graph, x: Value, source: Element, target: Element) -> None:
+    """Record a deviation if a result can be outside of INT32, the type of 64-bit and UINT32 values in the graph."""
+    if not target.is_integer or target.graph is not DType.INT32 or target is element_types.INT32:
+        return
+    low, high = ValueBounds(g).of(x)
+    if source.is_float and (high > DType.INT32.max or (low < DType.INT32.min and target is element_types.INT64)):
+        g.note_deviation(f"floats outside of INT32 saturate, {target} has more bits")
+    if source.is_integer and low < 0 and target is not element_types.INT64:
+        g.note_deviation(f"negative integers stay negative, they wrap around in {target}")

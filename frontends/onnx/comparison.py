@@ -46,10 +46,6 @@ def _comparison(name: str, comparison: Comparison, since: int) -> None:
             a, b = operands(node)
         else:
             a, b = node.input(0), node.input(1)
-        if a.dtype is DType.INT32 and node.element(0) is not element_types.BOOL:
-            note = "integers are compared in FLOAT32, exact below 2^24"
-            if note not in g.notes:
-                g.notes.append(note)
         return node.elementwise(compare(g, comparison, a, b), element_types.BOOL)
 
     convert.__doc__ = f"{name}, element-wise; the result is 0 or 1."

@@ -75,18 +75,43 @@ def _unrolled_loop(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
     trips = int(node.scalar(0)) if node.has_input(0) else None
     states = [_state(node, index) for index in range(2, len(node.inputs))]
     collected: list[list[OnnxTensor]] = [[] for _ in range(len(body.output) - 1 - len(states))]
+    shapes = host_control_flow.head_shapes(body)
     trip = 0
     while going and (trips is None or trip < trips):
         _check_trips(node, trip)
-        counter = OnnxTensor.constant("trip", element_types.INT64, np.array(trip, np.int64))
-        condition = OnnxTensor.constant("condition", element_types.BOOL, np.array(True))
+        counter = OnnxTensor.constant("trip", element_types.INT64, np.full(shapes[0], trip, np.int64))
+        condition = OnnxTensor.constant("condition", element_types.BOOL, np.full(shapes[1], True))
         results = node.inline(body, [counter, condition, *states], str(trip))
         going = _read_condition(node, results[0], "condition")
         states = results[1 : 1 + len(states)]
         for column, tensor in zip(collected, results[1 + len(states) :], strict=True):
             column.append(tensor)
         trip += 1
+    if collected and not trip:
+        kinds = zip((element_types.INT64, element_types.BOOL), shapes, strict=True)
+        head = [OnnxTensor.constant("head", kind, np.zeros(shape, kind.numpy)) for kind, shape in kinds]
+        return [*states, *_empty_items(node, [*head, *states], 1 + len(states), (0,) * len(collected))]
     return [*states, *(_stack(node, g, column, 0) for column in collected)]
+
+
+def _empty_items(node: OnnxNode, arguments: Sequence[OnnxTensor], first: int, axes: Sequence[int]) -> list[OnnxTensor]:
+    """Scan outputs of a body that is not executed, so that their new axes are empty.
+
+    Args:
+        node: the loop.
+        arguments: inputs of the body, which is converted for the types of its outputs.
+        first: index of the first scan output among the outputs of the body.
+        axes: axis of each scan output along which it would be stacked.
+    """
+    empty = []
+    for item, axis in zip(node.inline(graph_attribute(node, "body"), arguments, "0")[first:], axes, strict=True):
+        extents = [extent for extent in item.shape if isinstance(extent, int)]
+        if len(extents) != len(item.shape):
+            raise node.fail(UNSUPPORTED_ATTRIBUTE, "a scan output of no iteration has symbolic extents")
+        place = node.axis(axis, len(item.shape) + 1)
+        shape = (*extents[:place], 0, *extents[place:])
+        empty.append(OnnxTensor.constant(item.name, item.element, np.zeros(shape, item.element.numpy)))
+    return empty
 
 
 def _state(node: OnnxNode, index: int) -> OnnxTensor:
@@ -106,7 +131,7 @@ def _check_trips(node: OnnxNode, trip: int) -> None:
 def _stack(node: OnnxNode, g: Graph, parts: list[OnnxTensor], axis: int) -> OnnxTensor:
     """Stack tensors of equal shape along a new axis."""
     if not parts:
-        raise node.invalid("it has scan outputs, but no iteration")
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, "no iteration or no sample", "supported: from opset 9 on")
     first = parts[0]
     shape = tuple(int(extent) for extent in first.shape)
     place = axis + len(shape) + 1 if axis < 0 else axis
@@ -181,10 +206,19 @@ def scan(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
     found = [node.axis(axis, len(tensor.shape)) for axis, tensor in zip(axes, scanned, strict=True)]
     if not all(isinstance(tensor.shape[axis], int) for tensor, axis in zip(scanned, found, strict=True)):
         return host_control_flow.convert_scan(node, g, states, scanned, found, directions, out_axes, out_directions)
+    if outputs and any(tensor.shape[axis] == 0 for tensor, axis in zip(scanned, found, strict=True)):
+        slices = [_empty_slice(tensor, axis) for tensor, axis in zip(scanned, found, strict=True)]
+        return [*states, *_empty_items(node, [*states, *slices], len(states), out_axes)]
     states, collected = _scan_result(node, g, states, scanned, found, directions, outputs)
     columns = zip(collected, out_axes, out_directions, strict=True)
     stacked = [_stack(node, g, column[::-1] if back else column, axis) for column, axis, back in columns]
     return [*states, *stacked]
+
+
+def _empty_slice(tensor: OnnxTensor, axis: int) -> OnnxTensor:
+    """Zeros in place of a slice of an axis that is empty, as an argument of a body that is not executed."""
+    shape = [extent if isinstance(extent, int) else 1 for k, extent in enumerate(tensor.shape) if k != axis]
+    return OnnxTensor.constant(tensor.name, tensor.element, np.zeros(shape, tensor.element.numpy))
 
 
 def _scan_result(

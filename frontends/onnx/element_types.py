@@ -45,6 +45,11 @@ class Element:
         return self.numpy.kind in "iu"
 
     @property
+    def is_signed(self) -> bool:
+        """True for signed integers and floating point."""
+        return self.numpy.kind in "if"
+
+    @property
     def integer_range(self) -> tuple[int, int]:
         """Lowest and highest value of an integer type, also of 2- and 4-bit integers."""
         if self.numpy.kind == "u":

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 
 from tpuconvert.frontends import emit, functions
-from tpuconvert.frontends.onnx.element_types import SMALL
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, direct, onnx_op
-from tpuconvert.frontends.onnx.small_integers import widen_to_int32, wrap_to_range
 from tpuconvert.frontends.registry import Kind
+from tpuconvert.frontends.small_integers import cast_integers, widen_to_int32
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.activation import Active, ActiveType
@@ -37,17 +36,19 @@ def absolute(node: OnnxNode, g: Graph) -> Result:
     x = node.input(0)
     if x.dtype is DType.FLOAT32:
         return node.elementwise(formulas.absolute(g, x))
-    if not x.dtype.is_signed:
+    if not node.element(0).is_signed:
         return node.elementwise(x)
-    wide = widen_to_int32(g, x) if x.dtype in SMALL else x
-    found = emit.binary(g, "max", wide, emit.muls(g, wide, -1))
-    return node.elementwise(wrap_to_range(g, found, x.dtype) if x.dtype in SMALL else found)
+    wide = widen_to_int32(g, x)
+    return node.elementwise(cast_integers(g, emit.binary(g, "max", wide, emit.muls(g, wide, -1)), x.dtype))
 
 
 @onnx_op("Neg", since=1, kind=Kind.DIRECT)
 def negate(node: OnnxNode, g: Graph) -> Result:
-    """``-x``."""
-    return node.elementwise(emit.muls(g, node.input(0), -1))
+    """``-x``. The result for the lowest 8- or 16-bit integer is that integer."""
+    x = node.input(0)
+    if x.dtype is DType.FLOAT32:
+        return node.elementwise(emit.muls(g, x, -1))
+    return node.elementwise(cast_integers(g, emit.muls(g, widen_to_int32(g, x), -1), x.dtype))
 
 
 @onnx_op("Reciprocal", since=1, kind=Kind.DIRECT)

@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
-from tpuconvert.frontends import emit, functions
+from tpuconvert.frontends import emit, functions, powers
 from tpuconvert.frontends.onnx.element_types import SMALL
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
-from tpuconvert.frontends.onnx.small_integers import small_product, small_sum
 from tpuconvert.frontends.registry import Kind
+from tpuconvert.frontends.small_integers import as_integers, small_product, small_sum
 from tpuconvert.schema.errors import UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
@@ -74,25 +74,25 @@ def divide(node: OnnxNode, g: Graph) -> Result:
     a, b = operands(node)
     if a.dtype is DType.FLOAT32:
         return node.elementwise(emit.div(g, a, b))
-    quotient = emit.div(g, *(as_float_operand(g, x) for x in (a, b)))
-    return node.elementwise(emit.cast(g, functions.truncate(g, quotient), a.dtype))
+    quotient = functions.truncate(g, emit.div(g, *(as_float_operand(g, x) for x in (a, b))))
+    return node.elementwise(as_integers(g, quotient, a.dtype))  # the lowest integer divided by -1 wraps around
 
 
 def as_float_operand(g: Graph, x: Value) -> Value:
     """Cast an operand to FLOAT32; a constant is converted directly."""
-    if x.is_constant:
+    if x.is_constant and x.dtype is not DType.FLOAT32:
         return emit.float_constant(g, x.array, x.name)
     return emit.as_float(g, x)
 
 
 def _chain(node: OnnxNode, g: Graph, function: str) -> Value:
     values = [node.input(index) for index in range(len(node.inputs))]
-    accepted = (DType.FLOAT32, DType.INT32) if function == "add" else _ARITHMETIC
-    if not values or values[0].dtype not in accepted:
-        raise node.fail(UNSUPPORTED_TYPE, "its inputs", "supported: floating point, int32, int64")
+    if not values or values[0].dtype not in _ARITHMETIC:
+        raise node.fail(UNSUPPORTED_TYPE, "its inputs", "supported: numbers")
+    combine = small_sum if function == "add" and values[0].dtype in SMALL else emit.binary
     found = values[0]
     for value in values[1:]:
-        found = emit.binary(g, function, found, value)
+        found = combine(g, function, found, value)
     return found
 
 
@@ -149,70 +149,33 @@ def widened_to(g: Graph, x: Value, shape: tuple[int, ...]) -> Value:
     return emit.expand(g, emit.as_computed(g, x), shape)
 
 
-@onnx_op("Pow", since=1)
+@onnx_op("Pow", since=1, limits="integer bases with constant whole exponents from 0 to 64")
 def power(node: OnnxNode, g: Graph) -> Result:
-    """``x ** y``: square, root, reciprocal or repeated multiplication by constant ``y``, else ``exp(y * ln(x))``."""
-    x = node.input(0)
-    exponent = _exponent(node)
-    whole = _whole_exponents(node)
-    if x.dtype is not DType.FLOAT32 and (whole is None or x.dtype is not DType.INT32):
-        hint = "supported: constant whole exponents from 0 to 64 of int32"
-        raise node.fail(UNSUPPORTED_TYPE, "a power of integers", hint, needs=node.tensor(1))
-    if whole is not None and (exponent is None or x.dtype is DType.INT32):
-        return node.elementwise(_whole_powers(g, x, whole))
-    if exponent is not None:
-        return node.elementwise(functions.constant_power(g, x, exponent))
-    base = node.constant(0) if node.is_constant(0) else None
-    y = as_float_operand(g, node.input(1))
-    if base is not None:
-        if (base <= 0).any():
-            raise node.fail(UNSUPPORTED_TYPE, "a constant base that is zero or negative", "supported: positive")
-        logarithm = emit.float_constant(g, np.log(base.astype(np.float64)), "ln_base")
-        return node.elementwise(formulas.exp(g, emit.mul(g, y, logarithm)))
-    g.notes.append(f"Pow '{node.name}' is computed as exp(y * ln(x)): its base must be positive")
-    return node.elementwise(formulas.exp(g, emit.mul(g, y, formulas.ln(g, x))))
-
-
-def _exponent(node: OnnxNode) -> float | None:
-    """Return the exponent if it is a constant with one element that does not change the rank, else None."""
-    if not node.is_constant(1):
-        return None
-    found = node.constant(1)
+    """``x ** y``: multiplications and roots for constant ``y``, otherwise ``exp(y * ln|x|)`` with its sign."""
     if node.version < BEFORE_NUMPY_BROADCASTING:
-        node.optional_attr("broadcast")
-        node.optional_attr("axis")
-    is_one = found.size and (found == found.reshape(-1)[0]).all()
-    if not is_one or emit.broadcast_shape(found.shape, node.shape(0)) != node.shape(0):
-        return None
-    return float(found.reshape(-1)[0])
+        exponents = _aligned_by_attribute(node, node.input(0), node.input(1)).array if node.is_constant(1) else None
+    else:
+        exponents = node.constant(1) if node.is_constant(1) else None
+    if not node.element(0).is_float:
+        return node.elementwise(_integer_power(node, g, exponents))
+    x = node.input(0)
+    if exponents is None or x.is_constant:
+        return node.elementwise(powers.power(g, x, as_float_operand(g, node.input(1))))
+    exponents = exponents.astype(np.float32)
+    is_one = exponents.size == 1 or (exponents.size > 0 and bool((exponents == exponents.reshape(-1)[0]).all()))
+    if is_one and emit.broadcast_shape(exponents.shape, emit.extents(x)) == emit.extents(x):
+        return node.elementwise(powers.constant_power(g, x, float(exponents.reshape(-1)[0])))
+    if exponents.size and powers.are_small_and_whole(exponents):
+        return node.elementwise(powers.whole_powers(g, x, exponents.astype(np.int32)))
+    return node.elementwise(powers.power(g, x, emit.float_constant(g, np.atleast_1d(exponents), "exponents")))
 
 
-def _whole_exponents(node: OnnxNode) -> Array | None:
-    """Return constant exponents if they are integers from 0 to 64, else None."""
-    if not node.is_constant(1):
-        return None
-    found = node.constant(1)
-    is_whole = found.size > 0 and bool(((found >= 0) & (found <= 64) & (found == np.floor(found))).all())
-    return found.astype(np.int32) if is_whole else None
-
-
-def _whole_powers(g: Graph, x: Value, exponents: Array) -> Value:
-    """Raise each element to its own power: multiply by a square of the base for each bit of the exponents that is 1."""
-    shape = emit.broadcast_shape(emit.extents(x), exponents.shape)
-    base, result = emit.expand(g, x, shape), None
-    for digit in range(int(exponents.max()).bit_length()):
-        if digit:
-            base = emit.mul(g, base, base)
-        bits = np.atleast_1d((exponents >> digit) & 1)
-        factor = base if bits.all() else _base_or_one(g, base, bits)
-        result = factor if result is None else emit.mul(g, result, factor)
-    return emit.adds(g, emit.muls(g, base, 0), 1) if result is None else result
-
-
-def _base_or_one(g: Graph, base: Value, bits: Array) -> Value:
-    """``where(bits == 1, base, 1)``."""
-    if base.dtype is DType.INT32:
-        kept = emit.mul(g, base, g.constant(bits.astype(np.int32), name="digit"))
-        return emit.add(g, kept, g.constant((1 - bits).astype(np.int32), name="digit"))
-    condition = widened_to(g, emit.float_constant(g, bits, "digit"), emit.extents(base))
-    return g.add(ConditionSelect(), condition, base, emit.float_constant(g, np.ones(1), "one"))
+def _integer_power(node: OnnxNode, g: Graph, exponents: Array | None) -> Value:
+    """Raise integers to constant exponents."""
+    x = node.input(0)
+    if exponents is None or not exponents.size or not powers.are_small_and_whole(exponents) or (exponents < 0).any():
+        hint = "supported: constant whole exponents from 0 to 64"
+        raise node.fail(UNSUPPORTED_TYPE, "a power of integers", hint, needs=node.tensor(1))
+    if x.dtype not in SMALL:
+        return powers.whole_powers(g, x, exponents.astype(np.int32))
+    raise node.fail(UNSUPPORTED_TYPE, f"a power of {node.element(0)}", "supported: int32, int64 and floating point")

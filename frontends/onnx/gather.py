@@ -11,6 +11,7 @@ from tpuconvert.frontends.onnx.data_movement import gather_slices, movement_resu
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.open_extents import has_zero, is_open
 from tpuconvert.frontends.registry import Kind
+from tpuconvert.schema.errors import UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.compare import Eq, Lts
 from tpuconvert.schema.ops.copy import Constdata
@@ -141,23 +142,24 @@ def gather_nd(node: OnnxNode, g: Graph) -> Result:
     return movement_result(node, emit.reshape(g, y, target or (1,)), scalar=target == ())
 
 
-@onnx_op("OneHot", since=9, limits="a constant depth")
+@onnx_op("OneHot", since=9, limits="a constant depth; integer values up to 2^24")
 def one_hot(node: OnnxNode, g: Graph) -> Result:
     """One-hot encoding of indices; an index outside the range gives a row of off values."""
-    depth = int(node.scalar(1))
-    off, on = (float(x) for x in node.constant(2).reshape(-1)[:2])
+    depth, element = int(node.scalar(1)), node.element(2)
+    values = node.constant(2).reshape(-1)[:2]
+    if element.is_integer and any(abs(int(number)) > 1 << 24 for number in values):
+        raise node.fail(UNSUPPORTED_TYPE, f"values {values.tolist()}", "supported: integers up to 2^24")
     shape = node.shape(0)
     axis = node.axis(node.attr("axis", -1), len(shape) + 1)
-    node.budget((*shape, depth), 4)
-    index = emit.as_float(g, node.input(0))
-    below = g.add(Lts(Scalar.f32(0)), index)
-    index = emit.add(g, index, emit.muls(g, below, depth))
-    index = emit.reshape(g, index, (*shape[:axis], 1, *shape[axis:]))
+    node.budget((depth,), 4)
+    index = emit.as_float(g, emit.reshape(g, node.input(0), (*shape[:axis], 1, *shape[axis:])))
     counter = np.arange(depth, dtype=np.float32).reshape([depth if k == axis else 1 for k in range(len(shape) + 1)])
-    hot = g.add(Eq(), index, emit.float_constant(g, counter, "counter"))
-    y = emit.adds(g, emit.muls(g, hot, on - off), off)
-    element = node.element(2)
-    return node.result(emit.cast(g, y, element.graph), element)
+    forward, backward = (emit.float_constant(g, numbers, "counter") for numbers in (counter, counter - depth))
+    hot = emit.binary(g, "max", g.add(Eq(), index, forward), g.add(Eq(), index, backward))
+    off, on = (
+        emit.float_constant(g, number.reshape(1), name) for number, name in zip(values, ("off", "on"), strict=True)
+    )
+    return node.result(emit.cast(g, g.add(ConditionSelect(), hot, on, off), element.graph), element)
 
 
 @onnx_op("Trilu", since=14, limits="a constant k")

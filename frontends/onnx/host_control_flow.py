@@ -10,6 +10,8 @@ import numpy as np
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.onnx import element_types
+from tpuconvert.frontends.onnx.input_types import declared_shape
+from tpuconvert.frontends.onnx.messages import GraphProto
 from tpuconvert.frontends.onnx.node import CompiledSubgraph, MakeInputs, OnnxNode, OnnxTensor, graph_attribute
 from tpuconvert.frontends.onnx.output_tensors import roots_of, subgraph_input
 from tpuconvert.frontends.onnx.quantization_params import drop_copies
@@ -64,12 +66,14 @@ def convert_loop(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
     if node.has_input(1):
         condition = _single(node, g, node.tensor(1), "condition")
 
+    shapes = head_shapes(graph_attribute(node, "body"))
+
     def make_head(body: Graph) -> list[OnnxTensor]:
         counter = body.input("iteration", TensorType(DType.INT32, (1,)))
         going = body.input("condition", TensorType(DType.FLOAT32, (1,)))
         return [
-            OnnxTensor("iteration", element_types.INT64, (), None, counter, roots=needs),
-            OnnxTensor("condition", element_types.BOOL, (), None, going, roots=needs),
+            OnnxTensor("iteration", element_types.INT64, shapes[0], None, counter, roots=needs),
+            OnnxTensor("condition", element_types.BOOL, shapes[1], None, going, roots=needs),
         ]
 
     states = [node.materializer.value(tensor) for tensor in initial]
@@ -130,6 +134,12 @@ def convert_scan(
     results = [*_state_results(initial, body.results[:count]), *map(_unknown_rank, body.results[count:])]
     whole = [node.materializer.value(tensor) for tensor in scanned]
     return _add(node, g, op, [*states, *whole], body.captured, results)
+
+
+def head_shapes(body: GraphProto) -> list[tuple[int, ...]]:
+    """Shapes of the iteration number and the condition: (1,) if the body of the loop declares rank 1, otherwise ()."""
+    declared = [declared_shape(info) for info in body.input[:2]]
+    return [(1,) if shape is not None and len(shape) == 1 else () for shape in (*declared, None, None)[:2]]
 
 
 def _no_inputs(_: Graph) -> list[OnnxTensor]:

@@ -8,11 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from tpuconvert.frontends import emit
+from tpuconvert.frontends.onnx.elementwise import as_float_operand
 from tpuconvert.frontends.onnx.grouped_weight import GroupedWeight, group_matmul
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.open_extents import is_one, is_open
 from tpuconvert.frontends.registry import Kind
-from tpuconvert.schema.errors import TOO_LARGE
+from tpuconvert.frontends.small_integers import as_integers
+from tpuconvert.schema.errors import TOO_LARGE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
@@ -23,13 +25,30 @@ def matrix_product(g: Graph, a: Value, b: Value, bias: Value | None = None) -> V
     return g.add(MatrixMul(), a, b) if bias is None else g.add(MatrixMul(), a, b, bias)
 
 
+def _float_operand(node: OnnxNode, g: Graph, index: int) -> Value:
+    """An operand of a sum of products; integers are cast to FLOAT32, which is exact below 2^24."""
+    return as_float_operand(g, node.input(index))
+
+
+def _result(node: OnnxNode, g: Graph, y: Value, *, scalar: bool = False) -> Result:
+    """Return sums of products in the type of the operands."""
+    element = node.element(0)
+    return node.result(as_integers(g, y, element.graph) if element.is_integer else y, element, scalar=scalar)
+
+
 @onnx_op("Gemm", since=1, kind=Kind.DIRECT)
-def gemm(node: OnnxNode, g: Graph) -> Value:
-    """``alpha * A' @ B' + beta * C``."""
+def gemm(node: OnnxNode, g: Graph) -> Result:
+    """``alpha * A' @ B' + beta * C``. Integers are computed in FLOAT32."""
+    if node.element(0).is_integer and not all(node.attr(name, 1.0).is_integer() for name in ("alpha", "beta")):
+        raise node.fail(UNSUPPORTED_TYPE, f"alpha and beta of {node.element(0)}", "supported: integers")
+    return _result(node, g, _gemm(node, g))
+
+
+def _gemm(node: OnnxNode, g: Graph) -> Value:
     grouped = node.grouped_weight(1, axis=1 if node.attr("transB", 0) else 0)
     if grouped is not None and node.rank(0) == 2 and node.attr("alpha", 1.0) == 1.0:
         return _gemm_of_grouped_weight(node, g, grouped)
-    a, b = emit.floats(node.input(0)), emit.floats(node.input(1))
+    a, b = _float_operand(node, g, 0), _float_operand(node, g, 1)
     if node.rank(1) != 2 or (node.rank(0) != 2 and not (node.version < 7 and node.rank(0) > 2)):
         raise node.invalid(f"operands of rank {node.rank(0)} and {node.rank(1)}")
     if node.rank(0) > 2:  # old exporters omit the Flatten before Gemm
@@ -42,9 +61,9 @@ def gemm(node: OnnxNode, g: Graph) -> Value:
     if node.version < 7:
         node.optional_attr("broadcast")  # ignored: the shape of C determines the broadcast
     alpha, beta = node.attr("alpha", 1.0), node.attr("beta", 1.0)
-    c = node.optional(2)
+    c = _float_operand(node, g, 2) if node.has_input(2) else None
     if c is not None and beta != 1.0:
-        c = _scale(g, emit.floats(c), beta)
+        c = _scale(g, c, beta)
     if alpha != 1.0:
         b = _scale(g, b, alpha)
     rows, columns = emit.extents(a)[0], emit.extents(b)[1]
@@ -86,13 +105,13 @@ def _scale(g: Graph, x: Value, factor: float) -> Value:
 
 @onnx_op("MatMul", since=1, kind=Kind.DIRECT)
 def matmul(node: OnnxNode, g: Graph) -> Result:
-    """Matrix multiplication with NumPy's rules for ranks."""
+    """Matrix multiplication with NumPy's rules for ranks. Integers are computed in FLOAT32."""
     grouped = node.grouped_weight(1, axis=0)
     if grouped is not None and node.shape(0)[-1:] == (grouped.depth,):
         return node.result(group_matmul(g, emit.floats(node.input(0)), grouped), node.element(0))
-    a, b = emit.floats(node.input(0)), emit.floats(node.input(1))
+    a, b = _float_operand(node, g, 0), _float_operand(node, g, 1)
     y, shape = matmul_values(node, g, a, node.shape(0), b, node.shape(1))
-    return node.result(emit.reshape(g, y, shape or (1,)), node.element(0), scalar=shape == ())
+    return _result(node, g, emit.reshape(g, y, shape or (1,)), scalar=shape == ())
 
 
 def matmul_values(
@@ -143,10 +162,10 @@ def einsum(node: OnnxNode, g: Graph) -> Result:
     """Sum of products over index letters, as batched matmuls of two operands at a time."""
     equation = node.required_attr("equation", "").replace(" ", "")
     terms, result = _parse_einsum(node, equation)
-    value = emit.floats(node.input(0))
+    value = _float_operand(node, g, 0)
     value, term = _diagonal_free(node, g, value, terms[0])
     for index in range(1, len(terms)):
-        other, other_term = _diagonal_free(node, g, emit.floats(node.input(index)), terms[index])
+        other, other_term = _diagonal_free(node, g, _float_operand(node, g, index), terms[index])
         later = set("".join(terms[index + 1 :])) | set(result)
         value, term = _contract(node, g, value, term, other, other_term, later)
     summed = tuple(axis for axis, letter in enumerate(term) if letter not in result)
@@ -155,7 +174,7 @@ def einsum(node: OnnxNode, g: Graph) -> Result:
         term = "".join(letter for letter in term if letter in result)
     if term:
         value = emit.permute(g, value, [term.index(letter) for letter in result])
-    return node.result(value, node.element(0), scalar=not result)
+    return _result(node, g, value, scalar=not result)
 
 
 def _parse_einsum(node: OnnxNode, equation: str) -> tuple[list[str], str]:

@@ -16,6 +16,7 @@ from tpuconvert.frontends.onnx.element_types import Element, element_of
 from tpuconvert.frontends.onnx.grouped_weight import GroupedWeight
 from tpuconvert.frontends.onnx.messages import AttributeProto, GraphProto, NodeProto
 from tpuconvert.frontends.onnx.tensor_reader import TensorReader
+from tpuconvert.frontends.quantized_integers import integers_of
 from tpuconvert.frontends.registry import ConverterRegistry, Kind, registry
 from tpuconvert.schema.errors import (
     INVALID_NODE,
@@ -117,7 +118,7 @@ class Materializer:
         try:
             array = element_types.narrow(tensor.array)
         except OverflowError as error:
-            message = f"constant '{tensor.name}' has 64-bit integers: {error}"
+            message = f"constant '{tensor.name}' of {tensor.element}: {error}"
             raise CannotConvertError(UNSUPPORTED_TYPE, message, "TPU operators have 32-bit integers") from error
         made = self._graph.constant(array, name=tensor.name)
         self._made[id(tensor)] = tensor, made
@@ -226,15 +227,10 @@ class OnnxNode:
         return found.items
 
     def input(self, index: int) -> Value:
-        """An input as a graph value; a quantized one is an error (see ``dequantized_input``)."""
+        """An input as a graph value; of a quantized one, the integers."""
         tensor = self.tensor(index)
-        if tensor.quant is not None:
-            raise CannotConvertError(
-                UNSUPPORTED_TYPE,
-                f"input {index} is quantized ({tensor.element}), which this operator does not support",
-                "put DequantizeLinear before it",
-            )
-        return self.materializer.value(tensor)
+        value = self.materializer.value(tensor)
+        return value if tensor.quant is None else integers_of(self.graph, value, tensor.quant, tensor.element.graph)
 
     def float_input(self) -> Value:
         """The first input as a graph value; it must be floating point."""

@@ -350,7 +350,6 @@ def matmul_integer(node: OnnxNode, g: Graph) -> Result:
     a, b = subtract_zero_point(node, g, 0, 2, -2), subtract_zero_point(node, g, 1, 3, -1)
     y, shape = matmul_values(node, g, a, node.shape(0), b, node.shape(1))
     y = emit.cast(g, emit.reshape(g, y, shape or (1,)), DType.INT32)
-    g.notes.append(f"{node.op_type} '{node.name}' is computed in FLOAT32, exact below 2^24")
     return node.result(y, element_types.INT32, scalar=shape == ())
 
 
@@ -359,7 +358,6 @@ def conv_integer(node: OnnxNode, g: Graph) -> Result:
     """Convolution with 32-bit results, computed in FLOAT32: exact below 2^24."""
     x, w = subtract_zero_point(node, g, 0, 2, 1), subtract_zero_point(node, g, 1, 3, 0)
     y = conv_values(node, g, x, w, None, 0, 1)
-    g.notes.append(f"{node.op_type} '{node.name}' is computed in FLOAT32, exact below 2^24")
     return node.result(emit.cast(g, y, DType.INT32), element_types.INT32)
 
 

@@ -9,9 +9,11 @@ import numpy as np
 from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.onnx import element_types, shape_arguments
 from tpuconvert.frontends.onnx.data_movement import gather_slices
+from tpuconvert.frontends.onnx.element_types import SMALL
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.open_extents import is_open
 from tpuconvert.frontends.registry import Kind
+from tpuconvert.frontends.small_integers import as_integers
 from tpuconvert.schema.errors import UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
@@ -28,17 +30,30 @@ def _same(_: Graph, x: Value) -> Value:
 
 
 def _reduction(
-    name: str, method: ReduceMethodType, input_since: int = 18, before: Before = _same, after: Before = _same
+    name: str,
+    method: ReduceMethodType,
+    input_since: int = 18,
+    before: Before = _same,
+    after: Before = _same,
+    *,
+    of_small_integers: bool = False,
 ) -> None:
+    is_whole = after is _same and method is not ReduceMethodType.REDUCE_MEAN
+
     def convert(node: OnnxNode, g: Graph) -> Result:
         x = node.input(0)
+        if x.dtype in SMALL and not of_small_integers:
+            raise node.fail(UNSUPPORTED_TYPE, f"its input is {node.element(0)}", "supported: int32, int64 and floats")
         axes = shape_arguments.reduce_axes(node, input_since)
         keep = bool(node.attr("keepdims", 1))
         y = before(g, emit.as_float(g, x))
         if axes:
             y = emit.reduce(g, method, y, axes, keep)
         shape = shape_arguments.without(node.shape(0), axes, keep)
-        return node.result(emit.cast(g, after(g, y), x.dtype), node.element(0), scalar=shape == ())
+        y = after(g, y)
+        if x.dtype.is_integer:
+            y = as_integers(g, y if is_whole else functions.truncate(g, y), x.dtype)
+        return node.result(y, node.element(0), scalar=shape == ())
 
     convert.__doc__ = f"{name}: {method.name}, with element-wise operators before and after it where needed."
     kind = Kind.DIRECT if before is after is _same else Kind.DECOMPOSED
@@ -46,10 +61,10 @@ def _reduction(
 
 
 _SUM = ReduceMethodType.REDUCE_SUM
-_reduction("ReduceSum", _SUM, 13)
+_reduction("ReduceSum", _SUM, 13, of_small_integers=True)
 _reduction("ReduceMean", ReduceMethodType.REDUCE_MEAN)
-_reduction("ReduceMax", ReduceMethodType.REDUCE_MAX)
-_reduction("ReduceMin", ReduceMethodType.REDUCE_MIN)
+_reduction("ReduceMax", ReduceMethodType.REDUCE_MAX, of_small_integers=True)
+_reduction("ReduceMin", ReduceMethodType.REDUCE_MIN, of_small_integers=True)
 _reduction("ReduceProd", ReduceMethodType.REDUCE_PROD)
 _reduction("ReduceL1", _SUM, before=formulas.absolute)
 _reduction("ReduceL2", _SUM, before=formulas.square, after=formulas.sqrt)
@@ -130,7 +145,7 @@ def cum_sum(node: OnnxNode, g: Graph) -> Result:
     node.budget((extent, extent), 4, "triangular matrix")
     exclusive, reverse = bool(node.attr("exclusive", 0)), bool(node.attr("reverse", 0))
     y = functions.cumulative_sum(g, emit.as_float(g, x), axis, exclusive=exclusive, reverse=reverse)
-    return node.result(emit.cast(g, y, x.dtype), node.element(0))
+    return node.result(as_integers(g, y, x.dtype) if x.dtype.is_integer else y, node.element(0))
 
 
 @onnx_op("CumProd", since=26)

@@ -12,10 +12,13 @@ import math
 import numpy as np
 
 from tpuconvert.frontends import emit
+from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.data_movement import gather_slices, has_to_be
+from tpuconvert.frontends.onnx.element_types import SMALL
 from tpuconvert.frontends.onnx.gather import from_front, row_strides
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.registry import Kind
+from tpuconvert.frontends.small_integers import small_product, small_sum
 from tpuconvert.schema.errors import TOO_LARGE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.host_expand import HostExpand
@@ -51,8 +54,14 @@ def scatter_rows(node: OnnxNode, g: Graph, data: Value, position: Array, updates
     for number in rounds:
         source = np.zeros(rows, np.int64)
         source[position[number]] = 1 + number
-        data = emit.binary(g, reduction, data, gather_slices(g, joined, 0, source))
+        data = _combine(g, reduction, data, gather_slices(g, joined, 0, source))
     return data
+
+
+def _combine(g: Graph, reduction: str, a: Value, b: Value) -> Value:
+    if a.dtype in SMALL and reduction in ("add", "mul"):  # small integers wrap around
+        return small_sum(g, reduction, a, b) if reduction == "add" else small_product(g, a, b)
+    return emit.binary(g, reduction, a, b)
 
 
 def _rounds(position: Array) -> list[Array]:
@@ -69,6 +78,10 @@ def _scatter_on_host(node: OnnxNode, g: Graph, op: HostScatterNd | HostScatterEl
     indices = node.input(1)
     if indices.dtype is not DType.INT32:
         raise node.invalid(f"its indices are {node.element(1)}")
+    element = node.element(0)
+    is_wider = element.graph is DType.INT32 and element is not element_types.INT32
+    if is_wider and op.reduction in (Reduction.ADD, Reduction.MUL):
+        g.note_deviation(f"results beyond 32 bits wrap around in INT32, {element} has more bits")
     return node.result(g.add(op, node.input(0), indices, node.input(2)))
 
 

@@ -8,16 +8,17 @@ import numpy as np
 
 from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.registry import Kind
+from tpuconvert.frontends.small_integers import cast_integers
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
+from tpuconvert.frontends.value_bounds import ValueBounds, are_within
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.ops.arithmetic import Sub
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.compare import Nes
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.round_to_integer import Floor
-from tpuconvert.schema.types import I32, DType, Scalar
+from tpuconvert.schema.types import I32, Scalar
 
 _REALS = ("FLOAT32", "FLOAT16", "FLOAT64", "BFLOAT16")
 
@@ -72,22 +73,9 @@ def cast(node: TfliteNode, g: Graph) -> Value:
     if x.dtype is wanted:
         return x
     if source in _REALS:
+        if target in ("INT64", "UINT64") and not are_within(ValueBounds(g).of(x), (I32.min, I32.max)):
+            g.note_deviation(f"floats outside of INT32 saturate, {target} has more bits")
         return g.add(Cast(wanted), functions.truncate(g, x))
-    return g.add(Cast(wanted), x) if x.dtype.is_float or wanted.is_float else _between_integers(g, x, wanted)
-
-
-def _between_integers(g: Graph, x: Value, wanted: DType) -> Value:
-    """Cast between integer types, modulo the range of the result.
-
-    The TPU operator saturates, and does not cast between INT32 and smaller integers. Such casts are computed in
-    FLOAT32, which is exact below 2^24.
-    """
-    fits = wanted.min <= x.dtype.min and x.dtype.max <= wanted.max
-    if fits and I32 not in (x.dtype, wanted):
+    if x.dtype.is_float or wanted.is_float:
         return g.add(Cast(wanted), x)
-    real = emit.as_float(g, x)
-    if not fits:
-        span = float(wanted.max) - float(wanted.min) + 1
-        turns = g.add(Floor(), emit.muls(g, emit.adds(g, real, -float(wanted.min)), 1 / span))  # span is 2^n
-        real = g.add(Sub(), real, emit.muls(g, turns, span))
-    return g.add(Cast(wanted), real)
+    return cast_integers(g, x, wanted)

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
 
-from tpuconvert.frontends import emit, functions
+from tpuconvert.frontends import emit, functions, powers
 from tpuconvert.frontends.registry import Kind
+from tpuconvert.frontends.small_integers import (
+    as_integers,
+    cast_integers,
+    small_product,
+    small_sum,
+    widen_to_int32,
+    wrap_to_range,
+)
 from tpuconvert.frontends.tflite.lowering import align, broadcast_shape, expand, shift_to_result_scale
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
-from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE
+from tpuconvert.schema.elementwise import Arithmetic
+from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.activation import Active, ActiveType
-from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
+from tpuconvert.schema.ops.arithmetic import Add, BinaryArithmetic, Div, Max, Min, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Muls
 from tpuconvert.schema.ops.bit_logic import BitXor
 from tpuconvert.schema.ops.cast import Cast
@@ -25,29 +35,56 @@ from tpuconvert.schema.ops.round_to_integer import Ceil, Floor
 from tpuconvert.schema.ops.selection import ConditionSelect
 from tpuconvert.schema.ops.shift_by_amount import ArithLshift, ArithRshift
 from tpuconvert.schema.ops.trigonometry import Cos, Sin
-from tpuconvert.schema.types import I32, Array, Scalar
+from tpuconvert.schema.types import I32, SMALL, Array, Scalar
 
-_FUSED_BINARY: dict[str, Op] = {"ADD": Add(), "SUB": Sub(), "MUL": Mul()}
-_BINARY: dict[str, Op] = {
+_FUSED_BINARY: dict[str, BinaryArithmetic] = {"ADD": Add(), "SUB": Sub(), "MUL": Mul()}
+_BINARY: dict[str, BinaryArithmetic] = {
     **{"STABLEHLO_ADD": Add(), "STABLEHLO_SUBTRACT": Sub(), "STABLEHLO_MULTIPLY": Mul()},
     **{"MAXIMUM": Max(), "MINIMUM": Min(), "STABLEHLO_MAXIMUM": Max(), "STABLEHLO_MINIMUM": Min()},
-    **{"RIGHT_SHIFT": ArithRshift(), "STABLEHLO_SHIFT_LEFT": ArithLshift()},
 }
 
 
 @tflite_op(*_FUSED_BINARY, kind=Kind.DIRECT)
 def arithmetic(node: TfliteNode, g: Graph) -> Value:
     """Add, subtract or multiply, with broadcasting."""
+    if node.op_type == "MUL" and node.input(0).dtype in SMALL:
+        raise node.fail(UNSUPPORTED_TYPE, f"{node.tensor(0).type} without a scale, which the kernel needs")
     operands = align(g, node.input(0), node.input(1))
     if node.op_type != "MUL" and node.option("pot_scale_int16", False):
         operands = tuple(shift_to_result_scale(node, g, value) for value in operands)
-    return node.activate(g.add(_FUSED_BINARY[node.op_type], *operands))
+    return node.activate(_combine(g, _FUSED_BINARY[node.op_type], *operands))
+
+
+def _combine(g: Graph, op: BinaryArithmetic, a: Value, b: Value) -> Value:
+    """Apply an operator; 8- and 16-bit integers without a scale wrap around."""
+    if a.dtype not in SMALL or op.arithmetic in (Arithmetic.MAX, Arithmetic.MIN):
+        return g.add(op, a, b)
+    return small_product(g, a, b) if op.arithmetic is Arithmetic.MUL else small_sum(g, op.arithmetic.value, a, b)
 
 
 @tflite_op(*_BINARY, kind=Kind.DIRECT)
 def plain_arithmetic(node: TfliteNode, g: Graph) -> Value:
     """Binary operators without a fused activation."""
-    return g.add(_BINARY[node.op_type], *align(g, node.input(0), node.input(1)))
+    return _combine(g, _BINARY[node.op_type], *align(g, node.input(0), node.input(1)))
+
+
+@tflite_op("RIGHT_SHIFT", "STABLEHLO_SHIFT_LEFT")
+def shift(node: TfliteNode, g: Graph) -> Value:
+    """``x >> y`` with ``y`` clamped to the width of the type, or ``x << y``; 8- and 16-bit integers in INT32."""
+    x, amount = align(g, node.input(0), node.input(1))
+    if not x.dtype.is_integer or not amount.dtype.is_integer:
+        raise node.fail(UNSUPPORTED_TYPE, f"shifts {node.tensor(0).type}", "supported: integers")
+    wide, by = widen_to_int32(g, x), widen_to_int32(g, amount)
+    shape = broadcast_shape(wide, by)
+    wide, by = expand(node.graph, wide, shape), expand(node.graph, by, shape)
+    if node.op_type == "RIGHT_SHIFT":
+        by = emit.clamp(g, by, 0, x.dtype.bits - 1)
+        return cast_integers(g, g.add(ArithRshift(), wide, by), x.dtype)
+    return (
+        wrap_to_range(g, g.add(ArithLshift(), wide, by), x.dtype)
+        if x.dtype in SMALL
+        else g.add(ArithLshift(), wide, by)
+    )
 
 
 @tflite_op("DIV", "STABLEHLO_DIVIDE", kind=Kind.DIRECT)
@@ -56,7 +93,7 @@ def div(node: TfliteNode, g: Graph) -> Value:
     a, b = align(g, node.input(0), node.input(1))
     quotient = g.add(Div(), emit.as_float(g, a), emit.as_float(g, b))
     if not a.dtype.is_float:
-        quotient = emit.cast(g, functions.truncate(g, quotient), a.dtype)
+        quotient = as_integers(g, functions.truncate(g, quotient), a.dtype)
     return node.activate(quotient) if node.op_type == "DIV" else quotient
 
 
@@ -64,7 +101,8 @@ def div(node: TfliteNode, g: Graph) -> Value:
 def floor_div(node: TfliteNode, g: Graph) -> Value:
     """``floor(x / y)``."""
     a, b = align(g, node.input(0), node.input(1))
-    return emit.cast(g, g.add(Floor(), g.add(Div(), emit.as_float(g, a), emit.as_float(g, b))), a.dtype)
+    quotient = g.add(Floor(), g.add(Div(), emit.as_float(g, a), emit.as_float(g, b)))
+    return quotient if a.dtype.is_float else as_integers(g, quotient, a.dtype)
 
 
 @tflite_op("FLOOR_MOD", "STABLEHLO_REMAINDER")
@@ -80,30 +118,30 @@ def remainder(node: TfliteNode, g: Graph) -> Value:
 @tflite_op("SQUARED_DIFFERENCE")
 def squared_difference(node: TfliteNode, g: Graph) -> Value:
     """``(x - y) ** 2``."""
-    difference = g.add(Sub(), *align(g, node.input(0), node.input(1)))
+    difference = _combine(g, Sub(), *align(g, node.input(0), node.input(1)))
     if difference.dtype.is_integer:
-        return g.add(Mul(), difference, difference)
+        return _combine(g, Mul(), difference, difference)
     return g.add(Active(ActiveType.ACTIVE_SQUARE), difference)
 
 
 @tflite_op("ADD_N", kind=Kind.DIRECT)
 def add_n(node: TfliteNode, g: Graph) -> Value:
     """Element-wise sum of tensors of equal shape."""
-    return functions.chain(g, Add(), node.values())
+    return functools.reduce(lambda a, b: _combine(g, Add(), a, b), node.values())
 
 
-@tflite_op("POW", "STABLEHLO_POWER", limits="floating point")
+@tflite_op("POW", "STABLEHLO_POWER", limits="integer bases with constant exponents from 0 to 64")
 def power(node: TfliteNode, g: Graph) -> Value:
     """``x ** y``: products and roots for small integer exponents and +-0.5, otherwise ``exp(y * ln(x))``."""
     x = node.input(0)
     if x.dtype.is_integer:
-        raise node.fail(UNSUPPORTED_ATTRIBUTE, "integer powers", "supported: FLOAT32")
-    if node.is_constant(1) and node.constant(1).size == 1:
-        exponent = node.scalar(1)
-        if not exponent.is_integer() or abs(exponent) <= functions.MAX_WHOLE_EXPONENT:
-            return functions.constant_power(g, x, exponent)
-    shape = broadcast_shape(*align(g, x, node.input(1)))
-    return functions.power(g, expand(node.graph, x, shape), expand(node.graph, node.input(1), shape))
+        exponents = node.constant(1) if node.is_constant(1) else None
+        if x.dtype is not I32 or exponents is None or not exponents.size or exponents.min() < 0 or exponents.max() > 64:
+            raise node.fail(UNSUPPORTED_ATTRIBUTE, "integer powers", "supported: constant exponents from 0 to 64")
+        return powers.whole_powers(g, x, exponents.astype(np.int32))
+    if node.is_constant(1) and node.constant(1).size == 1 and x.rank >= node.constant(1).ndim and not x.is_constant:
+        return powers.constant_power(g, x, node.scalar(1))
+    return powers.power(g, emit.as_computed(g, x) if node.is_constant(1) else x, node.input(1))
 
 
 _UNARY: dict[str, Op] = {
@@ -121,14 +159,17 @@ _UNARY: dict[str, Op] = {
 def unary(node: TfliteNode, g: Graph) -> Value:
     """Unary operator that maps to one TPU operator; integers are cast to FLOAT32, exact below 2^24."""
     x = node.input(0)
-    return emit.cast(g, g.add(_UNARY[node.op_type], emit.as_float(g, x)), x.dtype)
+    y = g.add(_UNARY[node.op_type], emit.as_float(g, x))
+    return y if x.dtype.is_float else as_integers(g, y, x.dtype)  # the magnitude of the lowest integer wraps around
 
 
 @tflite_op("NEG", "STABLEHLO_NEGATE", kind=Kind.DIRECT)
 def neg(node: TfliteNode, g: Graph) -> Value:
     """``-x``."""
     x = node.input(0)
-    return g.add(Muls(Scalar(x.dtype, -1)), x)
+    if x.dtype not in SMALL:
+        return g.add(Muls(Scalar(x.dtype, -1)), x)
+    return wrap_to_range(g, emit.muls(g, widen_to_int32(g, x), -1), x.dtype)
 
 
 @tflite_op("ROUND")
@@ -209,4 +250,4 @@ def cumsum(node: TfliteNode, g: Graph) -> Value | Array:
     summed = functions.cumulative_sum(
         g, x, axis, exclusive=node.option("exclusive", False), reverse=node.option("reverse", False)
     )
-    return emit.cast(g, summed, node.input(0).dtype)
+    return summed if node.input(0).dtype.is_float else as_integers(g, summed, node.input(0).dtype)

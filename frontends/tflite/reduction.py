@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from tpuconvert.frontends import emit
+from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.registry import Kind
+from tpuconvert.frontends.small_integers import as_integers
 from tpuconvert.frontends.tflite.node import TfliteNode, tflite_op
-from tpuconvert.schema.errors import INVALID_NODE
+from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.ordering import Arg, ArgMethod, Topk
 from tpuconvert.schema.ops.reduce import ReduceMethodType
 from tpuconvert.schema.ops.shape_change import Squeeze
-from tpuconvert.schema.types import I32, Array
+from tpuconvert.schema.types import I32, SMALL, Array
 
 _METHODS = {
     "MEAN": ReduceMethodType.REDUCE_MEAN,
@@ -27,15 +28,20 @@ _METHODS = {
 
 @tflite_op(*_METHODS, kind=Kind.DIRECT)
 def reduce(node: TfliteNode, g: Graph) -> Value | Array:
-    """Mean, sum, product, maximum or minimum over axes; integers are cast to FLOAT32, which is exact below 2^24."""
+    """Mean, sum, product, maximum or minimum over axes. Integers are cast to FLOAT32; their mean is truncated."""
     keep = bool(node.option("keep_dims", False))
     if node.is_empty(0):
         return _reduce_no_elements(node, keep)
     x = node.input(0)
     axes = node.axes(node.ints(1), x.rank)
+    if x.dtype in SMALL and node.op_type in ("MEAN", "SUM"):
+        raise node.fail(UNSUPPORTED_TYPE, f"{node.tensor(0).type} without a scale, which the kernel needs")
     if not axes:
         return x
-    return emit.cast(g, emit.reduce(g, _METHODS[node.op_type], emit.as_float(g, x), axes, keep), x.dtype)
+    y = emit.reduce(g, _METHODS[node.op_type], emit.as_float(g, x), axes, keep)
+    if x.dtype.is_float:
+        return y
+    return as_integers(g, functions.truncate(g, y) if node.op_type == "MEAN" else y, x.dtype)
 
 
 def _reduce_no_elements(node: TfliteNode, keep: bool) -> Array:

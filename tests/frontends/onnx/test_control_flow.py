@@ -85,8 +85,21 @@ def test_loop_that_never_runs_returns_its_state(tmp_path: Path) -> None:
     node = one("Loop", "m", "c", "x", outputs=["last", ""], body=doubling())
     x = ramp(2)
     proto = model([node], {"x": x}, ["last"], {"m": np.array(5), "c": np.array(False)})
-    with pytest.raises(UnsupportedError, match="it has scan outputs, but no iteration"):
-        load(save_model(proto, tmp_path))
+    np.testing.assert_array_equal(ours(proto, {"x": x}, tmp_path)["last"], x)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_scan_of_an_empty_axis(axis: int, tmp_path: Path) -> None:
+    body = helper.make_graph(
+        [helper.make_node("Add", ["s", "x"], ["s_out"]), helper.make_node("Identity", ["s_out"], ["y"])],
+        "body", [info("s"), info("x")], [info("s_out"), info("y")],
+    )  # fmt: skip
+    node = one("Scan", "s0", "x", outputs=["last", "sums"], body=body, num_scan_inputs=1, scan_output_axes=[axis])
+    feeds = {"s0": ramp(3), "x": np.zeros((0, 3), np.float32)}
+    proto = model([node, one("Relu", "s0", outputs=["z"])], feeds, ["last", "sums", "z"])
+    found = ours(proto, feeds, tmp_path)
+    assert found["sums"].shape == ((0, 3), (3, 0))[axis]
+    np.testing.assert_array_equal(found["last"], feeds["s0"])
 
 
 @pytest.mark.parametrize(("backwards", "axis"), [(0, 0), (1, 0), (0, 1), (1, 1)])

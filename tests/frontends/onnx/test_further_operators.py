@@ -186,3 +186,43 @@ def test_an_empty_axis_is_not_split_into_any_number_of_parts(tmp_path: Path) -> 
     constants = {"x": np.zeros((0, 2), np.float32)}
     with pytest.raises(UnsupportedError, match="cannot be split into 1099511627776"):
         load(save_model(model([node], {"z": ramp(1)}, ["a", "b"], constants, opset=18), tmp_path))
+
+
+@pytest.mark.parametrize(
+    "values", [np.array([0, 1], np.float32), np.array([2, -5], np.int64), np.array([-np.inf, 3.3])]
+)
+@pytest.mark.parametrize("axis", [-1, 0])
+def test_one_hot_of_a_symbolic_batch(values: Array, axis: int, tmp_path: Path) -> None:
+    values = values.astype(np.float32) if values.dtype == np.float64 else values
+    node = one("OneHot", "x", "depth", "values", axis=axis)
+    proto = model([node], {"x": i64(0, 0)}, ["y"], {"depth": np.array(3), "values": values})
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
+    index = i64(0, -1, 2, 3, -3, -4)
+    hot = np.where((index[:, None] % 3 == np.arange(3)) & (abs(index[:, None] + 0.5) < 3), values[1], values[0])
+    np.testing.assert_array_equal(ours(proto, {"x": index}, tmp_path)["y"], hot if axis else hot.T)
+
+
+@pytest.mark.parametrize(("dtype", "zero"), [("uint8", 3), ("int8", 0), ("int16", 0), ("uint16", 9)])
+@pytest.mark.parametrize("op", ["Cast", "Equal", "Add", "ArgMax"])
+def test_operators_take_the_integers_of_a_quantizer(op: str, dtype: str, zero: int, tmp_path: Path) -> None:
+    x = np.linspace(-3, 3, 64, dtype=np.float32)
+    operands, attributes = (
+        ["q"] * (2 if op in ("Equal", "Add") else 1),
+        {"to": TensorProto.INT8} if op == "Cast" else {},
+    )
+    nodes = [one("QuantizeLinear", "x", "s", "z", outputs=["q"]), one(op, *operands, **attributes)]
+    params = {"s": np.float32(0.0173), "z": np.array(zero, dtype)}
+    limits = np.iinfo(dtype)
+    q = np.clip(np.rint(x / params["s"]) + zero, limits.min, limits.max).astype(dtype)
+    expected = {"Cast": q.astype(np.int8), "Equal": q == q, "Add": q + q, "ArgMax": np.array([q.argmax()])}[op]
+    np.testing.assert_array_equal(
+        ours(model(nodes, {"x": x}, ["y"], params, opset=21), {"x": x}, tmp_path)["y"], expected
+    )
+
+
+def test_scatter_of_small_integers_wraps_around(tmp_path: Path) -> None:
+    x, updates = np.array([100, 100], np.int8), np.array([100, 3], np.int8)
+    constants = {"i": np.array([[0], [1]]), "u": updates}
+    for reduction, expected in (("add", [-56, 103]), ("mul", [16, 44])):
+        proto = model([one("ScatterND", "x", "i", "u", reduction=reduction)], {"x": x}, ["y"], constants, opset=18)
+        assert ours(proto, {"x": x}, tmp_path)["y"].tolist() == expected

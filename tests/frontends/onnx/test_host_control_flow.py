@@ -6,7 +6,19 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from onnx_graphs import BACKENDS, FLOAT, INT64, assert_as_onnxruntime, branch, info, loop_body, node, with_outputs
+from onnx_graphs import (
+    BACKENDS,
+    BOOL,
+    FLOAT,
+    INT64,
+    Feeds,
+    assert_as_onnxruntime,
+    branch,
+    info,
+    loop_body,
+    node,
+    with_outputs,
+)
 from onnx_models import graph_of, model, one, ops, ramp, save_model
 
 import tpuconvert as tc
@@ -204,3 +216,41 @@ def test_models_with_bodies_convert_in_the_same_way_twice(tmp_path: Path) -> Non
     for name in ("a.tpum", "b.tpum"):
         tc.convert(save_model(relu_or_matmul(), tmp_path)).save(tmp_path / name)
     assert (tmp_path / "a.tpum").read_bytes() == (tmp_path / "b.tpum").read_bytes()
+
+
+def counting_loop(
+    head: list[int], scanned: str, trips: int, going: bool, computed: str
+) -> tuple[onnx.ModelProto, Feeds]:
+    """A loop with its iteration number or its state as scan output. ``computed`` lists what are inputs of the model."""
+    body = helper.make_graph(
+        [
+            node("Identity", "going", "go"),
+            node("Add", "s x", "s_out"),
+            node("Identity", "i" if scanned == "number" else "s", "item"),
+        ],
+        "body",
+        [info("i", INT64, head), info("going", BOOL, []), info("s", FLOAT, [2])],
+        [
+            info("go", BOOL, []),
+            info("s_out", FLOAT, [2]),
+            info("item", INT64 if scanned == "number" else FLOAT, head if scanned == "number" else [2]),
+        ],
+    )
+    given = {"trips": np.array(trips), "condition": np.array(going)}
+    feeds = {"x": np.array([1, 2], np.float32), **{name: given[name] for name in given if name in computed}}
+    constants = {name: given[name] for name in given if name not in computed}
+    loop = helper.make_node("Loop", ["trips", "condition", "x"], ["y", "items"], body=body)
+    kind, extents = (INT64, head) if scanned == "number" else (FLOAT, [2])
+    proto = with_outputs(model([loop], feeds, ["y", "items"], constants), y=(FLOAT, [2]), items=(kind, ["k", *extents]))
+    return proto, feeds
+
+
+@pytest.mark.parametrize("computed", ["", "trips", "condition", "trips condition"])
+@pytest.mark.parametrize("scanned", ["number", "state"])
+@pytest.mark.parametrize("head", [[], [1]])
+@pytest.mark.parametrize(("trips", "going"), [(3, True), (0, True), (3, False)])
+def test_scan_outputs_of_any_number_of_iterations(
+    head: list[int], scanned: str, trips: int, going: bool, computed: str, tmp_path: Path
+) -> None:
+    proto, feeds = counting_loop(head, scanned, trips, going, computed)
+    assert_as_onnxruntime(proto, [feeds], tmp_path)

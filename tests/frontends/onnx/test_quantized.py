@@ -327,7 +327,7 @@ def test_operators_of_onnx_runtimes_quantizer(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("nodes", "complaint"),
     [
-        ([q("x", "a", "x"), one("Exp", "a", outputs=["y"])], "input 0 is quantized"),
+        ([q("x", "a", "x"), one("Exp", "a", outputs=["y"])], "its input is uint8"),
         ([q("x", "a", "x"), dq("a", "y", "y")], "another scale or zero point"),
         ([one("QuantizeLinear", "x", "s")], "must be known at conversion time"),
     ],

@@ -1,4 +1,4 @@
-"""Arithmetic of 8- and 16-bit integers with wrap-around, as the ONNX standard defines it, computed in INT32.
+"""Arithmetic of 8- and 16-bit integers with wrap-around, as ONNX and TFLite define it, computed in INT32.
 
 TPU operators saturate. All intermediate results stay below 2^24, so that they are exact on chips that compute INT32 in
 float32.
@@ -9,13 +9,16 @@ from __future__ import annotations
 import numpy as np
 
 from tpuconvert.frontends import emit
+from tpuconvert.frontends.value_bounds import ValueBounds, are_within
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.ops.bit_logic import BitAnds
+from tpuconvert.schema.ops.bit_logic import BitAnds, BitXors
 from tpuconvert.schema.types import DType, Scalar
 
 
 def widen_to_int32(g: Graph, x: Value) -> Value:
     """Cast small integers to INT32."""
+    if x.dtype is DType.INT32:
+        return x
     if x.is_constant:
         return g.constant(x.array.astype(np.int32), name=x.name)
     return emit.cast(g, x, DType.INT32)
@@ -23,10 +26,28 @@ def widen_to_int32(g: Graph, x: Value) -> Value:
 
 def wrap_to_range(g: Graph, x: Value, dtype: DType) -> Value:
     """Reduce INT32 values modulo the range of a small type, and cast to it."""
-    half = 1 << (dtype.bits - 1) if dtype.is_signed else 0
-    shifted = emit.adds(g, x, half) if half else x
-    rest = _low(g, shifted, dtype.bits)
-    return emit.cast(g, emit.adds(g, rest, -half) if half else rest, dtype)
+    rest = _low(g, x, dtype.bits)
+    if dtype.is_signed:  # the highest bit counts -half instead of half: (rest ^ half) - half
+        half = 1 << (dtype.bits - 1)
+        rest = emit.adds(g, g.add(BitXors(Scalar(DType.INT32, half)), rest), -half)
+    return emit.cast(g, rest, dtype)
+
+
+def cast_integers(g: Graph, x: Value, dtype: DType) -> Value:
+    """Cast between integer types; values outside of the new type wrap around.
+
+    The cast operator saturates, which makes no difference if bounds prove that all values fit.
+    """
+    if x.dtype is dtype:
+        return x
+    if dtype.bits == 32 or are_within(ValueBounds(g).of(x), (dtype.min, dtype.max)):
+        return emit.cast(g, x, dtype)
+    return wrap_to_range(g, widen_to_int32(g, x), dtype)
+
+
+def as_integers(g: Graph, x: Value, dtype: DType) -> Value:
+    """Cast whole floats to integers; small integers wrap around."""
+    return cast_integers(g, emit.cast(g, x, DType.INT32), dtype)
 
 
 def _low(g: Graph, x: Value, bits: int) -> Value:
