@@ -141,7 +141,8 @@ def _resize_to_computed(node: OnnxNode, g: Graph, axes: Sequence[int], policy: s
     """Resize axes after the first two to sizes that are computed when the model runs."""
     x, rank, values = _checked_input(node, rule), node.rank(0), computed_sizes(node, 3)
     if policy != "stretch" or rule.coordinates is Coordinates.tf_crop_and_resize or not 3 <= rank <= 5:
-        raise node.fail(UNSUPPORTED_ATTRIBUTE, "computed sizes", "supported: rank 3 to 5, no policy, no crop")
+        hint = "supported: rank 3 to 5, no policy, no crop"
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, "computed sizes", hint, needs=node.tensor(3))
     known = known_elements(values)
     if len(known) != len(axes):
         raise node.invalid(f"{len(known)} sizes for {len(axes)} axes")
@@ -150,7 +151,8 @@ def _resize_to_computed(node: OnnxNode, g: Graph, axes: Sequence[int], policy: s
         if size is not None and str(size) == str(node.shape(0)[axis]):
             continue
         if axis < 2:
-            raise node.fail(UNSUPPORTED_ATTRIBUTE, f"a computed size of axis {axis}", "supported: axes 2 and up")
+            message, hint = f"a computed size of axis {axis}", "supported: axes 2 and up"
+            raise node.fail(UNSUPPORTED_ATTRIBUTE, message, hint, needs=node.tensor(3))
         scales[axis - 2], numbers[axis - 2] = 0.0, size or 0
         if size is None:
             own = emit.slice_axis(g, values, 0, position, position + 1)
