@@ -51,7 +51,8 @@ def along_axis(
         x, rank = emit.floats(node.input(0)), node.rank(0)
         if node.version >= 13:
             return function(g, x, node.axis(node.attr("axis", -1), rank))
-        return apply_flattened(g, function, x, node.axis(node.attr("axis", 1), rank) if rank > 1 else 0, always_flatten)
+        axis = node.axis(node.attr("axis", 1 if rank > 1 else 0), rank)  # the default of a vector is its only axis
+        return apply_flattened(g, function, x, axis, always_flatten)
 
     convert.__doc__ = formula
     for since in (1, 13):

@@ -169,6 +169,8 @@ def _exact_scale(size: int, extent: int) -> float:
     if str(size) == str(extent):
         return 1.0
     try:
+        if size % extent != 0:
+            return 0.0
         scale = size // extent
     except OpenExtentError:
         return 0.0
@@ -261,7 +263,8 @@ def resize(node: OnnxNode, g: Graph) -> Result:
     sizes = node.ints(3) if node.has_input(3) else ()
     if bool(len(scales)) == bool(len(sizes)):
         raise node.invalid("needs either scales or sizes")
-    if policy == "stretch" and open_within([*sizes, *(node.shape(0)[axis] for axis in _changed(scales, axes))]):
+    changed = _changed(scales, axes) if len(scales) else _resized(sizes, axes, node.shape(0))
+    if policy == "stretch" and open_within([*sizes, *(node.shape(0)[axis] for axis in changed)]):
         if node.has_input(1):
             node.constant(1)  # only used by tf_crop_and_resize
         shape = node.shape(0)
@@ -283,6 +286,11 @@ def resize(node: OnnxNode, g: Graph) -> Result:
 def _changed(scales: Array, axes: Sequence[int]) -> list[int]:
     """Axes with another scale than 1."""
     return [axis for axis, scale in zip(axes, scales.tolist(), strict=False) if scale != 1]
+
+
+def _resized(sizes: Sequence[int], axes: Sequence[int], shape: Sequence[int]) -> list[int]:
+    """Axes that get another extent, or a symbolic one that may be another."""
+    return [axis for axis, size in zip(axes, sizes, strict=False) if str(size) != str(shape[axis])]
 
 
 def _crop(node: OnnxNode, items: Sequence[AxisResize], axes: Sequence[int], roi: Array) -> list[AxisResize]:

@@ -155,8 +155,10 @@ class ReshapeByFormulas(DeferredOp):
 class SliceAxis(DeferredOp):
     """Strided slice of one axis. Negative bounds count from the end of the axis; the end 0 is the end of the axis.
 
+    Bounds outside of the axis are clamped, so that ``start=-100`` takes all of a shorter axis.
+
     Shapes: y has ``ceil((end - start) / step)`` elements on the axis, at least one.
-    Errors: ShapeError if the bounds are outside of the axis, or in the wrong order.
+    Errors: ShapeError if no element is left.
     """
 
     axis: int
@@ -171,33 +173,41 @@ class SliceAxis(DeferredOp):
     rewrite_weight = 2
 
     def __post_init__(self) -> None:
-        if self.step < 1 or (self.start < 0 < self.end):
-            raise ValueError(f"{self.name}: needs a positive step and bounds from one end, found {self}")
+        if self.step < 1:
+            raise ValueError(f"{self.name}: needs a positive step, found {self}")
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
         """Shapes: see the class."""
         axis = normalize_axis(self.name, self.axis, x)
         extent = x.shape[axis]
-        count: Dim
-        if isinstance(extent, int):
-            begin, end = self._bounds(extent)
-            if not 0 <= begin < end <= extent:
-                raise ShapeError(f"{self}: {extent} elements have no slice from {begin} to {end}")
-            count = ceil_div(end - begin, self.step)
-        elif self.start < 0 or self.end > 0:
-            count = ceil_div(self.end - self.start, self.step)
-        else:
-            count = ceil_div(plus(extent, self.end - self.start), self.step)
-        return (TensorType(x.dtype, with_extent(x.shape, axis, count)),)
+        if isinstance(extent, str):
+            return (TensorType(x.dtype, with_extent(x.shape, axis, ceil_div(self._length(extent), self.step))),)
+        begin, end = self._bounds(extent)
+        if begin >= end:
+            raise ShapeError(f"{self} leaves none of {extent} elements")
+        return (TensorType(x.dtype, with_extent(x.shape, axis, ceil_div(end - begin, self.step))),)
+
+    def _length(self, extent: str) -> Dim:
+        """``end - start`` for a symbolic extent of which a slice has an element: at most their distance."""
+        distance = self.end - self.start
+        if self.start >= 0 >= self.end:
+            return plus(extent, distance)
+        if self.start < 0 < self.end:
+            return f"min({extent},{self.end})-max({plus(extent, self.start)},0)"
+        if distance == 1:
+            return 1
+        rest = plus(extent, -self.start if self.start >= 0 else self.end)
+        return f"min({rest},{distance})"
 
     @property
     def sample_extent(self) -> int:
-        """Return an extent that includes both bounds."""
-        return 2 + abs(self.start) + abs(self.end)
+        """Return an extent of which an element is left."""
+        return -self.start if self.start < 0 < self.end else 2 + abs(self.start) + abs(self.end)
 
     def _bounds(self, extent: int) -> tuple[int, int]:
         begin = self.start if self.start >= 0 else extent + self.start
-        return begin, self.end if self.end > 0 else extent + self.end
+        end = self.end if self.end > 0 else extent + self.end
+        return min(max(begin, 0), extent), min(max(end, 0), extent)
 
     def expand(self, g: Graph, x: Value) -> tuple[Value]:
         """Expand to extract."""
