@@ -289,6 +289,21 @@ def _pool(d: Draw, op: str) -> NodeCase:
     return d.symbolic(NodeCase(op, opset, d.array(shape), attributes, outputs=outputs), least=3)
 
 
+@generator("MaxUnpool")
+def _unpool(d: Draw, op: str) -> NodeCase:
+    planes = d.integer(1, 3)
+    shape = (d.integer(1, 2), d.integer(1, 2), *(d.integer(1, 3) for _ in range(planes)))
+    kernel = [d.integer(1, 3) for _ in range(planes)]
+    strides = [d.integer(1, 3) for _ in range(planes)]
+    made = [(extent - 1) * stride + size for extent, stride, size in zip(shape[2:], strides, kernel, strict=True)]
+    total, count = int(np.prod([*shape[:2], *made])), int(np.prod(shape))
+    if total < count:
+        return _unpool(d, op)
+    index = d.random.permutation(total)[:count].reshape(shape)
+    constants: list[Array | None] = [i64(index)]
+    return NodeCase(op, d.one_of((9, 11)), d.array(shape), {"kernel_shape": kernel, "strides": strides}, constants)
+
+
 @generator("Conv", "ConvTranspose")
 def _conv(d: Draw, op: str) -> NodeCase:
     planes, groups = d.integer(1, 3), d.integer(1, 2)
@@ -515,11 +530,13 @@ def _global_pool(d: Draw, op: str) -> NodeCase:
 
 @generator("LpNormalization", "MeanVarianceNormalization")
 def _normalization(d: Draw, op: str) -> NodeCase:
-    shape = d.shape(4, 4) if op == "MeanVarianceNormalization" else d.shape(1, 4)
+    shape = d.shape(1, 4)
+    if op == "MeanVarianceNormalization":  # with more than one element, whose variance is not 0
+        shape = (2, *d.shape(3, 3))
     attributes: dict[str, Any] = {"axes": [0, 2, 3]}
     if op == "LpNormalization":
         attributes = {"axis": d.axis(len(shape)), "p": d.integer(1, 2)}
-    return d.symbolic(NodeCase(op, 13, d.array(shape), attributes))
+    return d.symbolic(NodeCase(op, 13, d.array(shape), attributes), least=2)
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.types import F32, NUMBERS, NUMBERS_F16, Dim, TensorType, format_shape
 
-_PROBE = 840
-"""Number in place of symbolic extents in the check of legality; most divisors in formulas divide it."""
+_PROBES = (12, 60, 840)
+"""Numbers in place of symbolic extents in the check of legality; the first is taken that leaves integers above 0."""
 
 _MOVABLE = on(bm1682=(F32,), bm1684=NUMBERS, bm1686=NUMBERS_F16)
 
@@ -141,9 +141,18 @@ class ReshapeByFormulas(DeferredOp):
         """Types with consistent numbers, for the check of legality."""
         x, source = inputs
         assert x is not None and source is not None
-        extents = [_PROBE if isinstance(extent, str) else extent for extent in source.shape]
-        probe = TensorType(source.dtype, tuple(extents))
-        return TensorType(x.dtype, (math.prod(self.infer(x, probe)[0].static_shape),)), probe
+        for number in _PROBES:
+            extents = tuple(number if isinstance(extent, str) else extent for extent in source.shape)
+            probe = TensorType(source.dtype, extents)
+            try:
+                shape = self.infer(TensorType(x.dtype, ("any",)), probe)[0].static_shape
+            except ShapeError:
+                if number == _PROBES[-1]:
+                    raise
+                continue
+            if min(shape) > 0 or number == _PROBES[-1]:
+                break
+        return TensorType(x.dtype, (math.prod(shape),)), probe
 
     def expand(self, g: Graph, x: Value, source: Value) -> tuple[Value]:
         """Expand to reshape."""
