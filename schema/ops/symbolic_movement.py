@@ -220,6 +220,7 @@ class SliceAxis(DeferredOp):
 
     def expand(self, g: Graph, x: Value) -> tuple[Value]:
         """Expand to extract."""
+        self.infer(x.type)  # an empty result has an error of its own
         shape = f.extents(self, x)
         axis = self.axis % x.rank
         begin, end = self._bounds(shape[axis])

@@ -116,7 +116,7 @@ def test_sample_of_conformance_cases() -> None:
     store = stored_outcomes()
     cases = onnx_conformance.load_cases(("node",))
     sample = onnx_conformance.sample(cases, store.reference)
-    assert len({name for case in sample for name in onnx_conformance.operators_of(case)}) > 200
+    assert len({name for case in sample for name in onnx_conformance.operators_of(case)}) > 190
     outcomes = [onnx_conformance.run_case(case, 60, {"backend": "reference"}) for case in sample]
     assert onnx_conformance.changes(outcomes, store.reference) == [], "run tools/onnx_conformance.py --write"
 
