@@ -60,7 +60,6 @@ from tpuconvert.schema.errors import (
     UNSUPPORTED_ATTRIBUTE,
     UNSUPPORTED_TYPE,
     ProblemList,
-    ResourceLimitError,
     ShapeError,
     UsageError,
 )
@@ -120,7 +119,7 @@ class _Importer:
         }
         self._converted_nodes = 0
         self._subgraph_depth = 0
-        self._most_nodes = limits.max_nodes + limits.max_unrolled_nodes
+        self._most_nodes = model.node_count + limits.max_unrolled_nodes
 
     def run(self, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> Graph:
         self._check_opsets()
@@ -296,7 +295,13 @@ class _Importer:
         check_time()
         self._converted_nodes += 1
         if self._converted_nodes > self._most_nodes:
-            raise ResourceLimitError(f"more than {self._most_nodes} nodes after unrolling", file=self._file)
+            raise exceeded(
+                f"{self._converted_nodes - self._model.node_count:,} nodes from unrolled loops",
+                "max_unrolled_nodes",
+                self._limits,
+                file=self._file,
+                node=name,
+            )
         try:
             if function is not None:
                 if id(function) in self._other_opsets:
@@ -481,7 +486,9 @@ class _Importer:
         inner.tensors.update({key: tensor for key, tensor in given_inputs.items() if tensor is not None})
         inner.absent = frozenset(key for key in function.input if given_inputs.get(key) is None)
         wanted = {key: outer for key, outer in zip(function.output, call.output, strict=False) if outer}
-        subgraph_extraction.check_outputs(function.node, function.input, self._file)
+        subgraph_extraction.check_outputs(function.node, set(function.input), self._file)
+        if (node_domain(call), call.op_type, call.overload) not in self._model.functions:
+            self._most_nodes += len(function.node)  # of the standard: it is not counted in the file
         self._convert_all(subgraph_extraction.nodes_for(function.node, wanted), inner)
         found = dict(zip(wanted, self._leave_scope(list(wanted), list(wanted.values()), inner, scope), strict=True))
         return [found.get(key) for key in function.output]

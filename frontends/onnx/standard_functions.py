@@ -41,11 +41,12 @@ def standard_function(operator: str, domain: str, version: int) -> FunctionProto
     return body
 
 
+@lru_cache(maxsize=4096)
 def has_other_schema(operator: str, domain: str, version: int, other: int) -> bool:
     """Return True if an operator has different schemas in two opsets; False in a domain that the standard lacks."""
     from onnx import defs  # 75 ms, needed only for functions of other opsets than their model's
 
-    if not any(schema.domain == domain for schema in defs.get_all_schemas()):
+    if domain not in _standard_domains():
         return False
     found = []
     for opset in (version, other):
@@ -54,6 +55,14 @@ def has_other_schema(operator: str, domain: str, version: int, other: int) -> bo
         except defs.SchemaError:
             found.append(0)
     return found[0] != found[1]
+
+
+@lru_cache(maxsize=1)
+def _standard_domains() -> frozenset[str]:
+    """Domains of the operators in the standard."""
+    from onnx import defs  # see has_other_schema
+
+    return frozenset(schema.domain for schema in defs.get_all_schemas())
 
 
 def registrations() -> list[Registration]:
