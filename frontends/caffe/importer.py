@@ -244,7 +244,7 @@ class _Importer:
         """Learned tensors of a layer: those of the weight file or, without one, of the prototxt."""
         if self._weights is not None:
             own = self._weights.get(message.name, [])
-            shared = own or [self._shared_blob(spec.name, message) for spec in message.param]
+            shared: list[Blob | None] = [*own] or [self._shared_blob(spec.name, message) for spec in message.param]
             return LayerWeights(shared, bool(own), self._unclaimed)
         if not message.blobs:
             return LayerWeights(None)

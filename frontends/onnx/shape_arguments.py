@@ -212,13 +212,13 @@ def slices(node: OnnxNode) -> list[AxisSlice]:
                 f"the end {end} with the step {step}, of which the standard and ONNX Runtime have different readings"
             )
             raise node.invalid(message, "end before the first element:  -2147483648")
-        bounds = tuple(bound if is_open(bound) else min(max(bound, -TO_THE_END), TO_THE_END) for bound in (start, end))
+        bounds = [bound if is_open(bound) else min(max(bound, -TO_THE_END), TO_THE_END) for bound in (start, end)]
         if is_open(shape[axis]) and (step > 0 or not any(map(is_open, bounds))):
             is_whole = str(end) == str(shape[axis]) if is_open(end) else end >= TO_THE_END
             if is_whole and step == 1 and str(bounds[0]) in ("0", str(-TO_THE_END)):
                 continue
             if not any(map(is_open, bounds)):
-                found.append(_slice_symbolic(axis, *bounds, step))
+                found.append(_slice_symbolic(axis, bounds[0], bounds[1], step))
                 continue
         if any(map(is_open, (*bounds, shape[axis]))):
             taken = range(*slice(start, end, step).indices(shape[axis]))

@@ -51,8 +51,8 @@ class HostMaxPositions(Op):
     def reference(self, x: Array, maxima: Array) -> tuple[Array]:
         """Compare the elements of all windows at one offset after the other."""
         axes, counts = range(2, x.ndim), maxima.shape[2:]
-        numbers = np.arange(math.prod(x.shape[2:]), dtype=np.int64)
-        numbers = numbers.reshape(x.shape[2:], order="F" if self.is_column_major else "C")
+        line = np.arange(math.prod(x.shape[2:]), dtype=np.int64)
+        numbers: Array = line.reshape(x.shape[2:], order="F" if self.is_column_major else "C")
         best = np.zeros(maxima.shape, x.dtype)
         found = np.full(maxima.shape, -1, np.int64)
         for offsets in np.ndindex(*self.kernel):
@@ -124,10 +124,8 @@ class HostMaxUnpool(Op):
 
     def reference(self, x: Array, positions: Array, like: Array | None = None) -> tuple[Array]:
         """Write in row-major order: the last element of a position stays."""
-        types = (
-            None if item is None else TensorType(DType.of(item.dtype), item.shape) for item in (x, positions, like)
-        )
-        shape = self.infer(*types)[0].static_shape
+        given = (x, positions) if like is None else (x, positions, like)
+        shape = self.infer(*(TensorType(DType.of(item.dtype), item.shape) for item in given))[0].static_shape
         flat = np.zeros(math.prod(shape), x.dtype)
         outside = positions[(positions < 0) | (positions >= flat.size)]
         if outside.size:
