@@ -160,7 +160,9 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 STATES = {
     "ConstantOfShape": [node("ConstantOfShape", "size", "h")],
     "Expand": [node("Expand", "zero size", "h")],
-    "Where": [node("Equal", "size minus", "e"), node("Where", "e ones size", "known"), node("Expand", "none known", "h")],
+    "Where": [
+        node("Equal", "size minus", "e"), node("Where", "e ones size", "known"), node("Expand", "none known", "h"),
+    ],
 }  # fmt: skip
 
 
