@@ -19,6 +19,7 @@ from tpuconvert.optimizer.trace import Trace
 from tpuconvert.schema.errors import InternalError
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.op import Op
+from tpuconvert.schema.user_code import wrong_result
 
 __all__ = ["Candidates", "Replacement", "Skip", "Trace", "rule", "run_rules"]
 
@@ -174,7 +175,7 @@ def _replace(
     for old, new in pairs:
         if new is None:
             if old.uses or graph.is_output(old):
-                raise InternalError(f"rule {item.name} drops '{old.name}', which has users")
+                raise wrong_result(item.apply, f"rule {item.name} drops '{old.name}', which has users")
             continue
         is_new = new.producer is not None and new.producer in added
         _check(item, old, new, is_new)
@@ -195,11 +196,11 @@ def _replace(
 
 def _check(item: RewriteRule, old: Value, new: Value, is_new: bool) -> None:
     if new.dtype is not old.dtype or len(new.shape) != len(old.shape) or _known_extents_differ(old, new):
-        raise InternalError(f"rule {item.name} turns {old.type} into {new.type} at '{old.name}'")
+        raise wrong_result(item.apply, f"rule {item.name} turns {old.type} into {new.type} at '{old.name}'")
     if new.quant != old.quant and not (is_new and new.quant is None):
-        raise InternalError(f"rule {item.name} changes the quantization of '{old.name}'")
+        raise wrong_result(item.apply, f"rule {item.name} changes the quantization of '{old.name}'")
     if is_new and new.producer is not None and old in new.producer.inputs:
-        raise InternalError(f"rule {item.name} makes '{old.name}' depend on itself")
+        raise wrong_result(item.apply, f"rule {item.name} makes '{old.name}' depend on itself")
 
 
 def _known_extents_differ(old: Value, new: Value) -> bool:

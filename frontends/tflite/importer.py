@@ -26,7 +26,6 @@ from tpuconvert.schema.errors import (
     TOO_LARGE,
     UNKNOWN_SHAPE,
     UNSUPPORTED_ATTRIBUTE,
-    InternalError,
     Problem,
     ProblemList,
     ShapeError,
@@ -38,6 +37,7 @@ from tpuconvert.schema.limits import check_time
 from tpuconvert.schema.memory_errors import not_enough_memory
 from tpuconvert.schema.spelling import did_you_mean, nearest
 from tpuconvert.schema.types import F32, MAX_RANK, Array, QuantParams, Shape, TensorType, format_shape
+from tpuconvert.schema.user_code import unexpected, with_place
 from tpuconvert.schema.value_limits import check_size
 
 CUSTOM_DOMAIN = "custom"
@@ -278,12 +278,13 @@ class _Importer:
         except TpuConvertError:
             raise
         except (ValueError, OverflowError) as error:  # raised by operator definitions for invalid attributes
-            self.problems.add(INVALID_NODE, operator.name, node.name, str(error))
+            self.problems.add(INVALID_NODE, operator.name, node.name, with_place(error))
         except MemoryError as error:
             raise not_enough_memory("its conversion", error, file=self.file.file, node=node.name) from error
         except Exception as error:
-            text = f"{operator.name} could not be converted: {type(error).__name__}: {error}"
-            raise InternalError(text, file=self.file.file, node=node.name) from error
+            raise unexpected(
+                f"{operator.name} could not be converted", error, file=self.file.file, node=node.name
+            ) from error
         else:
             return
         self._substitute_results(operator)

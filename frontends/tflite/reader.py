@@ -21,7 +21,7 @@ from tpuconvert.frontends.sniffing import corrupt_input, identify, read_head
 from tpuconvert.frontends.tflite.schema import IDENTIFIER, SCHEMA, enum_names, integers
 from tpuconvert.frontends.tflite.sparse import densify_tensor
 from tpuconvert.schema import flatbuffer_reader
-from tpuconvert.schema.errors import ResourceLimitError, UsageError
+from tpuconvert.schema.errors import AmbiguousInputError, ResourceLimitError, UsageError
 from tpuconvert.schema.flatbuffer_reader import FlatBufferError, verify
 from tpuconvert.schema.flatbuffer_schema import Kind
 from tpuconvert.schema.limits import Limits, current_limits, exceeded
@@ -248,6 +248,12 @@ class ModelFile:
         if offset > 1:  # the values 0 and 1 mean that the data are a vector of the Buffer table
             if offset + size > len(self.view):
                 self.corrupt(f"buffer {index} is at bytes {offset} to {offset + size} of {len(self.view)}")
+            if not buffer.DataIsNone() and buffer.DataLength():
+                raise AmbiguousInputError(
+                    f"buffer {index} has two contents: {buffer.DataLength()} bytes in its table, and {size} bytes at "
+                    f"offset {offset}; expected one",
+                    file=str(self.path),
+                )
             return self.view[offset : offset + size]
         if buffer.DataIsNone() or buffer.DataLength() == 0:
             return None
