@@ -639,7 +639,7 @@ def main(arguments: Sequence[str]) -> int:
         outcome = run_case(case, chip)
         counts[outcome.kind] += 1
         if outcome.kind == "wrong":
-            print(f"WRONG {chip} {case}: {outcome.text}")
+            print(f"WRONG {chip} {case}: {outcome.text}", flush=True)
         elif outcome.kind == "refused":
             refusals[case.op, outcome.text] += 1
             if given.refused:
