@@ -23,6 +23,7 @@ from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
 from tpuconvert.schema.extents import factorize, split_sum, times, without_parentheses
 from tpuconvert.schema.formula_source import formula_source
 from tpuconvert.schema.graph import Graph, Value, static
+from tpuconvert.schema.op import Trait
 from tpuconvert.schema.ops.arithmetic import Add, Mul, of_tensors
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Maxs, Mins, Muls, Rdivs, Rsubs, with_scalar
 from tpuconvert.schema.ops.cast import Cast
@@ -37,7 +38,7 @@ from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.positions import FormulaPositions, Positions
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape, Squeeze, reshape_params
-from tpuconvert.schema.ops.symbolic_movement import ReshapeAxes, ReshapeByFormulas, ReshapeLike
+from tpuconvert.schema.ops.symbolic_movement import ReshapeAxes, ReshapeByFormulas, ReshapeLike, SliceAxis
 from tpuconvert.schema.ops.tile import Tile
 from tpuconvert.schema.types import Array, Dim, DType, QuantParams, Scalar, Shape, format_shape
 
@@ -183,6 +184,20 @@ def expand(g: Graph, x: Value, shape: Sequence[int]) -> Value:
     return x
 
 
+def is_zeros(value: Value) -> bool:
+    """Return True for a constant of zeros, also one that was brought to a symbolic shape (see ``expand``)."""
+    if value.is_constant:
+        return not value.array.any()
+    producer = value.producer
+    if producer is None:
+        return False
+    if isinstance(producer.op, Lt):
+        return producer.inputs[0] is producer.inputs[1]
+    is_kept = Trait.RESHAPES in producer.op.traits or isinstance(producer.op, (Add, Cast, Tile))
+    operands = producer.inputs[: 2 if isinstance(producer.op, Add) else 1]
+    return is_kept and all(operand is not None and is_zeros(operand) for operand in operands)
+
+
 def _repeat(g: Graph, x: Value, axis: int, extent: OpenExtent) -> Value:
     """Repeat x along a unit axis to a symbolic extent.
 
@@ -284,7 +299,7 @@ def _zeros(g: Graph, extent: OpenExtent) -> Value:
 def slice_axis(g: Graph, x: Value, axis: int, start: int, end: int, step: int = 1) -> Value:
     """Slice one axis: elements start, start + step, ... below end."""
     shape = extents(x)
-    if (start, end, step) == (0, shape[axis], 1):
+    if (start, step) == (0, 1) and str(end) == str(shape[axis]):
         return x
     if any(map(open_extents.is_open, shape)):
         return _slice_symbolic(g, x, axis, range(start, end, step))
@@ -297,6 +312,8 @@ def slice_axis(g: Graph, x: Value, axis: int, start: int, end: int, step: int = 
 def _slice_symbolic(g: Graph, x: Value, axis: int, positions: range) -> Value:
     """Slice one axis of a tensor with symbolic extents; ``extract`` would need the ends of all axes as integers."""
     extent = extents(x)[axis]
+    if len(positions) == 1 and open_extents.is_open(extent):
+        return g.add(SliceAxis(axis, positions.start, positions.stop), x)
     if positions.step == 1:
         sizes = [positions.start, len(positions), extent - positions.stop]
         parts = g.add_all(Split(axis=axis, num=sum(map(bool, sizes)), size=tuple(filter(None, sizes))), x)

@@ -18,7 +18,7 @@ from tpuconvert.schema.extents import factorize, plus, times
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.types import Array, Dim, Shape
 
-FUNCTIONS = frozenset({"max", "ceil"})
+FUNCTIONS = frozenset({"max", "min", "ceil", "floor"})
 """Names of functions in the expression that is the name of a computed extent."""
 
 KEEP = "?"

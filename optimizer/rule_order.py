@@ -143,6 +143,7 @@ ORDER: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "lower_batch_norm_to_mul_add",
             "lower_rdivs_to_div",
             "lower_interpolate",
+            "lower_symbolic_resize",
             "lower_channel_rotation_to_slices",
             "lower_rounding_to_activation",
             "lower_channel_shift_to_pad",

@@ -1,6 +1,7 @@
 """Element-wise unary layers."""
 
 from tpuconvert.frontends import emit, functions
+from tpuconvert.frontends.caffe.fillers import CONSTANT, Filler, filler_of
 from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op, direct
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.graph import Graph, Value
@@ -37,8 +38,9 @@ def prelu(node: CaffeNode, g: Graph) -> Value:
     x, shape = node.input(0), node.shape(0)
     if len(shape) < 2:
         raise node.fail(f"needs a channel axis, its input has shape {list(shape)}")
-    channels = 1 if node.params("prelu_param").flag("channel_shared") else shape[1]
-    slope = node.weight(0, (channels,), "slope").reshape((1, channels, *(1,) * (len(shape) - 2)))
+    p = node.params("prelu_param")
+    channels, filler = 1 if p.flag("channel_shared") else shape[1], filler_of(p, "filler", Filler(CONSTANT, 0.25))
+    slope = node.weight(0, (channels,), "slope", filler).reshape((1, channels, *(1,) * (len(shape) - 2)))
     return functions.prelu(g, x, node.constant(slope, "slope"))
 
 

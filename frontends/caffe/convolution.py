@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tpuconvert.frontends import emit, functions
+from tpuconvert.frontends.caffe.fillers import CONSTANT, Filler, filler_of
 from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
 from tpuconvert.frontends.caffe.parameters import Parameters
 from tpuconvert.frontends.registry import Kind
@@ -91,9 +92,11 @@ def deconvolution(node: CaffeNode, g: Graph) -> list[Value]:
 def _filters(node: CaffeNode, groups: int, channels: tuple[int, int]) -> _Filters:
     p = node.params("convolution_param")
     window = read_window(node, p)
-    kernel = node.weight(0, (*channels, *window.kernel), "kernel")
-    count = p.whole("num_output")
-    return _Filters(window, groups, kernel, node.weight(1, (count,), "bias") if p.flag("bias_term") else None)
+    kernel = node.weight(0, (*channels, *window.kernel), "kernel", filler_of(p, "weight_filler"))
+    bias = None
+    if p.flag("bias_term"):
+        bias = node.weight(1, (p.whole("num_output"),), "bias", filler_of(p, "bias_filler", Filler(CONSTANT)))
+    return _Filters(window, groups, kernel, bias)
 
 
 def _constants(node: CaffeNode, filters: _Filters) -> list[Value]:

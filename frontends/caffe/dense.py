@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from tpuconvert.frontends import emit
+from tpuconvert.frontends.caffe.fillers import CONSTANT, Filler, filler_of
 from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE
@@ -27,13 +28,15 @@ def inner_product(node: CaffeNode, g: Graph) -> Value:
         raise node.fail("num_output is missing", "give it in the prototxt", INVALID_NODE)
     axis = node.axis(p.whole("axis"), len(shape))
     rows, length = math.prod(shape[:axis]), math.prod(shape[axis:])
+    filler, bias_filler = filler_of(p, "weight_filler"), filler_of(p, "bias_filler", Filler(CONSTANT))
     if p.flag("transpose"):
-        weight = node.weight(0, (length, units), "weight")
+        weight = node.weight(0, (length, units), "weight", filler)
     else:
-        weight = node.weight(0, (units, length), "weight").T
+        weight = node.weight(0, (units, length), "weight", filler).T
     operands = [emit.reshape(g, node.input(0), (rows, length)), node.constant(weight, "weight")]
     if p.flag("bias_term"):
-        operands.append(node.constant(node.weight(1, (units,), "bias").reshape(1, units), "bias"))
+        bias = node.weight(1, (units,), "bias", bias_filler)
+        operands.append(node.constant(bias.reshape(1, units), "bias"))
     return emit.reshape(g, g.add(MatrixMul(), *operands), (*shape[:axis], units))
 
 
@@ -44,9 +47,10 @@ def embed(node: CaffeNode, g: Graph) -> Value:
     shape, units, rows = node.shape(0), p.whole("num_output"), p.whole("input_dim")
     if units < 1 or rows < 1:
         raise node.fail("num_output or input_dim is missing", "give them in the prototxt", INVALID_NODE)
-    table = node.weight(0, (rows, units), "table")
+    table = node.weight(0, (rows, units), "table", filler_of(p, "weight_filler"))
     if p.flag("bias_term"):
-        table = np.add(table, node.weight(1, (units,), "bias"), dtype=np.float32)
+        bias = node.weight(1, (units,), "bias", filler_of(p, "bias_filler", Filler(CONSTANT)))
+        table = np.add(table, bias, dtype=np.float32)
     index = emit.reshape(g, g.add(Cast(out_dtype=I32), node.input(0)), (math.prod(shape),))
     chosen = g.add(IndexSelect(0), node.constant(table, "table"), index)
     return emit.reshape(g, chosen, (*shape, units))

@@ -4,6 +4,7 @@ import math
 
 from tpuconvert.frontends import emit, powers
 from tpuconvert.frontends.caffe.arithmetic import scale_by, shift_by
+from tpuconvert.frontends.caffe.fillers import CONSTANT, Filler, filler_of
 from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
 from tpuconvert.frontends.caffe.parameters import Parameters
 from tpuconvert.frontends.registry import Kind
@@ -56,25 +57,31 @@ def scale(node: CaffeNode, g: Graph) -> Value:
     """``x * scale + bias``, the bias being optional; the scale is learned or the second bottom, and is broadcast."""
     p = node.params("scale_param")
     extents, aligned = _broadcast_extents(node, p)
-    y = g.add(Mul(), node.input(0), _second_operand(node, g, extents, aligned, "scale"))
+    one = filler_of(p, "filler", Filler(CONSTANT, 1.0))
+    y = g.add(Mul(), node.input(0), _second_operand(node, g, extents, aligned, "scale", one))
     if not p.flag("bias_term"):
         return y
-    learned = node.weight(0 if node.input_count > 1 else 1, extents, "bias")
+    zero = filler_of(p, "bias_filler", Filler(CONSTANT))
+    learned = node.weight(0 if node.input_count > 1 else 1, extents, "bias", zero)
     return g.add(Add(), y, node.constant(learned.reshape(aligned), "bias"))
 
 
 @caffe_op("Bias", kind=Kind.DIRECT)
 def bias(node: CaffeNode, g: Graph) -> Value:
     """``x + bias``; the bias is learned or the second bottom, and is broadcast."""
-    extents, aligned = _broadcast_extents(node, node.params("bias_param"))
-    return g.add(Add(), node.input(0), _second_operand(node, g, extents, aligned, "bias"))
+    p = node.params("bias_param")
+    extents, aligned = _broadcast_extents(node, p)
+    zero = filler_of(p, "filler", Filler(CONSTANT))
+    return g.add(Add(), node.input(0), _second_operand(node, g, extents, aligned, "bias", zero))
 
 
-def _second_operand(node: CaffeNode, g: Graph, extents: tuple[int, ...], aligned: tuple[int, ...], what: str) -> Value:
+def _second_operand(
+    node: CaffeNode, g: Graph, extents: tuple[int, ...], aligned: tuple[int, ...], what: str, filler: Filler | None
+) -> Value:
     """Return the second bottom if the layer has one, otherwise a learned tensor."""
     if node.input_count > 1:
         return emit.reshape(g, node.input(1), aligned)
-    return node.constant(node.weight(0, extents, what).reshape(aligned), what)
+    return node.constant(node.weight(0, extents, what, filler).reshape(aligned), what)
 
 
 def _broadcast_extents(node: CaffeNode, p: Parameters) -> tuple[tuple[int, ...], tuple[int, ...]]:

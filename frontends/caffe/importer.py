@@ -12,7 +12,16 @@ from typing import Any
 
 from tpuconvert.frontends import cuts
 from tpuconvert.frontends.caffe.description import LayerDescription, NetDescription
-from tpuconvert.frontends.caffe.node import CaffeNode, Converted, Declared, Findings, RankZero, Result, caffe_op
+from tpuconvert.frontends.caffe.node import (
+    CaffeNode,
+    Converted,
+    Declared,
+    Findings,
+    LayerWeights,
+    RankZero,
+    Result,
+    caffe_op,
+)
 from tpuconvert.frontends.caffe.unsupported import why_unsupported
 from tpuconvert.frontends.caffe.weights import Blob, Weights, blob_of_message
 from tpuconvert.frontends.caffe.wire import AmbiguousWireError, WireError
@@ -96,6 +105,8 @@ class _Importer:
         self._blobs: dict[str, _Blob] = {}
         self._input_names: set[str] = set()
         self._notes: list[str] = []
+        names = {layer.message.name for layer in net.layers}
+        self._unclaimed = [(name, blobs[0].shape) for name, blobs in (weights or {}).items() if name not in names]
 
     def run(self) -> Graph:
         for name in self._options.inputs:
@@ -215,7 +226,8 @@ class _Importer:
     def _node(self, layer: LayerDescription) -> CaffeNode:
         message = layer.message
         inputs = [self._reader(bottom) for bottom in message.bottom]
-        return CaffeNode(layer, self._graph, inputs, self._layer_blobs(message), self._findings, self._options.limits)
+        weights = self._layer_weights(message)
+        return CaffeNode(layer, self._graph, inputs, weights, self._findings, self._options.limits)
 
     def _reader(self, name: str) -> Callable[[], Value]:
         blob = self._blobs[name]  # looked up before the layer runs, because an in-place layer replaces the entry
@@ -229,18 +241,32 @@ class _Importer:
 
         return read
 
-    def _layer_blobs(self, message: Any) -> list[Blob] | None:
-        """Learned tensors of a layer; None if there is no weight file, and the prototxt has none for this layer."""
+    def _layer_weights(self, message: Any) -> LayerWeights:
+        """Learned tensors of a layer: those of the weight file or, without one, of the prototxt."""
         if self._weights is not None:
-            return self._weights.get(message.name, [])
+            own = self._weights.get(message.name, [])
+            shared: list[Blob | None] = [*own] or [self._shared_blob(spec.name, message) for spec in message.param]
+            return LayerWeights(shared, bool(own), self._unclaimed)
         if not message.blobs:
-            return None
+            return LayerWeights(None)
         try:
-            return [blob_of_message(blob) for blob in message.blobs]
+            return LayerWeights([blob_of_message(blob) for blob in message.blobs])
         except AmbiguousWireError as error:
             raise AmbiguousInputError(str(error), file=self._net.file, node=message.name) from error
         except WireError as error:
             raise CorruptInputError(str(error), file=self._net.file, node=message.name) from error
+
+    def _shared_blob(self, name: str, message: Any) -> Blob | None:
+        """Learned tensor of another layer that has a parameter of this name; None if there is none."""
+        if not name or self._weights is None:
+            return None
+        for layer in self._net.layers:
+            other = layer.message
+            for index, spec in enumerate(other.param):
+                blobs = self._weights.get(other.name, [])
+                if other.name != message.name and spec.name == name and index < len(blobs):
+                    return blobs[index]
+        return None
 
     def _has_bottoms(self, layer: LayerDescription) -> bool:
         """Return True if every bottom has a value or declaration; report bottoms that no earlier layer writes."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.frontends.caffe.description import LayerDescription
+from tpuconvert.frontends.caffe.fillers import Filler
 from tpuconvert.frontends.caffe.parameters import Parameters
 from tpuconvert.frontends.caffe.weights import Blob
 from tpuconvert.frontends.cannot_convert import CannotConvertError
@@ -84,6 +85,22 @@ class Findings:
     tilings: dict[Value, Tiling] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class LayerWeights:
+    """Learned tensors of a layer.
+
+    Args:
+        blobs: tensors in order, None for one that the weight file does not have; None without a weight file.
+        has_own: True if the file has blobs under the name of the layer.
+        unclaimed: name, and shape of the first blob, of each layer in the file that the prototxt does not have.
+
+    """
+
+    blobs: Sequence[Blob | None] | None
+    has_own: bool = True
+    unclaimed: Sequence[tuple[str, tuple[int, ...]]] = ()
+
+
 class CaffeNode:
     """One layer, as its converter sees it. Parameters that the converter did not read are reported afterwards."""
 
@@ -92,7 +109,7 @@ class CaffeNode:
         description: LayerDescription,
         graph: Graph,
         inputs: Sequence[Callable[[], Value]],
-        blobs: list[Blob] | None,
+        weights: LayerWeights,
         findings: Findings,
         limits: Limits,
     ) -> None:
@@ -104,7 +121,8 @@ class CaffeNode:
         self._description = description
         self._graph = graph
         self._inputs = inputs
-        self._blobs = blobs
+        self._weights = weights
+        self._blobs = weights.blobs
         self.findings = findings
         self._parameters: dict[str, Parameters] = {}
         self._blobs_read: set[int] = set()
@@ -195,17 +213,23 @@ class CaffeNode:
 
     # Weights
 
+    @property
+    def is_filled(self) -> bool:
+        """Return True if a weight file was given that has no learned tensor of the layer."""
+        return self._blobs is not None and not any(blob is not None for blob in self._blobs)
+
     def has_weight(self, index: int) -> bool:
         """Return True if the layer has a learned tensor with this index, or if there are no weights at all."""
         return self._blobs is None or index < len(self._blobs)
 
-    def weight(self, index: int, shape: Sequence[int], what: str) -> Array:
+    def weight(self, index: int, shape: Sequence[int], what: str, filler: Filler | None = None) -> Array:
         """Learned tensor with the expected shape; the shape in the file may differ in unit axes.
 
         Args:
             index: index of the blob in the layer.
             shape: expected shape, from the layer's parameters and inputs.
             what: description of the tensor for messages, such as "bias".
+            filler: content if the weight file has no learned tensor of the layer.
 
         Raises:
             CannotConvertError: the tensor does not exist, or has another shape.
@@ -215,13 +239,15 @@ class CaffeNode:
         self._blobs_read.add(index)
         if self._blobs is None:
             return self._without_weights(wanted, what)
-        if index >= len(self._blobs):
+        blob = self._blobs[index] if index < len(self._blobs) else None
+        if blob is None and filler is not None and not self._weights.has_own:
+            return self._filled(wanted, what, filler)
+        if blob is None:
             raise self.fail(
                 f"the weight file has {len(self._blobs)} blobs for it, the {what} would be number {index + 1}",
                 "compare the layer's parameters with the prototxt that the weights were trained with",
                 INVALID_NODE,
             )
-        blob = self._blobs[index]
         if _without_ones(blob.shape) != _without_ones(wanted):
             raise self.fail(
                 f"its {what} has shape {list(blob.shape)} in the weight file, the prototxt needs {list(wanted)}",
@@ -230,13 +256,34 @@ class CaffeNode:
             )
         return blob.data.reshape(wanted)
 
+    def _filled(self, shape: tuple[int, ...], what: str, filler: Filler) -> Array:
+        """Tensor of a layer that the weight file does not have, as Caffe fills it."""
+        self.budget(shape, what)
+        wanted = _without_ones(shape)
+        alike = next((name for name, own in self._weights.unclaimed if _without_ones(own) == wanted), None)
+        if alike is not None:
+            raise self.fail(
+                f"the weight file has no blobs for it, but blobs of the shape of its {what} for a layer '{alike}'",
+                "give the layer the name that it has in the weight file; the prototxt has no layer with this name",
+                INVALID_NODE,
+            )
+        data = filler.fill(shape)
+        if data is None:
+            raise self.fail(
+                f"the weight file has no blobs for it, and the filler '{filler.kind}' of its {what} is not fixed",
+                "give the weights of this prototxt; fixed fillers: constant, and bilinear for square kernels",
+                INVALID_NODE,
+            )
+        self.notes.append(f"layer '{self.name}' is not in the weight file: its {what} is its filler, {filler}")
+        return data
+
     def blobs_left(self) -> str:
         """Message about learned tensors that the converter did not read; empty if it read all."""
         found = self._blobs or []
-        left = [index for index in range(len(found)) if index not in self._blobs_read]
+        left = [blob for index, blob in enumerate(found) if blob is not None and index not in self._blobs_read]
         if not left:
             return ""
-        shapes = ", ".join(str(list(found[index].shape)) for index in left[:3])
+        shapes = ", ".join(str(list(blob.shape)) for blob in left[:3])
         return f"the weight file has {len(found)} blobs for it, {len(left)} of them without a meaning here: {shapes}"
 
     def _without_weights(self, shape: tuple[int, ...], what: str) -> Array:

@@ -4,6 +4,7 @@ import math
 
 from tpuconvert.frontends import emit, functions, powers
 from tpuconvert.frontends.caffe.arithmetic import scale_by, shift_by
+from tpuconvert.frontends.caffe.fillers import CONSTANT, Filler, filler_of
 from tpuconvert.frontends.caffe.node import CaffeNode, caffe_op
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE
@@ -30,12 +31,11 @@ def batch_norm(node: CaffeNode, g: Graph) -> Value:
     p = node.params("batch_norm_param")
     shape = node.shape(0)
     channels = shape[1] if len(shape) > 1 else 1
-    mean = node.weight(0, (channels,), "mean")
-    variance = node.weight(1, (channels,), "variance")
-    if node.has_weight(2):
-        divisor = float(node.weight(2, (1,), "divisor of mean and variance")[0])
-    else:
-        divisor = 1.0
+    zero = Filler(CONSTANT)
+    mean = node.weight(0, (channels,), "mean", zero)
+    variance = node.weight(1, (channels,), "variance", zero)
+    divisor = float(node.weight(2, (1,), "divisor of mean and variance")[0]) if node.has_weight(2) else 1.0
+    if not node.has_weight(2) and not node.is_filled:
         node.notes.append(f"layer '{node.name}' has no third blob: its mean and variance are taken as they are")
     affine = []
     if p.flag("scale_bias"):
@@ -127,5 +127,6 @@ def normalize(node: CaffeNode, g: Graph) -> Value:
     squares = shift_by(g, emit.total(g, formulas.square(g, node.input(0)), axes), p.number("eps"))
     y = g.add(Mul(), node.input(0), formulas.rsqrt(g, squares))
     channels = 1 if p.flag("channel_shared") else shape[1]
-    scale = node.weight(0, (channels,), "scale").reshape((1, channels, *(1,) * (len(shape) - 2)))
+    one = filler_of(p, "scale_filler", Filler(CONSTANT, 1.0))
+    scale = node.weight(0, (channels,), "scale", one).reshape((1, channels, *(1,) * (len(shape) - 2)))
     return g.add(Mul(), y, node.constant(scale, "scale"))

@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx.element_types import FLOAT
 from tpuconvert.frontends.onnx.messages import TensorProto
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
+from tpuconvert.frontends.open_extents import OpenExtentError
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph import Graph, Value
@@ -54,13 +57,19 @@ def fill(g: Graph, sizes: Value, filler: Array) -> Value:
 
 @onnx_op("ConstantOfShape", since=9, kind=Kind.FOLDED, limits="the host fills a computed shape")
 def constant_of_shape(node: OnnxNode, g: Graph) -> Result:
-    """Tensor of a computed shape filled with one value; the host creates it."""
-    sizes, given = computed_sizes(node, 0), node.optional_attr("value")
+    """Tensor of a computed shape filled with one value; the host creates it if the extents of inputs do not give it."""
+    given = node.optional_attr("value")
     filler, element = np.zeros(1, np.float32), FLOAT
     if isinstance(given, TensorProto):
         filler, element = node.reader.read(given), node.reader.element(given)
     if filler.size != 1:
         raise node.invalid(f"its value has {filler.size} elements")
+    filler = filler.astype(element.graph.numpy)
+    if node.is_constant(0) and (extents := node.ints(0)):
+        with contextlib.suppress(OpenExtentError):
+            one = g.constant(filler.reshape((1,) * len(extents)), name="filler")
+            return node.result(emit.expand(g, one, extents), element)
+    sizes = computed_sizes(node, 0)
     if not sizes.shape[0]:
         raise node.fail(UNSUPPORTED_ATTRIBUTE, "its computed shape has no axes")
-    return node.result(fill(g, sizes, filler.astype(element.graph.numpy)), element)
+    return node.result(fill(g, sizes, filler), element)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tpuconvert.frontends import emit
+from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.onnx.node import OnnxNode, onnx_op
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import UNSUPPORTED_ATTRIBUTE
@@ -64,7 +65,12 @@ def resolved_pads(window: Window, extents: Sequence[int]) -> tuple[tuple[int, in
     for axis, extent in enumerate(extents):
         reach = (window.kernel[axis] - 1) * window.dilations[axis] + 1
         steps = -(-extent // window.strides[axis]) - 1
-        found.append(split_total(max(steps * window.strides[axis] + reach - extent, 0), window.auto_pad))
+        total = steps * window.strides[axis] + reach - extent
+        if total < -1:
+            message = f"auto_pad={window.auto_pad} with the stride {window.strides[axis]} over windows of {reach}"
+            hint = "frameworks begin such windows at different elements; write pads instead of auto_pad"
+            raise CannotConvertError(UNSUPPORTED_ATTRIBUTE, f"{message} of extent {extent}", hint)
+        found.append(split_total(max(total, 0), window.auto_pad))
     return tuple(found)
 
 

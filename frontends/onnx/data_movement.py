@@ -131,31 +131,46 @@ def slice_(node: OnnxNode, g: Graph) -> Result | Folded:
         return movement_result(node, _slice_on_host(node, g, x))
     shape = node.shape(0)
     parts = shape_arguments.slices(node)
-    if any(part.count == 0 for part in parts):
+    empty_axes = {part.axis for part in parts if part.count == 0}
+    symbolic = {part.axis for part in parts if part.end is not None}
+    if empty_axes and not any(is_open(extent) for axis, extent in enumerate(shape) if axis not in empty_axes):
         counts = {part.axis: part.count for part in parts}
         target = tuple(counts.get(axis, extent) for axis, extent in enumerate(shape))
         return Folded(np.empty(target, node.element(0).numpy), node.element(0))
-    forward = [part for part in parts if part.step > 0]
     if any(map(is_open, shape)):
-        for part in forward:
-            if part.end is not None and is_data_dependent(shape[part.axis]):  # may be shorter than the bounds
-                bounds = part.start, part.end
-                constants = [g.constant(np.array([bound], np.int32), "bound") for bound in bounds]
-                x = g.add(HostSlice(part.axis, part.step), x, *constants)
+        for part in parts:
+            if part.count == 0:
+                x = _slice_between(g, x, part.axis, 0, 0)
+            elif part.end is not None and (part.step < 0 or is_data_dependent(shape[part.axis])):
+                x = _slice_between(g, x, part.axis, part.start, part.end, part.step)
             elif part.end is not None:
-                x = g.add(SliceAxis(part.axis, part.start, part.end, part.step), x)
-            else:
+                x = g.add(SliceAxis(part.axis, *_from_one_end(part.start, part.end), part.step), x)
+            elif part.step > 0:
                 x = emit.slice_axis(g, x, part.axis, part.start, part.last + 1, part.step)
     else:
         start, end, step = [0] * len(shape), list(shape), [1] * len(shape)
-        for part in forward:
+        for part in parts:
+            if part.step < 0:
+                continue
             start[part.axis], end[part.axis], step[part.axis] = part.start, part.last + 1, part.step
         if start != [0] * len(shape) or tuple(end) != shape or step != [1] * len(shape):
             x = emit.extract(g, x, start, end, step)
     for part in parts:
-        if part.step < 0:
+        if part.step < 0 and part.axis not in symbolic | empty_axes:
             x = gather_slices(g, x, part.axis, np.array(part.indices, np.int32))
     return movement_result(node, x)
+
+
+def _from_one_end(start: int, end: int) -> tuple[int, int]:
+    """Bounds of ``slice_axis``: 0 instead of a bound that clamping makes the start or the end of every axis."""
+    last = shape_arguments.TO_THE_END
+    return 0 if start == -last else start, 0 if end == last else end
+
+
+def _slice_between(g: Graph, x: Value, axis: int, start: int, end: int, step: int = 1) -> Value:
+    """Slice with bounds whose distance depends on the data-dependent or symbolic extent, or is 0."""
+    bounds = (g.constant(np.array([bound], np.int32), name="bound") for bound in (start, end))
+    return g.add(HostSlice(axis, step), x, *bounds)
 
 
 def _slice_on_host(node: OnnxNode, g: Graph, x: Value) -> Value:

@@ -43,10 +43,12 @@ from tpuconvert.frontends.onnx.reader import (
     OnnxModel,
     function_opsets,
     node_domain,
+    operators_of,
+    other_opsets,
     reads_of,
     sparse_by_name,
 )
-from tpuconvert.frontends.onnx.standard_functions import standard_function
+from tpuconvert.frontends.onnx.standard_functions import has_other_schema, standard_function
 from tpuconvert.frontends.onnx.unsupported_operators import reason
 from tpuconvert.frontends.open_extents import OpenExtentError, check_parameters
 from tpuconvert.schema.control_flow import MAX_DEPTH
@@ -112,6 +114,9 @@ class _Importer:
         self._open: list[DynamicShapeProblem] = []
         self._failed: set[int] = set()  # id() of each node of the main graph that has a problem
         self._results = Results(self._graph, limits.max_tensor_elements)
+        self._other_opsets = {
+            id(function): opsets for function in model.functions.values() if (opsets := other_opsets(function, model))
+        }
         self._converted_nodes = 0
         self._subgraph_depth = 0
         self._most_nodes = model.node_count + limits.max_unrolled_nodes
@@ -308,7 +313,9 @@ class _Importer:
             )
         try:
             if function is not None:
-                results = self._inline_function(function, proto, inputs, name, scope)
+                if id(function) in self._other_opsets:
+                    self._note_other_opset(function)
+                results: Sequence[OnnxTensor | None] = self._inline_function(function, proto, inputs, name, scope)
             else:
                 results = self._convert_node(proto, name, inputs, scope)
         except CannotConvertError as error:
@@ -329,7 +336,7 @@ class _Importer:
         are_known = True
         for key in proto.input[:]:
             tensor = scope.tensors.get(key) if key else None
-            if tensor is None and key:
+            if tensor is None and key and not scope.is_absent(key):
                 if not scope.holds(key):
                     self._problems.add(INVALID_NODE, proto.op_type, name, f"input '{key}' is not computed by any node")
                 tensor = scope.lookup(key, self._model.tensors)
@@ -468,20 +475,53 @@ class _Importer:
 
     def _inline_function(
         self, function: FunctionProto, call: NodeProto, inputs: Sequence[OnnxTensor | None], name: str, scope: Scope
-    ) -> list[OnnxTensor]:
-        """Convert the body of a function (of the model or of the standard) in place of its call."""
+    ) -> list[OnnxTensor | None]:
+        """Convert the body of a function (of the model or of the standard) in place of its call.
+
+        As in the main graph, only the nodes that an output of the call depends on are converted. The result has None
+        for an output that the call leaves out.
+        """
         attributes = {attribute.name: attribute for attribute in function.attribute_proto}
         attributes.update(self._attributes(call, scope))
         declared = {*function.attribute, *(attribute.name for attribute in function.attribute_proto)}
         if unknown := [key for key in attributes if key not in declared]:
             raise CannotConvertError(INVALID_NODE, f"function {function.name} has no attribute {unknown[0]}")
+        for what, given, names in (("inputs", call.input, function.input), ("outputs", call.output, function.output)):
+            if len(given) > len(names):
+                message = f"{len(given)} {what}, but function {function.name} has {len(names)}"
+                raise CannotConvertError(INVALID_NODE, message)
         inner = Scope(function_opsets(function, self._model), None, f"{name}/", {}, {}, attributes, self._deeper(scope))
-        for key, tensor in zip(function.input, inputs, strict=False):
-            inner.tensors[key] = tensor
+        given_inputs = dict(zip(function.input, inputs, strict=False))
+        inner.tensors.update({key: tensor for key, tensor in given_inputs.items() if tensor is not None})
+        inner.absent = frozenset(key for key in function.input if given_inputs.get(key) is None)
+        wanted = {key: outer for key, outer in zip(function.output, call.output, strict=False) if outer}
+        subgraph_extraction.check_outputs(function.node, set(function.input), self._file)
         if (node_domain(call), call.op_type, call.overload) not in self._model.functions:
             self._most_nodes += len(function.node)  # of the standard: it is not counted in the file
-        self._convert_all(function.node, inner)
-        return self._leave_scope(function.output, call.output, inner, scope)
+        self._convert_all(subgraph_extraction.nodes_for(function.node, wanted), inner)
+        found = dict(zip(wanted, self._leave_scope(list(wanted), list(wanted.values()), inner, scope), strict=True))
+        return [found.get(key) for key in function.output]
+
+    def _note_other_opset(self, function: FunctionProto) -> None:
+        """Note the operators of a function that have another meaning in the opset of the model.
+
+        The standard does not permit such a function. Its nodes are computed as the function says; ONNX Runtime takes
+        the opset of the model.
+        """
+        name = f"{function.domain}:{function.name}" if function.domain else function.name
+        for domain, version in self._other_opsets.pop(id(function)).items():
+            if not domain and version > NEWEST_OPSET:
+                message = f"function {name} has opset {version}; the newest known opset is {NEWEST_OPSET}"
+                raise CannotConvertError(NO_OPERATOR, message, f"export it with opset {NEWEST_OPSET} or lower")
+            of_model = self._model.opsets[domain]
+            operators = sorted(
+                key for key in operators_of(function, domain) if has_other_schema(key, domain, version, of_model)
+            )
+            if operators:
+                self._graph.notes.append(
+                    f"warning: function {name} has opset {version}, its model {of_model}, in which"
+                    f" {', '.join(operators)} may have another meaning: computed by opset {version}"
+                )
 
     def _inline_graph(
         self, graph: GraphProto, arguments: Sequence[OnnxTensor], name: str, scope: Scope

@@ -12,6 +12,7 @@ from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.pooling import power_of_magnitude, root
+from tpuconvert.frontends.open_extents import is_open
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import TOO_LARGE
 from tpuconvert.schema.graph import Graph, Value, static
@@ -51,7 +52,8 @@ def along_axis(
         x, rank = emit.floats(node.input(0)), node.rank(0)
         if node.version >= 13:
             return function(g, x, node.axis(node.attr("axis", -1), rank))
-        return apply_flattened(g, function, x, node.axis(node.attr("axis", 1), rank) if rank > 1 else 0, always_flatten)
+        axis = node.axis(node.attr("axis", 1 if rank > 1 else 0), rank)  # the default of a vector is its only axis
+        return apply_flattened(g, function, x, axis, always_flatten)
 
     convert.__doc__ = formula
     for since in (1, 13):
@@ -69,9 +71,13 @@ def _hardmax(g: Graph, x: Value, axis: int) -> Value:
     if isinstance(shape[axis], int) and shape[axis] > _MOST_ELEMENTS:
         raise CannotConvertError(TOO_LARGE, f"axis {axis} has {shape[axis]} elements, more than {_MOST_ELEMENTS}")
     position = emit.cast(g, g.add(Arg(axis=axis, method=ArgMethod.max), x), DType.FLOAT32)
-    counter = np.arange(shape[axis], dtype=np.float32).reshape([-1 if k == axis else 1 for k in range(x.rank)])
+    line = [shape[axis] if k == axis else 1 for k in range(x.rank)]
+    if is_open(shape[axis]):
+        counter = emit.reshape(g, emit.as_float(g, emit.positions(g, shape[axis])), line)
+    else:
+        counter = emit.float_constant(g, np.arange(shape[axis], dtype=np.float32).reshape(line), "counter")
     kept = [1 if k == axis else extent for k, extent in enumerate(shape)]
-    return g.add(Eq(), emit.reshape(g, position, kept), emit.float_constant(g, counter, "counter"))
+    return g.add(Eq(), emit.reshape(g, position, kept), counter)
 
 
 along_axis("Softmax", "``exp(x) / sum(exp(x))`` along an axis.", softmax, Kind.DIRECT)

@@ -23,7 +23,8 @@ from tpuconvert.schema.types import Array, Shape, TensorType, format_shape
 class Scope:
     """Names visible in one graph: its own, then those of the enclosing graph.
 
-    ``tensors`` has None for the output of a node that could not be converted.
+    ``tensors`` has None for the output of a node that could not be converted. ``absent`` has the inputs of a function
+    that its call leaves out.
     """
 
     opsets: Mapping[str, int]
@@ -33,12 +34,19 @@ class Scope:
     constants: dict[str, TensorProto] = field(default_factory=dict)
     attributes: Mapping[str, AttributeProto] = field(default_factory=dict)
     depth: int = 0
+    absent: frozenset[str] = frozenset()
 
     def holds(self, name: str) -> bool:
         """Return True if there is a tensor of this name, converted or not."""
         if name in self.tensors or name in self.constants:
             return True
         return self.parent is not None and self.parent.holds(name)
+
+    def is_absent(self, name: str) -> bool:
+        """Return True for an input of the function around that its call leaves out."""
+        if name in self.tensors or name in self.constants:
+            return False
+        return name in self.absent or (self.parent is not None and self.parent.is_absent(name))
 
     def is_constant(self, name: str) -> bool:
         """Return True if the name is a constant of the file."""

@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
-from tpuconvert.frontends import emit
+from tpuconvert.frontends import emit, open_extents
 from tpuconvert.frontends.cannot_convert import CannotConvertError
+from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.convolution import (
     Window,
     as_line,
@@ -17,10 +18,12 @@ from tpuconvert.frontends.onnx.convolution import (
     resolved_pads,
 )
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
+from tpuconvert.frontends.open_extents import OpenExtentError, open_within
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
+from tpuconvert.schema.ops.host_unpool import HostMaxPositions, HostMaxUnpool
 from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.reduce import ReduceMethodType
@@ -87,25 +90,56 @@ def _ceil_mode(node: OnnxNode, since: int) -> bool:
     return bool(node.attr("ceil_mode", 0)) if node.version >= since else False
 
 
-@onnx_op("MaxPool", since=1, kind=Kind.DIRECT, limits="one to three spatial axes; the output Indices is not available")
-def max_pool(node: OnnxNode, g: Graph) -> Result:
-    """Maximum of each window; the positions of the maxima are not available."""
-    if len(node.outputs_used) > 1 and node.outputs_used[1]:
-        raise node.fail(
-            UNSUPPORTED_ATTRIBUTE, "its output Indices is used", "only the maxima themselves can be computed"
-        )
+@onnx_op("MaxPool", since=1, kind=Kind.DIRECT, limits="one to three spatial axes; the host computes Indices")
+def max_pool(node: OnnxNode, g: Graph) -> list[Result]:
+    """Maximum of each window, and the position of the first maximum."""
     tensor = node.tensor(0)
     x = emit.as_float(g, node.dequantized_input(0))
-    if node.version >= 8:
-        node.optional_attr("storage_order")  # only changes the order of the output Indices
+    is_column_major = bool(node.attr("storage_order", 0)) if node.version >= 8 else False
     window, ceil_mode = _window(node, 10), _ceil_mode(node, 10)
     if set(window.dilations) == {1}:
         y = pool(g, PoolType.MAX, x, window, ceil_mode=ceil_mode)
     else:
         y = _dilated_max(g, x, window, ceil_mode)
+    results = []
+    if len(node.outputs_used) > 1 and node.outputs_used[1]:
+        before = tuple(pair[0] for pair in window.pads)
+        op = HostMaxPositions(
+            kernel=window.kernel,
+            strides=window.strides,
+            dilations=window.dilations,
+            pads=before,
+            is_column_major=is_column_major,
+        )
+        results = [node.result(g.add(op, x, y), element_types.INT64)]
     if tensor.quant is None:
         y = emit.cast(g, y, tensor.element.graph)
-    return node.result(y, tensor.element, quant=tensor.quant)
+    return [node.result(y, tensor.element, quant=tensor.quant), *results]
+
+
+@onnx_op("MaxUnpool", since=9, kind=Kind.HOST, limits="output_shape is constant or the shape of a tensor")
+def max_unpool(node: OnnxNode, g: Graph) -> Value:
+    """Write the maxima to their positions in a larger tensor; other elements are 0."""
+    kernel, axes = node.required_attr("kernel_shape", (1,)), node.rank(0) - 2
+    strides, pads = node.ints_attr("strides") or (1,) * axes, node.ints_attr("pads") or (0,) * (2 * axes)
+    if not 1 <= axes <= 3 or not len(kernel) == len(strides) == axes or len(pads) != 2 * axes:
+        raise node.invalid(f"kernel_shape {list(kernel)} for the input {list(node.shape(0))}")
+    sizes: tuple[int, ...] = ()
+    operands = [emit.floats(node.input(0)), node.input(1)]
+    if node.has_input(2):
+        target = node.ints(2)
+        if len(target) != axes + 2 or any(str(a) != str(b) for a, b in zip(target, node.shape(0)[:2], strict=False)):
+            raise node.invalid(f"output_shape {list(target)} for the input {list(node.shape(0))}")
+        sizes = target[2:]
+        if extent := open_within(sizes):
+            wanted = open_extents.to_shape(sizes)
+            alike = [value for value in g.values if value.shape[2:] == wanted and not value.is_constant]
+            if not alike:
+                raise OpenExtentError(extent)
+            operands.append(alike[0])
+            sizes = ()
+    totals = tuple(pads[k] + pads[axes + k] for k in range(axes))
+    return g.add(HostMaxUnpool(kernel=kernel, strides=strides, pads=totals, sizes=sizes), *operands)
 
 
 def _count(extent: int, pads: tuple[int, int], reach: int, stride: int, ceil_mode: bool) -> int:

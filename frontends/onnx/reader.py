@@ -7,6 +7,7 @@ malformed model, so they are never called here.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -104,6 +105,10 @@ def read_model(
         opsets = {"": 1}
         notes.append("the file names no opset; files of its IR version use opset 1")
     functions = {(_domain(f.domain), f.name, f.overload): f for f in proto.functions}
+    if len(functions) < len(proto.functions):
+        counts = Counter((_domain(f.domain), f.name, f.overload) for f in proto.functions)
+        name = next(name for (_, name, _), count in counts.items() if count > 1)
+        raise CorruptInputError(f"function '{name}' is defined more than once", file=os.path.basename(path))
     node_count = _count_inlined(proto.graph, functions, path, limits)
     return OnnxModel(path, proto, opsets, tensors, functions, node_count, notes)
 
@@ -279,6 +284,18 @@ def _opsets(imports: Iterable[OperatorSetIdProto], path: str) -> dict[str, int]:
 def function_opsets(function: FunctionProto, model: OnnxModel) -> dict[str, int]:
     """Opset versions for the nodes of a local function: its own imports, or those of the model if it has none."""
     return {**model.opsets, **_opsets(function.opset_import, model.path)}
+
+
+def other_opsets(function: FunctionProto, model: OnnxModel) -> dict[str, int]:
+    """Opset versions of a local function, by domain, that are not those of the model."""
+    own = _opsets(function.opset_import, model.path)
+    return {domain: version for domain, version in own.items() if model.opsets.get(domain, version) != version}
+
+
+def operators_of(function: FunctionProto, domain: str) -> set[str]:
+    """Operators of a domain that the nodes of a function have, also those in its subgraphs."""
+    inner = (node for own in function.node for graph in subgraphs(own) for node in _contents(graph)[0])
+    return {node.op_type for node in (*function.node, *inner) if node_domain(node) == domain}
 
 
 def _domain(name: str) -> str:

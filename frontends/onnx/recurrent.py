@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tpuconvert.frontends import emit
+from tpuconvert.frontends import emit, open_extents
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.open_extents import is_open
 from tpuconvert.frontends.registry import Kind
@@ -72,6 +72,9 @@ def _layer(node: OnnxNode, g: Graph, op: RecurrentLayer) -> list[Result]:
     if bias is not None and emit.extents(bias) != (op.directions, 2 * op.gates * hidden):
         raise node.invalid(f"bias {list(emit.extents(bias))} for hidden_size={hidden}")
     states = [_initial(node, g, 5 + index, batch_first) for index in range(op.states)]
+    wanted = open_extents.to_shape((op.directions, batch, hidden))
+    if all(state is None or (state.shape == wanted and emit.is_zeros(state)) for state in states):
+        states = [None] * op.states
     operands = [x, w, r, bias, _lengths(node, steps, batch), *states]
     if isinstance(op, Lstm):
         operands.append(_optional_floats(node, 7))

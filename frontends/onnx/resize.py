@@ -141,7 +141,8 @@ def _resize_to_computed(node: OnnxNode, g: Graph, axes: Sequence[int], policy: s
     """Resize axes after the first two to sizes that are computed when the model runs."""
     x, rank, values = _checked_input(node, rule), node.rank(0), computed_sizes(node, 3)
     if policy != "stretch" or rule.coordinates is Coordinates.tf_crop_and_resize or not 3 <= rank <= 5:
-        raise node.fail(UNSUPPORTED_ATTRIBUTE, "computed sizes", "supported: rank 3 to 5, no policy, no crop")
+        hint = "supported: rank 3 to 5, no policy, no crop"
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, "computed sizes", hint, needs=node.tensor(3))
     known = known_elements(values)
     if len(known) != len(axes):
         raise node.invalid(f"{len(known)} sizes for {len(axes)} axes")
@@ -150,7 +151,8 @@ def _resize_to_computed(node: OnnxNode, g: Graph, axes: Sequence[int], policy: s
         if size is not None and str(size) == str(node.shape(0)[axis]):
             continue
         if axis < 2:
-            raise node.fail(UNSUPPORTED_ATTRIBUTE, f"a computed size of axis {axis}", "supported: axes 2 and up")
+            message, hint = f"a computed size of axis {axis}", "supported: axes 2 and up"
+            raise node.fail(UNSUPPORTED_ATTRIBUTE, message, hint, needs=node.tensor(3))
         scales[axis - 2], numbers[axis - 2] = 0.0, size or 0
         if size is None:
             own = emit.slice_axis(g, values, 0, position, position + 1)
@@ -167,6 +169,8 @@ def _exact_scale(size: int, extent: int) -> float:
     if str(size) == str(extent):
         return 1.0
     try:
+        if size % extent != 0:
+            return 0.0
         scale = size // extent
     except OpenExtentError:
         return 0.0
@@ -259,7 +263,8 @@ def resize(node: OnnxNode, g: Graph) -> Result:
     sizes = node.ints(3) if node.has_input(3) else ()
     if bool(len(scales)) == bool(len(sizes)):
         raise node.invalid("needs either scales or sizes")
-    if policy == "stretch" and open_within([*sizes, *(node.shape(0)[axis] for axis in _changed(scales, axes))]):
+    changed = _changed(scales, axes) if len(scales) else _resized(sizes, axes, node.shape(0))
+    if policy == "stretch" and open_within([*sizes, *(node.shape(0)[axis] for axis in changed)]):
         if node.has_input(1):
             node.constant(1)  # only used by tf_crop_and_resize
         shape = node.shape(0)
@@ -281,6 +286,11 @@ def resize(node: OnnxNode, g: Graph) -> Result:
 def _changed(scales: Array, axes: Sequence[int]) -> list[int]:
     """Axes with another scale than 1."""
     return [axis for axis, scale in zip(axes, scales.tolist(), strict=False) if scale != 1]
+
+
+def _resized(sizes: Sequence[int], axes: Sequence[int], shape: Sequence[int]) -> list[int]:
+    """Axes that get another extent, or a symbolic one that may be another."""
+    return [axis for axis, size in zip(axes, sizes, strict=False) if str(size) != str(shape[axis])]
 
 
 def _crop(node: OnnxNode, items: Sequence[AxisResize], axes: Sequence[int], roi: Array) -> list[AxisResize]:

@@ -1,4 +1,4 @@
-"""Sampling at data-dependent coordinates: RoiAlign, MaxRoiPool, DeformConv, MaxUnpool."""
+"""Sampling at data-dependent coordinates: RoiAlign, MaxRoiPool, DeformConv."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ import numpy as np
 
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx.convolution import Window, read_window, resolved_pads
-from tpuconvert.frontends.onnx.gather import from_front
 from tpuconvert.frontends.onnx.grid_sample import SampledAxis, weighted_picks
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
-from tpuconvert.frontends.onnx.scatter import scatter_rows
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph
@@ -122,25 +120,3 @@ def _base(
     return np.asarray(
         grids[2 + axis] * window.strides[axis] + grids[axis] * window.dilations[axis] - pads[axis][0], np.float32
     )
-
-
-@onnx_op("MaxUnpool", since=9, limits="constant indices")
-def max_unpool(node: OnnxNode, g: Graph) -> Result:
-    """Scatter the maxima to constant indices of a larger tensor; other elements are 0."""
-    shape = node.shape(0)
-    kernel = node.required_attr("kernel_shape", (1,))
-    axes = len(kernel)
-    strides, pads = node.ints_attr("strides") or (1,) * axes, node.ints_attr("pads") or (0,) * (2 * axes)
-    if axes != len(shape) - 2 or len(strides) != axes or len(pads) != 2 * axes or node.shape(1) != shape:
-        raise node.invalid(f"kernel_shape {list(kernel)} for the input {list(shape)}")
-    full = tuple((shape[2 + k] - 1) * strides[k] - pads[k] - pads[axes + k] + kernel[k] for k in range(axes))
-    made = (*shape[:2], *full)
-    target = node.ints(2) if node.has_input(2) else made
-    if len(target) != len(made) or any(want < have for want, have in zip(target, made, strict=True)):
-        raise node.invalid(f"output_shape {list(target)} is smaller than {list(made)}")
-    node.budget(target, 8)
-    index = from_front(node, node.constant(1), math.prod(made)).reshape(-1)
-    coordinates = np.ravel_multi_index(np.unravel_index(index, made), target)
-    x = emit.reshape(g, emit.floats(node.input(0)), (math.prod(shape), 1))
-    zeros = emit.float_constant(g, np.zeros((math.prod(target), 1)), "zeros")
-    return node.result(emit.reshape(g, scatter_rows(node, g, zeros, coordinates, x, "none"), target))

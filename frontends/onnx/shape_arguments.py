@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tpuconvert.frontends.onnx.node import OnnxNode
-from tpuconvert.frontends.open_extents import is_data_dependent, is_open
+from tpuconvert.frontends.open_extents import is_open
 from tpuconvert.schema.errors import UNKNOWN_SHAPE
+from tpuconvert.schema.ops.host_slice import clamped_range
 
 
 def attr_or_input(node: OnnxNode, name: str, index: int, input_since: int) -> tuple[int, ...] | None:
@@ -161,8 +162,8 @@ def split_sizes(node: OnnxNode) -> tuple[int, list[int]]:
 class AxisSlice:
     """The ``count`` elements ``start, start + step, ...`` of one axis; the step may be negative.
 
-    For a symbolic axis, ``end`` takes the place of ``count``: 0 or a negative bound, which count from the end of the
-    axis; for a data-dependent axis, the bound of the source.
+    For a symbolic axis that is not empty, ``end`` takes the place of ``count``, and ``start`` and ``end`` are bounds of
+    the source, within the range of INT32.
     """
 
     axis: int
@@ -182,12 +183,12 @@ class AxisSlice:
         return range(self.start, self.start + self.step * self.count, self.step)
 
 
-_TO_THE_END = 2**31 - 1
+TO_THE_END = 2**31 - 1
 """A slice end from this bound on is the end of the axis, also for a symbolic extent."""
 
 
 def slices(node: OnnxNode) -> list[AxisSlice]:
-    """Slices of Slice, one entry per sliced axis; bounds are clamped as in NumPy."""
+    """Slices of Slice, one entry per sliced axis; bounds are clamped as by ``clamped_range``."""
     shape = node.shape(0)
     if node.version < 10:
         starts: tuple[int, ...] = node.required_attr("starts", (0,))
@@ -206,22 +207,34 @@ def slices(node: OnnxNode) -> list[AxisSlice]:
     for axis, start, end, step in zip(node.axes(axes, len(shape)), starts, ends, steps, strict=True):
         if step == 0:
             raise node.invalid("a step is 0")
-        is_whole = str(end) == str(shape[axis]) if is_open(end) else end >= _TO_THE_END
-        if is_open(shape[axis]) and is_whole and (str(start), step) == ("0", 1):
-            continue
-        if is_open(shape[axis]) and step > 0 and not is_open(start) and not is_open(end):
-            to_the_end = end >= _TO_THE_END
-            if is_data_dependent(shape[axis]):
-                found.append(AxisSlice(axis, start, step, 1, min(end, _TO_THE_END)))
+        if step < 0 and not is_open(end) and end >= TO_THE_END:
+            message = (
+                f"the end {end} with the step {step}, of which the standard and ONNX Runtime have different readings"
+            )
+            raise node.invalid(message, "end before the first element:  -2147483648")
+        bounds = [bound if is_open(bound) else min(max(bound, -TO_THE_END), TO_THE_END) for bound in (start, end)]
+        if is_open(shape[axis]) and (step > 0 or not any(map(is_open, bounds))):
+            is_whole = str(end) == str(shape[axis]) if is_open(end) else end >= TO_THE_END
+            if is_whole and step == 1 and str(bounds[0]) in ("0", str(-TO_THE_END)):
                 continue
-            if to_the_end or end < 0:
-                found.append(AxisSlice(axis, start, step, 1, 0 if to_the_end else end))
+            if not any(map(is_open, bounds)):
+                found.append(_slice_symbolic(axis, bounds[0], bounds[1], step))
                 continue
-        taken = range(*slice(start, end, step).indices(shape[axis]))
-        if step < 0 and end < -shape[axis]:
-            taken = range(*slice(start, None, step).indices(shape[axis]))
+        if any(map(is_open, (*bounds, shape[axis]))):
+            taken = range(*slice(start, end, step).indices(shape[axis]))
+        else:
+            taken = clamped_range(start, end, step, shape[axis])
         found.append(AxisSlice(axis, taken.start, step, len(taken)))
     return found
+
+
+def _slice_symbolic(axis: int, start: int, end: int, step: int) -> AxisSlice:
+    """Slice of a symbolic axis. Bounds that count from the same end show whether it is empty for every extent."""
+    if step > 0:
+        is_empty = end in (0, -TO_THE_END) or start == TO_THE_END or ((start < 0) == (end < 0) and end <= start)
+    else:
+        is_empty = 0 <= start <= end
+    return AxisSlice(axis, 0, step, 0) if is_empty else AxisSlice(axis, start, step, 1, end)
 
 
 def pads_per_axis(node: OnnxNode) -> list[tuple[int, int]]:

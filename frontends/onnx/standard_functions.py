@@ -41,6 +41,30 @@ def standard_function(operator: str, domain: str, version: int) -> FunctionProto
     return body
 
 
+@lru_cache(maxsize=4096)
+def has_other_schema(operator: str, domain: str, version: int, other: int) -> bool:
+    """Return True if an operator has different schemas in two opsets; False in a domain that the standard lacks."""
+    from onnx import defs  # 75 ms, needed only for functions of other opsets than their model's
+
+    if domain not in _standard_domains():
+        return False
+    found = []
+    for opset in (version, other):
+        try:
+            found.append(defs.get_schema(operator, opset, domain).since_version)
+        except defs.SchemaError:
+            found.append(0)
+    return found[0] != found[1]
+
+
+@lru_cache(maxsize=1)
+def _standard_domains() -> frozenset[str]:
+    """Domains of the operators in the standard."""
+    from onnx import defs  # see has_other_schema
+
+    return frozenset(schema.domain for schema in defs.get_all_schemas())
+
+
 def registrations() -> list[Registration]:
     """Return an entry for every operator with a function body, for the tables of operators."""
     from onnx import defs

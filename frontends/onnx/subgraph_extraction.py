@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from graphlib import CycleError, TopologicalSorter
 
 from tpuconvert.frontends.onnx.messages import GraphProto, NodeProto
@@ -19,15 +19,37 @@ def producers_of(graph: GraphProto, file: str) -> dict[str, int]:
     Raises:
         CorruptInputError: two nodes have the same output.
     """
-    made: dict[str, int] = {}
     given = {value.name for value in graph.input} | {tensor.name for tensor in initializers(graph)}
-    for index, node in enumerate(graph.node):
+    return check_outputs(graph.node, given, file)
+
+
+def check_outputs(nodes: Iterable[NodeProto], given: Container[str], file: str) -> dict[str, int]:
+    """Check that no two nodes have the same output, nor an output the name of a given tensor.
+
+    Returns:
+        Index of the producer of each tensor.
+
+    Raises:
+        CorruptInputError: a name is taken.
+    """
+    made: dict[str, int] = {}
+    for index, node in enumerate(nodes):
         for name in node.output[:]:
             if name and (name in made or name in given):
                 raise CorruptInputError(f"tensor '{name}' is the output of more than one node", file=file)
             if name:
                 made[name] = index
     return made
+
+
+def nodes_for(nodes: Sequence[NodeProto], outputs: Iterable[str]) -> list[NodeProto]:
+    """Return the nodes that ``outputs`` depend on; the given nodes are in topological order."""
+    needed, found = set(outputs), []
+    for node in reversed(nodes):
+        if not needed.isdisjoint(node.output[:]):
+            found.append(node)
+            needed |= reads_of(node)
+    return found[::-1]
 
 
 def needed_nodes(graph: GraphProto, inputs: Iterable[str], outputs: Sequence[str], file: str) -> list[NodeProto]:

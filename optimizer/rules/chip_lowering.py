@@ -8,13 +8,14 @@
 | clshift, crshift | two slices in the other order, concatenated |
 | interpolate | upsample, index_select or matmul |
 | lshift, rshift | a slice, padded with zeros on one side |
+| resize_nearest, resize_weighted | the same without interpolate |
 | rdivs | div with a constant of one element |
 | softmax | exp(x - max(x)) / sum(exp(x - max(x))) with two reductions |
 
-interpolate is lowered for static sizes. A resize is linear in the pixels and separable: ``y = R @ x @ C`` with two
-constant matrices, which are the results of the operator for unit images. If every result pixel equals one source pixel
-(nearest), a matrix only selects: this is upsample if it repeats every pixel, otherwise index_select. In all other cases
-each axis becomes a matmul.
+With symbolic extents, interpolate becomes a resize that is expanded when the extents have numbers. A resize is linear
+in the pixels and separable: ``y = R @ x @ C`` with two constant matrices, which are the results of the operator for
+unit images. If every result pixel equals one source pixel (nearest), a matrix only selects: this is upsample if it
+repeats every pixel, otherwise index_select. In all other cases each axis becomes a matmul.
 """
 
 from __future__ import annotations
@@ -36,15 +37,17 @@ from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.index_select import IndexSelect
-from tpuconvert.schema.ops.interpolate import Interpolate
+from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode, PlatForm
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
+from tpuconvert.schema.ops.resize import ResizeNearest, ResizeWeighted
 from tpuconvert.schema.ops.round_to_integer import Rounding
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.ops.upsample import Upsample
+from tpuconvert.schema.resize_weights import Coordinates, NearestRounding
 from tpuconvert.schema.types import Array, Scalar
 
 _SWAP = (0, 1, 3, 2)
@@ -128,12 +131,23 @@ def _slices(graph: Graph, m: Match, begin: int, end: int) -> Value:
     return graph.add(Extract(start, stop, (1,) * len(shape)), m.x, name=f"{m.op.name}:from{begin}")
 
 
+@rule(p((ResizeNearest, ResizeWeighted), "x", name="op"), stage="chip lowering")
+def lower_symbolic_resize(graph: Graph, m: Match) -> Replacement:
+    """Expand to one matmul or index_select per axis when the extents have numbers, instead of to interpolate."""
+    if not m.op.op.has_interpolate:
+        return Skip("it does not need interpolate")
+    return graph.add(dataclasses.replace(m.op.op, has_interpolate=False), *m.op.inputs)
+
+
 @rule(p(Interpolate, "x", name="op"), stage="chip lowering")
 def lower_interpolate(graph: Graph, m: Match) -> Replacement:
     """Lower to upsample, index_select or one matmul per axis."""
     x, name = m.x, m.op.outputs[0].name
-    if not x.type.is_static or 0 in x.shape:
-        return Skip("its size is dynamic")
+    if 0 in x.shape:
+        return Skip("its operand is empty")
+    if not x.type.is_static:
+        resize = _symbolic_resize(m.op.op)
+        return Skip("its size is dynamic, and its platform OPENCV") if resize is None else graph.add(resize, x)
     height, width = m.op.outputs[0].type.static_shape[2:]
     rows = _interpolation_matrix(m.op.op, x.type.static_shape[2], height)
     columns = _interpolation_matrix(m.op.op, x.type.static_shape[3], width)
@@ -185,3 +199,17 @@ def _multiply_last_axis(graph: Graph, x: Value, matrix: Array, name: str) -> Val
     flat = graph.add(Reshape((int(np.prod(front)), extent)), x, name=f"{name}.flat")
     mixed = graph.add(MatrixMul(), flat, graph.constant(matrix, f"{name}.weights"), name=f"{name}.mixed")
     return graph.add(Reshape((*front, matrix.shape[1])), mixed, name=name)
+
+
+def _symbolic_resize(op: Interpolate) -> ResizeNearest | ResizeWeighted | None:
+    """Resize with the weights of interpolate, expanded when extents have numbers; None for another platform."""
+    if op.platform is not PlatForm.TENSORFLOW:
+        return None
+    scales, sizes = op.scale_factor or (0.0, 0.0), op.size or (0, 0)
+    coordinates = Coordinates.align_corners if op.align_corners else Coordinates.asymmetric
+    if op.method is InterpolateMode.BILINEAR:
+        coordinates = Coordinates.half_pixel if op.half_pixel_centers else coordinates
+        return ResizeWeighted(scales=scales, sizes=sizes, coordinates=coordinates, has_interpolate=False)
+    coordinates = Coordinates.tf_half_pixel_for_nn if op.half_pixel_centers else coordinates
+    rounding = NearestRounding.round_prefer_ceil if op.align_corners else NearestRounding.floor
+    return ResizeNearest(scales=scales, sizes=sizes, coordinates=coordinates, rounding=rounding, has_interpolate=False)

@@ -10,14 +10,24 @@ from tpuconvert.schema.op import Op, Operand, OpKind, case, on, tpu_op
 from tpuconvert.schema.types import I32, NUMBERS_F16, Array, TensorType, format_shape
 
 
+def clamped_range(start: int, end: int, step: int, extent: int) -> range:
+    """Elements of an axis that a slice of ONNX takes: negative bounds count from the end; then bounds are clamped."""
+    start, end = (bound + extent if bound < 0 else bound for bound in (start, end))
+    first, last = (0, extent) if step > 0 else (-1, extent - 1)
+    return range(min(max(start, 0), last), min(max(end, first), last), step)
+
+
 @tpu_op("host_slice", OpKind.HOST)
 class HostSlice(Op):
-    """y = x[start:end:step] along ``axis``, with the rules of NumPy: bounds may be negative, and are clamped.
+    """y = x[start:end:step] along ``axis``. Negative bounds count from the end, and bounds are clamped.
+
+    This is a slice of NumPy, except that a negative step begins at the first element if start is before it.
 
     With ``is_exact``, bounds outside of 0..extent are an error.
 
     Shapes: start and end have one element; the extent of y on ``axis`` depends on data.
     Errors: UsageError for bounds that ``is_exact`` excludes.
+    Source: ONNX Slice-13.
     """
 
     axis: int
@@ -47,5 +57,5 @@ class HostSlice(Op):
         extent = x.shape[axis]
         if self.is_exact and not 0 <= first <= last <= extent:
             raise UsageError(f"{self.name}: elements {first} to {last} of axis {axis} with {extent} elements")
-        stop = None if self.step < 0 and last < -extent else last
-        return (np.ascontiguousarray(x[(slice(None),) * axis + (slice(first, stop, self.step),)]),)
+        taken = clamped_range(first, last, self.step, extent)
+        return (np.ascontiguousarray(x.take(taken, axis)),)

@@ -102,7 +102,7 @@ class ResizeNearest(_SpatialResize):
 
     ``scales`` and ``sizes`` have one entry per axis. A size that is not 0 is the extent of the result; otherwise a
     scale that is not 0 gives ``floor(extent * scale)``; if both are 0, the next operand after x has the extent of the
-    result, and its elements are not used.
+    result, and its elements are not used. ``has_interpolate`` is False for a chip without the operator interpolate.
 
     Shapes: x [N, C, ...], the other operands [extent], y [N, C, ...].
     Source: ONNX Resize-19, mode nearest.
@@ -112,6 +112,7 @@ class ResizeNearest(_SpatialResize):
     sizes: tuple[int, ...]
     coordinates: Coordinates = Coordinates.half_pixel
     rounding: NearestRounding = NearestRounding.round_prefer_floor
+    has_interpolate: bool = True
 
     dtypes = on(bm1682=(F32,), bm1684=(F32, I8, U8), bm1686=(F32, F16, I8, U8, I16, U16))
     traits = Trait.MOVES_INTEGERS
@@ -130,7 +131,7 @@ class ResizeNearest(_SpatialResize):
         if (factor := _upsample_factor(x, items, indices)) > 1 and x.dtype not in (I16, U16):
             return (g.add(Upsample(scale=factor), x),)
         y = x if x.dtype.is_float else g.add(Cast(out_dtype=F32), x)
-        if (selected := select_in_plane(g, y, items, indices)) is not None:
+        if self.has_interpolate and (selected := select_in_plane(g, y, items, indices)) is not None:
             y = selected
         else:
             for item, index in zip(items, indices, strict=True):
@@ -142,7 +143,8 @@ class ResizeNearest(_SpatialResize):
 class ResizeWeighted(_SpatialResize):
     """Linear or cubic interpolation on the axes after the first two, while their extents are symbolic.
 
-    ``scales``, ``sizes`` and the operands after x determine the extents as for ``resize_nearest``.
+    ``scales``, ``sizes`` and the operands after x determine the extents as for ``resize_nearest``, where
+    ``has_interpolate`` is explained too.
 
     Shapes: x [N, C, ...], the other operands [extent], y [N, C, ...].
     Source: ONNX Resize-19, modes linear and cubic.
@@ -155,6 +157,7 @@ class ResizeWeighted(_SpatialResize):
     cubic_coeff_a: float = -0.75
     exclude_outside: bool = False
     antialias: bool = False
+    has_interpolate: bool = True
 
     def __post_init__(self) -> None:
         self._check()
@@ -170,7 +173,7 @@ class ResizeWeighted(_SpatialResize):
         weights = [rule.weights(item) for item in items]
         if not items:
             return (x,)
-        if (y := interpolate_plane(g, x, items, weights)) is not None:
+        if self.has_interpolate and (y := interpolate_plane(g, x, items, weights)) is not None:
             return (y,)
         for item, weight in zip(items, weights, strict=True):
             x = f.multiply_along_axis(g, x, item.axis, weight.astype(np.float32))
@@ -250,7 +253,9 @@ def enlarge_plane(rule: Interpolation, scales: tuple[float, ...]) -> Upsample | 
 
 
 def _is_plane(x: Value, items: Sequence[AxisResize]) -> bool:
-    return x.rank == 4 and all(item.axis >= 2 for item in items)
+    """Return True if only rows and columns of an image change, and their extents are numbers."""
+    is_image = x.rank == 4 and all(isinstance(extent, int) for extent in x.shape[2:])
+    return is_image and all(item.axis >= 2 for item in items)
 
 
 def _full_plane(x: Value, items: Sequence[AxisResize]) -> list[AxisResize]:

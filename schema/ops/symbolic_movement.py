@@ -17,8 +17,8 @@ from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.types import F32, NUMBERS, NUMBERS_F16, Dim, TensorType, format_shape
 
-_PROBE = 840
-"""Number in place of symbolic extents in the check of legality; most divisors in formulas divide it."""
+_PROBES = (12, 60, 840)
+"""Numbers in place of symbolic extents in the check of legality; the first is taken that leaves integers above 0."""
 
 _MOVABLE = on(bm1682=(F32,), bm1684=NUMBERS, bm1686=NUMBERS_F16)
 
@@ -141,9 +141,18 @@ class ReshapeByFormulas(DeferredOp):
         """Types with consistent numbers, for the check of legality."""
         x, source = inputs
         assert x is not None and source is not None
-        extents = [_PROBE if isinstance(extent, str) else extent for extent in source.shape]
-        probe = TensorType(source.dtype, tuple(extents))
-        return TensorType(x.dtype, (math.prod(self.infer(x, probe)[0].static_shape),)), probe
+        for number in _PROBES:
+            extents = tuple(number if isinstance(extent, str) else extent for extent in source.shape)
+            probe = TensorType(source.dtype, extents)
+            try:
+                shape = self.infer(TensorType(x.dtype, ("any",)), probe)[0].static_shape
+            except ShapeError:
+                if number == _PROBES[-1]:
+                    raise
+                continue
+            if min(shape) > 0 or number == _PROBES[-1]:
+                break
+        return TensorType(x.dtype, (math.prod(shape),)), probe
 
     def expand(self, g: Graph, x: Value, source: Value) -> tuple[Value]:
         """Expand to reshape."""
@@ -155,8 +164,10 @@ class ReshapeByFormulas(DeferredOp):
 class SliceAxis(DeferredOp):
     """Strided slice of one axis. Negative bounds count from the end of the axis; the end 0 is the end of the axis.
 
+    Bounds outside of the axis are clamped, so that ``start=-100`` takes all of a shorter axis.
+
     Shapes: y has ``ceil((end - start) / step)`` elements on the axis, at least one.
-    Errors: ShapeError if the bounds are outside of the axis, or in the wrong order.
+    Errors: ShapeError if no element is left.
     """
 
     axis: int
@@ -171,36 +182,45 @@ class SliceAxis(DeferredOp):
     rewrite_weight = 2
 
     def __post_init__(self) -> None:
-        if self.step < 1 or (self.start < 0 < self.end):
-            raise ValueError(f"{self.name}: needs a positive step and bounds from one end, found {self}")
+        if self.step < 1:
+            raise ValueError(f"{self.name}: needs a positive step, found {self}")
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
         """Shapes: see the class."""
         axis = normalize_axis(self.name, self.axis, x)
         extent = x.shape[axis]
-        count: Dim
-        if isinstance(extent, int):
-            begin, end = self._bounds(extent)
-            if not 0 <= begin < end <= extent:
-                raise ShapeError(f"{self}: {extent} elements have no slice from {begin} to {end}")
-            count = ceil_div(end - begin, self.step)
-        elif self.start < 0 or self.end > 0:
-            count = ceil_div(self.end - self.start, self.step)
-        else:
-            count = ceil_div(plus(extent, self.end - self.start), self.step)
-        return (TensorType(x.dtype, with_extent(x.shape, axis, count)),)
+        if isinstance(extent, str):
+            return (TensorType(x.dtype, with_extent(x.shape, axis, ceil_div(self._length(extent), self.step))),)
+        begin, end = self._bounds(extent)
+        if begin >= end:
+            raise ShapeError(f"{self} leaves none of {extent} elements")
+        return (TensorType(x.dtype, with_extent(x.shape, axis, ceil_div(end - begin, self.step))),)
+
+    def _length(self, extent: str) -> Dim:
+        """``end - start`` for a symbolic extent of which a slice has an element: at most their distance."""
+        distance = self.end - self.start
+        if self.start >= 0 >= self.end:
+            return plus(extent, distance)
+        if self.start < 0 < self.end:
+            return f"min({extent},{self.end})-max({plus(extent, self.start)},0)"
+        if distance == 1:
+            return 1
+        rest = plus(extent, -self.start if self.start >= 0 else self.end)
+        return f"min({rest},{distance})"
 
     @property
     def sample_extent(self) -> int:
-        """Return an extent that includes both bounds."""
-        return 2 + abs(self.start) + abs(self.end)
+        """Return an extent of which an element is left."""
+        return -self.start if self.start < 0 < self.end else 2 + abs(self.start) + abs(self.end)
 
     def _bounds(self, extent: int) -> tuple[int, int]:
         begin = self.start if self.start >= 0 else extent + self.start
-        return begin, self.end if self.end > 0 else extent + self.end
+        end = self.end if self.end > 0 else extent + self.end
+        return min(max(begin, 0), extent), min(max(end, 0), extent)
 
     def expand(self, g: Graph, x: Value) -> tuple[Value]:
         """Expand to extract."""
+        self.infer(x.type)  # an empty result has an error of its own
         shape = f.extents(self, x)
         axis = self.axis % x.rank
         begin, end = self._bounds(shape[axis])

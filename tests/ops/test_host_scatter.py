@@ -23,6 +23,7 @@ CASES = [
     Case(HostScatterElements(Reduction.MAX), [f32(0, 1, 2), i32(0, 0), f32(5, 4)], [f32(5, 1, 2)], "maximum"),
     Case(HostSlice(0), [f32(0, 1, 2, 3), i32(-3), i32(9)], [f32(1, 2, 3)], "bounds from the end and past it"),
     Case(HostSlice(0, step=-1), [f32(0, 1, 2, 3), i32(2), i32(-9)], [f32(2, 1, 0)], "backwards to the beginning"),
+    Case(HostSlice(0, step=-1), [f32(0, 1, 2, 3), i32(-9), i32(-99)], [f32(0)], "a start before the first element"),
     Case(HostSlice(0), [f32(0, 1, 2, 3), i32(3), i32(1)], [np.zeros(0, np.float32)], "no elements"),
 ]
 

@@ -118,7 +118,7 @@ def test_annotations_stay_on_the_result():
 def test_reports_why_it_declines():
     graph = Graph()
     x = graph.input("x", TensorType(F32, ("N", 3, 4, 5)))
-    graph.output(resize(8, 8, BILINEAR)(graph, x))
+    graph.output(resize(8, 8, BILINEAR, PlatForm.OPENCV)(graph, x))
     y = graph.input("y", TensorType(F32, X))
     mean, variance = (random_constant(graph, 3) for _ in range(2))
     graph.output(graph.add_all(BatchNorm(use_global_stats=False), y, mean, variance)[0])
@@ -126,7 +126,7 @@ def test_reports_why_it_declines():
     fit_to_chip(graph, Chip.BM1682, trace=lines.append)
     assert lines == [
         "lower_batch_norm_to_mul_add: skipped 1: its statistics are not constant",
-        "lower_interpolate: skipped 1: its size is dynamic",
+        "lower_interpolate: skipped 1: its size is dynamic, and its platform OPENCV",
     ]
     assert len(problems(graph, Chip.BM1682)) == 2, "the check names what is left"
 
