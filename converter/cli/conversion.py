@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tpuconvert.accuracy_notes import KEY as ACCURACY
 from tpuconvert.api.report import report
 from tpuconvert.cli.json_output import print_json
 from tpuconvert.cli.problems import ensure, ensure_model_name
@@ -116,8 +117,10 @@ def convert_files(
         files.partial.unlink(missing_ok=True)
     if files.report is not None:
         report(model, files.report, verification=verification)
+    remedy = _attribution_command(files, options)
+    is_inaccurate = any(note.kind == ACCURACY for note in model.notes)
     next_command = _next_command(files, source_args, is_verified=verification is not None)
-    return summarize(model, files.target, verification, next_command)
+    return summarize(model, files.target, verification, remedy if is_inaccurate else next_command, remedy)
 
 
 def _verify(model: Model, files: Files, options: Options, progress: Progress) -> Verification:
@@ -154,6 +157,17 @@ def _next_command(files: Files, source_args: Sequence[str], *, is_verified: bool
     if is_verified and not is_reported:
         words += ["--html", f"{_stem(files.target)}.html"]
     return shlex.join([*words, *source_args])
+
+
+def _attribution_command(files: Files, options: Options) -> str:
+    """Return the command that finds the nodes that cause the error of an output.
+
+    No node of a model with packed weights computes in integers of its own: another grouping is compared instead.
+    """
+    sources = [files.model, *([files.weights] if files.weights else [])]
+    data = ["--data", files.calibration] if files.calibration else []
+    root = ["--allow-root", options.allow_root] if options.allow_root is not None else []
+    return shlex.join(["tpuconvert", "attribute", *sources, files.target, *data, *root])
 
 
 def _stem(name: str) -> str:

@@ -123,7 +123,7 @@ def _feeds(graph: Graph, options: Options, data: CalibrationSource | None, sampl
     """Return the first samples of the user, or random samples."""
     if data is None:
         return random_feeds(graph.input_ports, samples)
-    return list(itertools.islice(load_feeds(data, graph.input_ports, options.preprocess), samples))
+    return list(itertools.islice(load_feeds(data, graph.input_ports, options.preprocess, most=samples), samples))
 
 
 @np.errstate(all="ignore")
