@@ -18,6 +18,7 @@ import numpy as np
 from tpuconvert.accuracy_notes import KEY
 from tpuconvert.model import Model
 from tpuconvert.optimizer.quantize.deciding import SAMPLES as DECISION_SAMPLES
+from tpuconvert.optimizer.quantize.method_search import Work
 from tpuconvert.optimizer.quantize.output_accuracy import (
     LEAST_COSINE,
     LEAST_EQUAL,
@@ -37,11 +38,17 @@ from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Array, Chip
 from tpuconvert.text_format import several
 
-_MOST = 8
-"""Maximum number of runs: the measurement takes a small part of the time of a calibration."""
+_MOST = 64
+"""Maximum number of runs."""
+
+_FEW = 8
+"""Maximum number of runs of large networks: the measurement takes a small part of the time of a calibration."""
+
+_WORK = 4e9
+"""Limit for the work of more runs, in units of one multiply-accumulate: about 0.1 seconds of one core."""
 
 _FEWEST_HELD_OUT = 4
-"""Smallest number of held-out runs. With fewer, the last samples are measured although the search has used them."""
+"""Smallest number of held-out runs. With fewer, the last samples are measured although they were used."""
 
 _MEMORY = 1 << 26
 """Limit for the float outputs, in bytes. Further runs are left out, except the first."""
@@ -59,20 +66,25 @@ class MeasuredFeeds(NamedTuple):
     are_held_out: bool
 
 
-def measured_feeds(feeds: FeedSource, refinement_samples: int) -> MeasuredFeeds:
+def measured_feeds(graph: Graph, chip: Chip, feeds: FeedSource, refinement_samples: int) -> MeasuredFeeds:
     """Choose the feeds between those that the refinement takes and those on which candidates are compared.
 
     Args:
+        graph: the float graph.
+        chip: the target.
         feeds: the calibration samples, in the order in which the algorithms take them.
         refinement_samples: largest number of samples that change weights; 0 if none does.
     """
     count = len(feeds)
-    per_feed = samples_in(next(iter(feeds)))
+    sample = next(iter(feeds))
+    per_feed = samples_in(sample)
+    most = min(_MOST, max(_FEW, int(_WORK / Work(graph, chip, sample).sample)))
     first = max(DECISION_SAMPLES, -(-refinement_samples // per_feed))
     last = count - count_held_out(count)
     if last - first >= _FEWEST_HELD_OUT:
-        return MeasuredFeeds(range(max(first, last - _MOST), last), are_held_out=True)
-    return MeasuredFeeds(range(count - min(_MOST, count_held_out(count)), count), are_held_out=False)
+        return MeasuredFeeds(range(max(first, last - most), last), are_held_out=True)
+    fewest = min(_FEW, count_held_out(count))
+    return MeasuredFeeds(range(max(0, count - (most if most > _FEW else fewest)), count), are_held_out=False)
 
 
 @dataclass(frozen=True)
@@ -129,9 +141,9 @@ class AccuracyCheck:
         self._calibrated = 0
         self._floats: list[Mapping[str, Array]] = []
 
-    def choose(self, feeds: FeedSource, refinement_samples: int) -> MeasuredFeeds:
+    def choose(self, graph: Graph, chip: Chip, feeds: FeedSource, refinement_samples: int) -> MeasuredFeeds:
         """Choose the feeds. The arguments are those of ``measured_feeds``."""
-        self.feeds = measured_feeds(feeds, refinement_samples)
+        self.feeds = measured_feeds(graph, chip, feeds, refinement_samples)
         self._samples = feeds.part(self.feeds.numbers.start, self.feeds.numbers.stop)
         self._calibrated = feeds.samples
         return self.feeds

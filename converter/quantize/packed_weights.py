@@ -61,7 +61,7 @@ def quantize_matmuls(
     notes = []
     feeds = None if calibration is None else calibration_feeds(graph, options, calibration)
     if feeds is not None and check is not None:
-        check.choose(feeds, feeds.samples)
+        check.choose(graph, options.chip, feeds, feeds.samples)
         check.record(graph)
     if options.weight_type != "float32":
         notes.append(_pack_weights(graph, options, feeds, progress))

@@ -178,7 +178,7 @@ class _Quantization:
         measured_on: Sequence[int] = ()
         if feeds is not None and self._check is not None:
             refined = options.refinement_samples if self._refinements else 0
-            measured_on = self._check.choose(feeds, refined).numbers
+            measured_on = self._check.choose(graph, options.chip, feeds, refined).numbers
         ranges, self._notes = _find_ranges(
             self._workers,
             self._optimized,

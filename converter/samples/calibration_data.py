@@ -424,7 +424,8 @@ class _FeedBuilder:
 
     def _fit_input(self, port: Port, array: Array) -> Array:
         """Return an array that needs no preprocessing with the axes and the type of the input."""
-        looks = f"{array.dtype}{list(array.shape)}"
+        shape = array.shape
+        looks = f"{array.dtype}{list(shape)}"
         if array.ndim == len(port.shape) - 1 and self.batch(port) == 1:
             array = array[np.newaxis]  # one sample without its batch axis
         extents = zip(array.shape, port.shape, strict=False)
@@ -438,7 +439,7 @@ class _FeedBuilder:
                 )
             if array.shape[1:] == port.shape[1:]:
                 hint = one_by_one(port)
-            order = axis_order(array.shape, port.shape)
+            order = axis_order(shape, port.shape)
             message = f"an array {looks} does not fit input {describe(port)}"
             if order is not None:
                 message += f": {order.found}"
@@ -574,9 +575,9 @@ def _add_content(digest: Digest, batch: Any) -> None:
 
 
 def _is_mask(array: Array) -> bool:
-    """Return True if all numbers are 0 or infinities of one sign."""
-    with np.errstate(invalid="ignore"):
-        return bool(np.all((array == 0) | (array == np.inf)) or np.all((array == 0) | (array == -np.inf)))
+    """Return True if all numbers are 0 or infinities of one sign, and some are 0."""
+    zero = array == 0
+    return bool(zero.any() and any(np.all(zero | (array == infinity)) for infinity in (np.inf, -np.inf)))
 
 
 def _check_first(source: FeedSource) -> FeedSource:

@@ -22,6 +22,7 @@ import numpy as np
 
 from tpuconvert.optimizer.quantize.deciding import similarity_of_rows
 from tpuconvert.optimizer.quantize.output_error import count_samples
+from tpuconvert.optimizer.quantize.similarity import cosine_similarity
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.types import Array
 
@@ -65,11 +66,9 @@ class OutputAccuracy:
     @property
     def is_accurate(self) -> bool:
         """Return True if no measure is below its limit."""
-        if self.equal is not None:
-            if self.different <= 1:
-                return True
-            return self.equal >= LEAST_EQUAL and (self.cosine >= LEAST_COSINE or not self.has_vectors)
         is_similar = self.cosine - self.cosine_error >= LEAST_COSINE
+        if self.equal is not None:
+            return self.different <= 1 or (self.equal >= LEAST_EQUAL and (is_similar or not self.has_vectors))
         return is_similar and (self.sqnr is None or self.sqnr >= LEAST_SQNR)
 
     def describe(self) -> str:
@@ -171,8 +170,8 @@ class _Comparison:
         a, b = (np.where(is_finite, array, 0.0) for array in (a, b))
         self.signal += float(np.sum(np.square(a)))
         self.noise += float(np.sum(np.square(a - b))) if is_comparable.all() else math.inf
-        cosines = [_cosine(x, y) if valid else 0.0 for x, y, valid in zip(a, b, is_comparable, strict=True)]
-        self._add_cosines(cosines, _cosine(a.ravel(), b.ravel()) if is_comparable.all() else 0.0)
+        cosines = [cosine_similarity(x, y) if valid else 0.0 for x, y, valid in zip(a, b, is_comparable, strict=True)]
+        self._add_cosines(cosines, cosine_similarity(a.ravel(), b.ravel()) if is_comparable.all() else 0.0)
 
     def _add_cosines(self, samples: list[float], run: float | None = None) -> None:
         self.per_sample += samples
@@ -201,12 +200,3 @@ class _Comparison:
         if self.signal == 0.0 or math.isinf(self.noise):
             return -math.inf
         return 10.0 * (math.log10(self.signal) - math.log10(self.noise))
-
-
-def _cosine(a: Array, b: Array) -> float:
-    """Cosine similarity; 1 for two vectors of zeros, 0 if only one of them is zero."""
-    largest, other = (float(np.max(np.abs(array), initial=0.0)) for array in (a, b))
-    if largest == 0.0 or other == 0.0:
-        return float(largest == other)
-    a, b = a / largest, b / other  # squares of small values would vanish
-    return float(np.clip(a @ b / math.sqrt(float(a @ a) * float(b @ b)), -1.0, 1.0))
