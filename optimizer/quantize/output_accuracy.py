@@ -3,8 +3,9 @@
 The measure is that of the element type of the output:
 
 - *Numbers*: the cosine similarity, averaged over the samples, and the signal-to-quantization-noise ratio of all
-  samples together. The cosine is taken per sample and per run, of which the lower mean counts: a sample with small
-  values is not hidden by the others of its batch, and an output of one number per sample has no cosine of its own.
+  samples together. The cosine is taken per run and per sample of a batch, of which the lower mean counts: a sample is
+  not hidden by the others of its batch, and an output of one number per sample has no cosine of its own. Samples with
+  negligible values beside the others of their batch are left out.
 - *Integers and booleans*, such as classes and masks: the share of equal elements, and the cosine of arrays.
 - *Sets of rows*, such as detections: the cosine after every row is paired with the nearest one.
 
@@ -35,6 +36,10 @@ LEAST_SQNR = 15.0
 LEAST_EQUAL = 0.95
 """Smallest share of equal elements of an accurate output of integers. One different element is always accepted: a
 single class of few samples is no evidence."""
+
+_NEGLIGIBLE = 1e-2
+"""Share of the mean power of a batch below which a sample has no cosine of its own: it may be below the noise of an
+accurate output."""
 
 Feed = Mapping[str, Array]
 
@@ -170,7 +175,10 @@ class _Comparison:
         a, b = (np.where(is_finite, array, 0.0) for array in (a, b))
         self.signal += float(np.sum(np.square(a)))
         self.noise += float(np.sum(np.square(a - b))) if is_comparable.all() else math.inf
-        cosines = [cosine_similarity(x, y) if valid else 0.0 for x, y, valid in zip(a, b, is_comparable, strict=True)]
+        powers = np.mean(np.square(a), axis=1) if a.size else np.zeros(samples)
+        counts = (powers >= _NEGLIGIBLE * powers.mean()) | ~is_comparable
+        rows = zip(a[counts], b[counts], is_comparable[counts], strict=True)
+        cosines = [cosine_similarity(x, y) if valid else 0.0 for x, y, valid in rows]
         self._add_cosines(cosines, cosine_similarity(a.ravel(), b.ravel()) if is_comparable.all() else 0.0)
 
     def _add_cosines(self, samples: list[float], run: float | None = None) -> None:
