@@ -117,7 +117,7 @@ def convert_files(
         files.partial.unlink(missing_ok=True)
     if files.report is not None:
         report(model, files.report, verification=verification)
-    remedy = _attribution_command(files, options)
+    remedy = _remedy(files, options, source_args)
     is_inaccurate = any(note.kind == ACCURACY for note in model.notes)
     next_command = _next_command(files, source_args, is_verified=verification is not None)
     return summarize(model, files.target, verification, remedy if is_inaccurate else next_command, remedy)
@@ -159,15 +159,22 @@ def _next_command(files: Files, source_args: Sequence[str], *, is_verified: bool
     return shlex.join([*words, *source_args])
 
 
-def _attribution_command(files: Files, options: Options) -> str:
-    """Return the command that finds the nodes that cause the error of an output.
+def _remedy(files: Files, options: Options, source_args: Sequence[str]) -> str:
+    """Return the next command for a model with an inaccurate output.
 
-    No node of a model with packed weights computes in integers of its own: another grouping is compared instead.
+    It finds the nodes that cause the error. Packed weights have no integer nodes: they are replaced by wider ones.
     """
     sources = [files.model, *([files.weights] if files.weights else [])]
-    data = ["--data", files.calibration] if files.calibration else []
-    root = ["--allow-root", options.allow_root] if options.allow_root is not None else []
-    return shlex.join(["tpuconvert", "attribute", *sources, files.target, *data, *root])
+    data = [] if files.calibration is None else [files.calibration]
+    if options.quantize is not None:
+        root = [] if options.allow_root is None else ["--allow-root", options.allow_root]
+        samples = [word for name in data for word in ("--data", name)]
+        return shlex.join(["tpuconvert", "attribute", *sources, files.target, *samples, *root])
+    wider = []
+    if options.weight_type == "int4":
+        wider = ["--weight-type", "int8", *(word for name in data for word in ("--calibration", name))]
+    chip = options.chip.value.lower()
+    return shlex.join(["tpuconvert", "convert", *sources, "-o", files.target, "--chip", chip, *wider, *source_args])
 
 
 def _stem(name: str) -> str:

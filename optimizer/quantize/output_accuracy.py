@@ -9,7 +9,8 @@ The measure is that of the element type of the output:
 - *Integers and booleans*, such as classes and masks: the share of equal elements, and the cosine of arrays.
 - *Sets of rows*, such as detections: the cosine after every row is paired with the nearest one.
 
-An element that is NaN or infinite in one of two results only, and another shape, count as a cosine of 0.
+An element that is NaN or infinite in one of two results only, a sample without a finite element, and another shape count
+as a cosine of 0.
 """
 
 from __future__ import annotations
@@ -171,7 +172,7 @@ class _Comparison:
         a, b = (np.asarray(array, np.float64).reshape(samples, -1) for array in (wanted, found))
         same = (a == b) | (np.isnan(a) & np.isnan(b))
         is_finite = np.isfinite(a) & np.isfinite(b)
-        is_comparable = np.all(same | is_finite, axis=1)
+        is_comparable = np.all(same | is_finite, axis=1) & (is_finite.any(axis=1) | (a.shape[1] == 0))
         a, b = (np.where(is_finite, array, 0.0) for array in (a, b))
         self.signal += float(np.sum(np.square(a)))
         self.noise += float(np.sum(np.square(a - b))) if is_comparable.all() else math.inf
