@@ -21,7 +21,7 @@ from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Chip
 
 CHIPS = ("bm1684", "bm1686")
-WARNING = r"(?m)^warning: output '(.+?)': .*; next: (tpuconvert attribute .*)$"
+WARNING = r"(?m)^warning: output '(.+?)': .*; next: (tpuconvert .*)$"
 
 
 def network(folder, *, is_accurate=False, batch=1, samples=32):
