@@ -79,6 +79,8 @@ def measured_feeds(graph: Graph, chip: Chip, feeds: FeedSource, refinement_sampl
     sample = next(iter(feeds))
     per_feed = samples_in(sample)
     most = min(_MOST, max(_FEW, int(_WORK / max(1.0, Work(graph, chip, sample).sample))))
+    if not refinement_samples:  # the calibration is short
+        most = min(most, max(_FEW, count // 4))
     first = max(DECISION_SAMPLES, -(-refinement_samples // per_feed))
     last = count - count_held_out(count)
     if last - first >= _FEWEST_HELD_OUT:
