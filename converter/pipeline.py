@@ -305,7 +305,7 @@ def convert_source(
         from tpuconvert.quantize.quantization import CalibrationCache, calibration_feeds, open_partial
 
         feeds = calibration_feeds(graph, options, calibration)
-        check = AccuracyCheck() if cache is None else None
+        check = AccuracyCheck()
         if cache is None and options.quantize is not None:
             partial = open_partial(resume, (source, weights, *files), options, progress)
             cache = CalibrationCache(partial=partial)
