@@ -9,8 +9,8 @@ The measure is that of the element type of the output:
 - *Integers and booleans*, such as classes and masks: the share of equal elements, and the cosine of arrays.
 - *Sets of rows*, such as detections: the cosine after every row is paired with the nearest one.
 
-An element that is NaN or infinite in one of two results only, a sample without a finite element, and another shape count
-as a cosine of 0.
+An element that is NaN or infinite in one of two results only, a sample without a finite element, and another shape
+count as a cosine of 0.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LEAST_COSINE = 0.99
 LEAST_SQNR = 15.0
 """Smallest signal-to-quantization-noise ratio of an accurate output, in decibel."""
 
-LEAST_EQUAL = 0.95
+LEAST_EQUAL = 0.98
 """Smallest share of equal elements of an accurate output of integers. One different element is always accepted: a
 single class of few samples is no evidence."""
 
