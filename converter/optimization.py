@@ -69,6 +69,7 @@ def optimize_graph(
     optimize(graph, trace, chip=options.chip, disabled=options.disable_rules, observers=observers)
     expand_where_illegal(graph, options.chip)
     fit_to_chip(graph, options.chip, trace, options.disable_rules)
+    graph.budget = None
     if not options.allow_non_finite:
         check_finite(graph, known=constants)
     check_not_empty(graph, options.inputs, options.outputs)

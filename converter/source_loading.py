@@ -17,6 +17,7 @@ from tpuconvert.frontends.sniffing import identify_file
 from tpuconvert.nms_options import NmsTail
 from tpuconvert.options import Options, default_of
 from tpuconvert.samples.preprocess import Preprocess
+from tpuconvert.schema.constant_budget import constant_budget
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.gc_control import collect_if_due, note_arrays
 from tpuconvert.schema.graph import Graph
@@ -96,7 +97,8 @@ def load_source(
 
     """
     collect_if_due()
-    with reading_time(str(source) if isinstance(source, (str, os.PathLike)) else ""):
+    name = str(source) if isinstance(source, (str, os.PathLike)) else ""
+    with reading_time(name), constant_budget(name, _size_of(source) + _size_of(weights)):
         graph = _load(source, weights, options, require_weights=require_weights)
     note_arrays(sum(value.data.nbytes for value in graph.values if value.data is not None))
     if options.fuse_preprocess != "none":
@@ -111,6 +113,16 @@ def load_source(
     if not options.allow_non_finite:
         check_finite(graph, lambda name: _origin(source, weights, options, name))
     return graph
+
+
+def _size_of(source: Source | None) -> int:
+    """Return the size of a model in bytes, without external data; 0 if there is no such file."""
+    if source is None:
+        return 0
+    if isinstance(source, (str, os.PathLike)):
+        return os.path.getsize(source) if os.path.isfile(source) else 0
+    size: int = source.ByteSize() if hasattr(source, "ByteSize") else 0
+    return size
 
 
 def _origin(source: Source, weights: str | os.PathLike[str] | None, options: Options, name: str) -> Origin | None:

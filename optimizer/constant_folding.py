@@ -18,22 +18,18 @@ import numpy as np
 from tpuconvert.optimizer.node_properties import operand, operands
 from tpuconvert.schema.errors import TpuConvertError
 from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.limits import current_limits
 from tpuconvert.schema.op import Op, OpKind, Trait
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.types import Array, Chip, QuantParams, Shape
 
-MOST_BYTES = 64 << 20
-"""Maximum size of a folded result. Storing a larger one would enlarge the file by more than the removed node is
-worth."""
 
-
-def fold_constants(graph: Graph, most_bytes: int = MOST_BYTES, *, chip: Chip = Chip.BM1686) -> tuple[int, list[str]]:
+def fold_constants(graph: Graph, *, chip: Chip = Chip.BM1686) -> tuple[int, list[str]]:
     """Replace nodes whose operands are all constant by their results.
 
     Args:
         graph: changed in place. A node whose result is a graph output is not folded.
-        most_bytes: maximum size of the results of a node.
         chip: the target, whose arithmetic is used.
 
     Returns:
@@ -42,12 +38,16 @@ def fold_constants(graph: Graph, most_bytes: int = MOST_BYTES, *, chip: Chip = C
     """
     folded = 0
     left = []
+    most_bytes = current_limits().max_folded_bytes  # A larger result costs the file more than the node is worth.
     for node in graph.sorted_nodes():
         if not _is_candidate(graph, node):
             continue
         size = sum(math.prod(value.type.static_shape) * value.dtype.bits // 8 for value in node.outputs)
         if size > most_bytes:
             left.append(f"'{node.name}' would be a constant of {size} bytes, the cap is {most_bytes}")
+            continue
+        if graph.budget is not None and not graph.budget.allows(size):
+            left.append(f"'{node.name}' would be a constant of {size} bytes, more than all constants may still have")
             continue
         results = _evaluate(node, chip) if not _is_annotated(node) or _has_integers(node) else _move(node)
         if isinstance(results, str):

@@ -50,7 +50,7 @@ def share_nodes(graph: Graph) -> int:
 
     A node whose result is a graph output stays: every output is a separate value.
     """
-    known: dict[tuple[type[Op], tuple[int, ...]], list[Node]] = {}
+    known: dict[tuple[type[Op], tuple[int, ...]], _Alike] = {}
     merged = 0
     for node in graph.sorted_nodes():
         if node.op.kind not in (OpKind.TPU, OpKind.COMPOSITE) or not node.op.is_pure or not node.inputs:
@@ -58,10 +58,13 @@ def share_nodes(graph: Graph) -> int:
         operands = [0 if value is None else id(value) for value in node.inputs]
         if commutes(node):
             operands.sort()
-        alike = known.setdefault((type(node.op), tuple(operands)), [])
-        first = _with_same_op(alike, node.op) if alike else None
-        if first is None or not _same_results(graph, first, node):
-            alike.append(node)
+        key = type(node.op), tuple(operands)
+        alike = known.get(key)
+        if alike is None:
+            known[key] = _Alike(node)
+            continue
+        first = alike.first_with_op_of(node)
+        if first is node or not _same_results(graph, first, node):
             continue
         for old, new in zip(node.outputs, first.outputs, strict=True):
             graph.replace_uses(old, new)
@@ -78,10 +81,22 @@ def commutes(node: Node) -> bool:
     return Trait.COMMUTATIVE in traits or (Trait.COMMUTATIVE_INTEGERS in traits and node.outputs[0].dtype.is_integer)
 
 
-def _with_same_op(nodes: list[Node], op: Op) -> Node | None:
-    """Return the first node whose attributes are identical. Equality is not enough: -0.0 == 0.0, but they differ."""
-    written = repr(op)
-    return next((node for node in nodes if repr(node.op) == written), None)
+class _Alike:
+    """Nodes with one operator class and the same operands, by their attributes.
+
+    Attributes are compared as text, because equality is not enough: -0.0 == 0.0, but they differ. Most nodes are the
+    only ones of their operands, and need no text.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._only = node
+        self._by_attributes: dict[str, Node] = {}
+
+    def first_with_op_of(self, node: Node) -> Node:
+        """Return the first node whose attributes are identical, which is ``node`` itself if there is no other."""
+        if not self._by_attributes:
+            self._by_attributes[repr(self._only.op)] = self._only
+        return self._by_attributes.setdefault(repr(node.op), node)
 
 
 def _same_results(graph: Graph, first: Node, second: Node) -> bool:

@@ -158,7 +158,7 @@ def _replacement(graph: Graph, item: RewriteRule, found: Match) -> Results | Ski
         return Skip(f"{found.shared} has other users")
     if not item.sees_annotations and (name := rounds_between(found)):
         return Skip(f"the source file quantizes the result of {name}")
-    with graph.source(*found.sources):
+    with graph.joined_sources(found.sources):
         replacement = item.apply(graph, found)
     return (replacement,) if isinstance(replacement, Value) else replacement
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tpuconvert.schema.graph import Graph, Node, Source, Value
+from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.graph_elements import JoinedSources, Sources
 from tpuconvert.schema.op import Op, Trait
 
 Operator = type[Op] | str | Trait
@@ -149,9 +150,12 @@ class Match:
         return {name: item for name, item in self._bound.items() if isinstance(item, Node)}
 
     @property
-    def sources(self) -> tuple[Source, ...]:
+    def sources(self) -> Sources:
         """The sources of all matched nodes, operands before their users."""
-        return tuple(dict.fromkeys([source for node in reversed(self.nodes.values()) for source in node.sources]))
+        nodes = self.nodes.values()
+        if len(nodes) == 1:
+            return self.root.unlisted_sources
+        return JoinedSources([node.unlisted_sources for node in reversed(nodes)])
 
     @property
     def rules(self) -> tuple[str, ...]:

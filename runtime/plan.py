@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
+from tpuconvert.runtime.run_memory import check_run_memory
 from tpuconvert.schema.errors import ResourceLimitError, RunError
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.memory_errors import too_large_run
@@ -81,7 +82,12 @@ def run_plan(
 
 
 def make_plan(graph: Graph) -> Plan:
-    """Number the values of a graph and find the last use of each one."""
+    """Number the values of a graph and find the last use of each one.
+
+    Raises:
+        ResourceLimitError: a run would take too much memory.
+    """
+    check_run_memory(graph)
     slot: dict[Value, int] = {value: index for index, value in enumerate(graph.values)}
     nodes = graph.sorted_nodes()
     last: dict[int, int] = {}

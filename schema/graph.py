@@ -13,10 +13,12 @@ from typing import Any, cast
 
 import numpy as np
 
+from tpuconvert.schema.constant_budget import current_budget
 from tpuconvert.schema.distinct_extents import DistinctExtents
 from tpuconvert.schema.graph_elements import Node as Node
 from tpuconvert.schema.graph_elements import Port as Port
 from tpuconvert.schema.graph_elements import Source as Source
+from tpuconvert.schema.graph_elements import Sources
 from tpuconvert.schema.graph_elements import Value as Value
 from tpuconvert.schema.html_text import notebook_html
 from tpuconvert.schema.op import Op
@@ -33,7 +35,7 @@ class _Sources:
 
     __slots__ = ("_before", "_graph", "_origin")
 
-    def __init__(self, graph: Graph, sources: tuple[Source, ...], rules: tuple[str, ...] = ()) -> None:
+    def __init__(self, graph: Graph, sources: Sources, rules: tuple[str, ...] = ()) -> None:
         self._graph = graph
         self._origin = sources, rules
 
@@ -56,6 +58,7 @@ class Graph:
         notes: remarks for the report, such as an assumed batch size.
         metadata: description of the model in the source file, as JSON values; it does not affect results.
         files: names of the files that were read besides the source file; copies of a graph have none.
+        budget: limit of the constants that are computed while the graph is read and optimized; copies have none.
         has_distinct_extents: True to give every new data-dependent extent another name, so that extents of equal names
             are equal. Copies of a graph, and nodes that the optimizer adds, do not.
     """
@@ -67,6 +70,7 @@ class Graph:
         self.notes: list[str] = []
         self.metadata: dict[str, Any] = {}
         self.files: tuple[str, ...] = ()
+        self.budget = current_budget()
         self.has_distinct_extents = False
         self.inputs: list[Value] = []
         self.outputs: list[Value] = []
@@ -79,7 +83,7 @@ class Graph:
         self._distinct = DistinctExtents()
         self._positions: dict[Value, list[int]] = {}
         self._positions_of = 0
-        self._origin: tuple[tuple[Source, ...], tuple[str, ...]] = (), ()
+        self._origin: tuple[Sources, tuple[str, ...]] = (), ()
         self._inference = TypeInference()
 
     # Queries
@@ -150,9 +154,13 @@ class Graph:
         """Set the sources of every node that is added inside the ``with`` block."""
         return _Sources(self, sources)
 
+    def joined_sources(self, sources: Sources) -> _Sources:
+        """Set the sources of every node that is added inside the ``with`` block; they are listed when they are read."""
+        return _Sources(self, sources)
+
     def derived_from(self, node: Node) -> _Sources:
         """Set the sources and rules of every node that is added inside the ``with`` block to those of a node."""
-        return _Sources(self, node.sources, node.rules)
+        return _Sources(self, node.unlisted_sources, node.rules)
 
     def input(self, name: str, type_: TensorType, port: Port | None = None, quant: QuantParams | None = None) -> Value:
         """Declare a graph input. The default port has the name, type and shape of the value."""
@@ -173,9 +181,12 @@ class Graph:
 
         Raises:
             ValueError: TPU operators have no such data type.
+            ResourceLimitError: the constants that the conversion computes are too large together.
         """
         array = np.asarray(data)
         array = array.reshape(1) if array.ndim == 0 else array
+        if self.budget is not None:
+            self.budget.charge(array, name)
         return self._register(Value(self.unique(name), _type_of(array.dtype, array.shape), array, quant, stored))
 
     def add(
@@ -240,9 +251,15 @@ class Graph:
         if old is new:
             return
         self._is_known_sorted = False
+        indices: dict[Node, list[int]] = {}
         for node, index in old.uses:
-            node.inputs = (*node.inputs[:index], new, *node.inputs[index + 1 :])
+            indices.setdefault(node, []).append(index)
             new.uses.add(node, index)
+        for node, of_node in indices.items():  # once per node: a concat may use a value ten thousand times
+            inputs = list(node.inputs)
+            for index in of_node:
+                inputs[index] = new
+            node.inputs = tuple(inputs)
         old.uses.clear()
         positions = self._output_positions(old)
         for position in positions:

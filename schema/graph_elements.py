@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.types import Array, DType, QuantParams, Shape, TensorType
@@ -19,6 +20,39 @@ class Source:
 
     def __str__(self) -> str:
         return f"{self.file}: {self.op} '{self.node}'"
+
+
+class JoinedSources:
+    """The sources of several nodes one after the other, listed when they are first read.
+
+    Merging a chain of ten thousand nodes one by one would otherwise list ten thousand sources each time.
+
+    Args:
+        parts: the sources of the nodes.
+    """
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, parts: Iterable[Sources]) -> None:
+        self._parts = tuple(parts)
+
+    def listed(self) -> tuple[Source, ...]:
+        """Return every source once, in the order of the parts."""
+        found: dict[Source, None] = {}
+        visited: set[int] = set()
+        left: list[Sources] = [self]
+        while left:
+            part = left.pop()
+            if isinstance(part, tuple):
+                found.update(dict.fromkeys(part))
+            elif id(part) not in visited:
+                visited.add(id(part))
+                left += reversed(part._parts)
+        return tuple(found)
+
+
+Sources: TypeAlias = tuple[Source, ...] | JoinedSources
+"""Sources of a node."""
 
 
 @dataclass(frozen=True)
@@ -195,26 +229,38 @@ class Node:
         op: the operator.
         inputs: the operands.
         outputs: the results.
-        sources: the source nodes that it comes from.
+        sources: the source nodes that it comes from, listed when they are first read.
         rules: names of the rewrite rules that it comes from, the earliest first. Files have them in the record of the
             conversion.
     """
 
-    __slots__ = ("inputs", "op", "outputs", "rules", "sources")
+    __slots__ = ("inputs", "op", "outputs", "rules", "unlisted_sources")
 
     def __init__(
         self,
         op: Op,
         inputs: tuple[Value | None, ...],
         outputs: tuple[Value, ...],
-        sources: tuple[Source, ...],
+        sources: Sources,
         rules: tuple[str, ...] = (),
     ) -> None:
         self.op = op
         self.inputs = inputs
         self.outputs = outputs
-        self.sources = sources
+        self.unlisted_sources = sources
         self.rules = rules
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """The source nodes that the node comes from."""
+        sources = self.unlisted_sources
+        if isinstance(sources, JoinedSources):
+            sources = self.unlisted_sources = sources.listed()
+        return sources
+
+    @sources.setter
+    def sources(self, sources: tuple[Source, ...]) -> None:
+        self.unlisted_sources = sources
 
     @property
     def name(self) -> str:

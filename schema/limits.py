@@ -46,6 +46,8 @@ class Limits:
     max_rank: int = 8  # largest rank of the TPU operators
     max_unrolled_nodes: int = 50_000  # nodes from unrolled loops and recurrent layers
     max_loop_iterations: int = 1_000_000  # iterations of a loop that the host executes
+    max_computed_bytes: int = 96 << 20  # all constants that a conversion computes, plus 20 times the size of the files
+    max_run_bytes: int = 1 << 30  # tensors between nodes at one time, if above 200 times the inputs and constants
     max_expansion_bytes: int = 1 << 30  # constants that the conversion of one operator computes
     max_read_seconds: int = 120  # CPU time of reading a source model into a graph
 

@@ -58,7 +58,6 @@ from tpuconvert.schema.errors import (
     UNSUPPORTED_ATTRIBUTE,
     UNSUPPORTED_TYPE,
     ProblemList,
-    ResourceLimitError,
     ShapeError,
     UsageError,
 )
@@ -115,7 +114,7 @@ class _Importer:
         self._results = Results(self._graph, limits.max_tensor_elements)
         self._converted_nodes = 0
         self._subgraph_depth = 0
-        self._most_nodes = limits.max_nodes + limits.max_unrolled_nodes
+        self._most_nodes = model.node_count + limits.max_unrolled_nodes
 
     def run(self, inputs: Sequence[str] | None, outputs: Sequence[str] | None) -> Graph:
         self._check_opsets()
@@ -291,7 +290,13 @@ class _Importer:
         check_time()
         self._converted_nodes += 1
         if self._converted_nodes > self._most_nodes:
-            raise ResourceLimitError(f"more than {self._most_nodes} nodes after unrolling", file=self._file)
+            raise exceeded(
+                f"{self._converted_nodes - self._model.node_count:,} nodes from unrolled loops",
+                "max_unrolled_nodes",
+                self._limits,
+                file=self._file,
+                node=name,
+            )
         try:
             if function is not None:
                 results = self._inline_function(function, proto, inputs, name, scope)
@@ -464,6 +469,8 @@ class _Importer:
         inner = Scope(function_opsets(function, self._model), None, f"{name}/", {}, {}, attributes, self._deeper(scope))
         for key, tensor in zip(function.input, inputs, strict=False):
             inner.tensors[key] = tensor
+        if (node_domain(call), call.op_type, call.overload) not in self._model.functions:
+            self._most_nodes += len(function.node)  # of the standard: it is not counted in the file
         self._convert_all(function.node, inner)
         return self._leave_scope(function.output, call.output, inner, scope)
 

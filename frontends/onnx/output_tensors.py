@@ -158,9 +158,11 @@ class Results:
                 self.rename(item.value, name)  # a value of a subgraph or function gets the name of the outer tensor
             return item
         if isinstance(item, Folded):
+            self._charge(item.array, node)
             return OnnxTensor(name, item.element, item.array.shape, item.array)
         if isinstance(item, (np.ndarray, np.generic)):
             array = np.asarray(item)
+            self._charge(array, node)
             if open_extents.is_shape_tensor(array):
                 return OnnxTensor(name, _extents_element(node), array.shape, open_extents.extents_array(array))
             return OnnxTensor(name, _kept_element(node, array), array.shape, array)
@@ -175,6 +177,10 @@ class Results:
         element = result.element or default_element(node, value)
         shape = () if result.is_scalar else value.shape
         return OnnxTensor(name, element, shape, None, value, result.quant, roots_of(node.inputs))
+
+    def _charge(self, array: Array, node: OnnxNode) -> None:
+        if self._graph.budget is not None:
+            self._graph.budget.charge(array, node.name)
 
     def _claim(self, value: Value, name: str) -> None:
         """Name a new value after its source tensor; another value with that name is renamed."""

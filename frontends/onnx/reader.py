@@ -7,8 +7,9 @@ malformed model, so they are never called here.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from google.protobuf.message import DecodeError
 
@@ -38,6 +39,11 @@ FIRST_IR_WITH_OPSETS = 3
 """First IR version with opset imports. Older files use opset 1."""
 
 
+FunctionKey: TypeAlias = tuple[str, str, str]
+"""Domain, name and overload of a model-local function."""
+Functions: TypeAlias = Mapping[FunctionKey, FunctionProto]
+
+
 @dataclass(frozen=True)
 class OnnxModel:
     """One parsed model.
@@ -48,6 +54,7 @@ class OnnxModel:
         opsets: version per domain; the default domain is the empty string.
         tensors: reader of its constants.
         functions: model-local functions by domain, name and overload.
+        node_count: number of nodes, with a function counted at each of its calls.
         notes: remarks about the file for the report.
     """
 
@@ -55,7 +62,8 @@ class OnnxModel:
     proto: ModelProto
     opsets: dict[str, int]
     tensors: TensorReader
-    functions: dict[tuple[str, str, str], FunctionProto]
+    functions: Functions
+    node_count: int
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -96,7 +104,8 @@ def read_model(
         opsets = {"": 1}
         notes.append("the file names no opset; files of its IR version use opset 1")
     functions = {(_domain(f.domain), f.name, f.overload): f for f in proto.functions}
-    return OnnxModel(path, proto, opsets, tensors, functions, notes)
+    node_count = _count_inlined(proto.graph, functions, path, limits)
+    return OnnxModel(path, proto, opsets, tensors, functions, node_count, notes)
 
 
 def _parse(content: memoryview, path: str) -> ModelProto:
@@ -140,6 +149,59 @@ def _check(proto: ModelProto, path: str, limits: Limits) -> None:
         raise exceeded(f"{tensors:,} tensors", "max_tensors", limits, file=os.path.basename(path))
     if depth > limits.max_depth:
         raise exceeded(f"subgraphs nested {depth} deep", "max_depth", limits, file=os.path.basename(path))
+
+
+_COUNTLESS = 10**9
+"""Larger numbers of nodes are not counted."""
+
+
+class _CallCount:
+    """A graph or function whose nodes are being counted: the count so far, and the calls that it does not include."""
+
+    def __init__(self, key: FunctionKey | None, nodes: list[NodeProto], functions: Functions) -> None:
+        keys = [(node_domain(node), node.op_type, node.overload) for node in nodes] if functions else []
+        self.key = key
+        self.calls = [key for key in keys if key in functions]
+        self.count = len(nodes)
+
+
+def _count_inlined(graph: GraphProto, functions: Mapping[FunctionKey, FunctionProto], path: str, limits: Limits) -> int:
+    """Return the number of nodes of a graph after its calls are inlined, without inlining them.
+
+    Forty functions that call the next one twice are a small file, and 2^40 nodes.
+
+    Raises:
+        CorruptInputError: a function calls itself.
+        ResourceLimitError: there are too many nodes.
+    """
+    counts: dict[FunctionKey, int] = {}
+    stack = [_CallCount(None, _contents(graph)[0], functions)]
+    open_: set[FunctionKey | None] = set()  # functions whose callees are being counted
+    while True:
+        top = stack[-1]
+        while top.calls and top.calls[-1] in counts:
+            top.count = min(top.count + counts[top.calls.pop()], _COUNTLESS)
+        if top.calls:
+            key = top.calls[-1]
+            if key in open_:
+                raise _corrupt(path, f"its function '{key[1]}' calls itself")
+            body = list(functions[key].node)
+            body += [inner for node in body for item in subgraphs(node) for inner in _contents(item)[0]]
+            open_.add(key)
+            stack.append(_CallCount(key, body, functions))
+            continue
+        stack.pop()
+        if top.key is None:
+            break
+        counts[top.key] = top.count
+        open_.remove(top.key)
+    count = top.count
+    if count > limits.max_nodes:
+        found = f"{count:,} nodes" if count < _COUNTLESS else f"more than {_COUNTLESS:,} nodes"
+        raise exceeded(
+            f"{found} after its function calls are inlined", "max_nodes", limits, file=os.path.basename(path)
+        )
+    return count
 
 
 def _corrupt(path: str, found: str) -> CorruptInputError:

@@ -19,6 +19,7 @@ from tpuconvert.frontends.onnx.element_types import ELEMENTS, Element
 from tpuconvert.frontends.onnx.external_files import external_file, open_external
 from tpuconvert.frontends.onnx.messages import SparseTensorProto, TensorProto
 from tpuconvert.frontends.onnx.raw_data import OWN_FILE
+from tpuconvert.schema.constant_budget import current_budget
 from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError
 from tpuconvert.schema.input_files import note_input
 from tpuconvert.schema.limits import Limits, exceeded
@@ -231,6 +232,9 @@ class TensorReader:
         size = os.fstat(descriptor).st_size
         if size > self._limits.max_file_bytes:
             raise exceeded(f"{size:,} bytes", "max_file_bytes", self._limits, file=os.path.basename(path))
+        budget = current_budget()
+        if budget is not None:
+            budget.add_file(size)
         return np.frombuffer(map_file(descriptor, path) if size else b"", np.uint8)
 
     def _number(self, tensor: TensorProto, text: str, key: str) -> int:

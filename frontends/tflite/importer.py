@@ -344,6 +344,8 @@ class _Importer:
         for array in arrays:
             if array.nbytes > limit:
                 raise node.fail(TOO_LARGE, f"its constant result has {array.nbytes} bytes, more than {limit}")
+            if self.graph.budget is not None:
+                self.graph.budget.charge(array, node.output_tensor().name)
         return arrays
 
     def _run_converter(self, node: TfliteNode) -> tuple[Converted, ...]:

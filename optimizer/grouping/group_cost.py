@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from tpuconvert.optimizer.grouping.node_facts import Facts, NodeKind, Shape
+from tpuconvert.optimizer.grouping.node_facts import Facts, LastUses, NodeKind, Shape
 from tpuconvert.optimizer.grouping.segment import Segment, Tilings
 from tpuconvert.optimizer.grouping.slicing import AXES, rules
 from tpuconvert.schema import cost
@@ -73,11 +73,11 @@ def group_cost(
     Raises:
         CannotCutError: the group cannot be split into these tiles.
     """
-    positions = {node: position for position, node in enumerate(nodes)}
+    last_uses = LastUses({node: position for position, node in enumerate(nodes)}, outputs)
     segment = Segment(Tilings([(tiles, keeps_constants)], memory), len(nodes) - 1)
     repeated, macs, repeated_bytes, seconds = 0, 0, 0.0, 0.0
     # ``bytes_per_mac=0`` leaves recomputation out of the segment's cost: it is counted below, in integers.
-    members = [Facts.of(node, 0, NodeKind.of(node, bytes_per_mac=0), positions, outputs) for node in nodes]
+    members = [Facts.of(node, 0, NodeKind.of(node, bytes_per_mac=0), last_uses) for node in nodes]
     _check_tiles(nodes, members, tiles)
     computed_tiles = [segment.add(facts) for facts in reversed(members)]
     for node, tile in zip(nodes, reversed(computed_tiles), strict=True):

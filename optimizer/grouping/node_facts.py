@@ -124,25 +124,41 @@ class Facts(NamedTuple):
     like: int = -1
 
     @staticmethod
-    def of(
-        node: Node, traffic: int, kind: NodeKind | None, positions: Mapping[Node, int], outputs: Collection[Value]
-    ) -> Facts:
+    def of(node: Node, traffic: int, kind: NodeKind | None, last_uses: LastUses) -> Facts:
         """Return the planner data of a node, without ``joins`` and ``like``."""
         reads = tuple([value for value in node.inputs if value is not None and not value.is_constant])
-        last_uses = tuple([last_use(value, positions, outputs) for value in node.outputs])
-        return Facts(traffic, kind, reads, tuple(node.outputs), last_uses)
+        return Facts(traffic, kind, reads, tuple(node.outputs), tuple([last_uses.of(value) for value in node.outputs]))
 
 
-def last_use(value: Value, positions: Mapping[Node, int], outputs: Collection[Value]) -> int:
-    """Position of the last user of a value; the number of nodes for a graph output or if a user has no position."""
-    if value in outputs or not value.uses:
-        return len(positions)
-    return max([positions.get(user, len(positions)) for user, _ in value.uses])
+class LastUses:
+    """Positions of the last users of values, computed once for each value: one may have ten thousand users.
+
+    Args:
+        positions: position of every node.
+        outputs: values that leave every group.
+    """
+
+    def __init__(self, positions: Mapping[Node, int], outputs: Collection[Value]) -> None:
+        self._positions = positions
+        self._outputs = outputs
+        self._known: dict[Value, int] = {}
+
+    def of(self, value: Value) -> int:
+        """Position of the last user of a value; the number of nodes for an output or if a user has no position."""
+        found = self._known.get(value)
+        if found is None:
+            end = len(self._positions)
+            if value in self._outputs or not value.uses:
+                found = end
+            else:
+                found = max([self._positions.get(user, end) for user, _ in value.uses])
+            self._known[value] = found
+        return found
 
 
 def facts_of(order: Sequence[Node], outputs: Collection[Value], chip: Chip, hardware: Hardware) -> list[Facts]:
     """Planner data of nodes in execution order."""
-    positions = {node: position for position, node in enumerate(order)}
+    last_uses = LastUses({node: position for position, node in enumerate(order)}, outputs)
     known: dict[Any, tuple[int, NodeKind | None]] = {}
     producers: dict[Value, tuple[int, int]] = {}
     read_at: dict[Value, int] = {}
@@ -150,8 +166,8 @@ def facts_of(order: Sequence[Node], outputs: Collection[Value], chip: Chip, hard
     found: list[Facts] = []
     for position, node in enumerate(order):
         traffic, kind = _traffic_and_kind(node, chip, hardware, known)
-        facts = Facts.of(node, traffic, kind, positions, outputs)
-        joins = bool(found) and _joins(facts, found[-1], position, positions, outputs)
+        facts = Facts.of(node, traffic, kind, last_uses)
+        joins = bool(found) and _joins(facts, found[-1], position, last_uses)
         # For each operand: distance to its producer and index of the result, or distance to the previous reader and -1.
         links = []
         for value in facts.reads:
@@ -173,7 +189,8 @@ def _traffic_and_kind(
         return cost.bytes_alone(node) or 0, None
     operands = tuple(None if value is None else (value.is_constant, value.type) for value in node.inputs)
     # A value that is used for two operands of a node is loaded once.
-    same = tuple(map(node.inputs.index, node.inputs)) if len({*node.inputs}) < len(node.inputs) else ()
+    slots = {value: slot for slot, value in enumerate(node.inputs)}
+    same = tuple([slots[value] for value in node.inputs]) if len(slots) < len(node.inputs) else ()
     key = type(node.op), node.op, operands, same, tuple(value.type for value in node.outputs)
     if key not in known:
         traffic = cost.bytes_alone(node)
@@ -183,9 +200,7 @@ def _traffic_and_kind(
     return known[key]
 
 
-def _joins(
-    facts: Facts, previous: Facts, position: int, positions: Mapping[Node, int], outputs: Collection[Value]
-) -> bool:
+def _joins(facts: Facts, previous: Facts, position: int, last_uses: LastUses) -> bool:
     """Return True if a node uses a result of the previous one, and fewer bytes are live after the node than before it.
 
     Also return True if the number of live bytes does not change and the node has no multiply-accumulates: a group with
@@ -196,7 +211,5 @@ def _joins(
     born = zip(facts.kind.results, facts.last_uses, strict=True)
     more = sum([math.prod(shape) for shape, user in born if user > position])
     read = dict(zip(facts.reads, facts.kind.operands, strict=True))
-    less = sum(
-        [math.prod(item.shape) for value, item in read.items() if last_use(value, positions, outputs) == position]
-    )
+    less = sum([math.prod(item.shape) for value, item in read.items() if last_uses.of(value) == position])
     return more < less or (more == less and not facts.kind.mac_bytes)

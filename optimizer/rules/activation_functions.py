@@ -23,7 +23,7 @@ from tpuconvert.schema.op import Trait
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Div, Mul
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Muls
-from tpuconvert.schema.types import F32
+from tpuconvert.schema.types import F32, TensorType
 
 FUNCTIONS = OperatorSet(Trait.UNARY, Trait.BINARY)
 
@@ -98,25 +98,32 @@ def _cones(root: Node) -> Iterator[_Cone]:
 
 
 def _elementwise_ancestors(root: Node) -> list[Node]:
-    """The nearest element-wise nodes from a node upwards, in topological order."""
+    """The nearest element-wise nodes from a node upwards, in topological order; none if all are sums and products."""
     found: dict[Node, None] = {root: None}
     level = [root]
     while level and len(found) < _MOST_NODES:
-        above = [value.producer for node in level for value in operands(node)]
+        above = [value.producer for node in level for value in node.inputs if value is not None]
         level = [node for node in dict.fromkeys(above) if node is not None and node not in found]
-        level = [node for node in level if _is_elementwise(node, root)][: _MOST_NODES - len(found)]
+        level = [node for node in level if _is_elementwise(node, root.outputs[0].type)][: _MOST_NODES - len(found)]
         found.update(dict.fromkeys(level))
+    if all(Trait.AFFINE in node.op.traits for node in found):
+        return []  # sums and products compute polynomials, which are no activation
     order: dict[Node, None] = {}
     _visit(root, found, order)
     return list(order)
 
 
-def _is_elementwise(node: Node, root: Node) -> bool:
-    """Return True if a node is element-wise on one shape, with scalars as its only constants."""
-    return node.op in FUNCTIONS and all(
-        value.array.size == 1 if value.is_constant else value.type == root.outputs[0].type
-        for value in (*operands(node), node.outputs[0])
-    )
+def _is_elementwise(node: Node, type_: TensorType) -> bool:
+    """Return True if a node is element-wise on values of one type, with scalars as its only constants."""
+    if node.op not in FUNCTIONS:
+        return False
+    for value in (*node.inputs, node.outputs[0]):
+        if value is None:
+            continue
+        # Most values have the same type object, so that comparing its fields is rarely needed.
+        if value.array.size != 1 if value.is_constant else value.type is not type_ and value.type != type_:
+            return False
+    return True
 
 
 def _visit(node: Node, wanted: dict[Node, None], order: dict[Node, None]) -> None:

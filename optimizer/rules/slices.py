@@ -130,19 +130,34 @@ def remove_concat_of_split(graph: Graph, m: Match) -> Replacement:
 
 @rule(p(Concat, name="outer", reads=Concat), stage="canonicalize")
 def merge_concats(graph: Graph, m: Match) -> Replacement:
-    """``concat(concat(a, b), c) -> concat(a, b, c)`` along one axis."""
-    outer, rank = m.outer, m.outer.output.rank
-    axis = outer.op.axis % rank
-    operands: list[Value] = []
-    sources = list(outer.sources)
-    for value in outer.inputs:
-        node = value.producer
-        joins = node is not None and isinstance(node.op, Concat) and node.op.axis % rank == axis
-        if node is not None and joins and graph.is_sole_use(value) and value.quant in (None, outer.output.quant):
-            operands += node.inputs
-            sources += node.sources
-        else:
-            operands.append(value)
-    if len(operands) == len(outer.inputs):
+    """``concat(concat(a, b), c) -> concat(a, b, c)`` along one axis, for all inner concats at once."""
+    outer, y = m.outer, m.outer.output
+    if not any(_is_part_of(graph, value, outer) for value in outer.inputs):
         return Skip("the inner concat has other users, another axis or another scale")
-    return graph.add(Concat(outer.op.axis), *operands, sources=tuple(dict.fromkeys(sources)))
+    if graph.is_sole_use(y) and _is_part_of(graph, y, y.users[0]):
+        # From the inside out, the operands of a long chain would be copied once for each of its concats.
+        return Skip("the next concat merges it")
+    parts: list[Value] = []
+    sources = list(outer.sources)
+    left = [(value, outer) for value in reversed(outer.inputs)]
+    while left:
+        value, node = left.pop()
+        if _is_part_of(graph, value, node):
+            left += [(part, value.producer) for part in reversed(value.producer.inputs)]
+            sources += value.producer.sources
+        else:
+            parts.append(value)
+    return graph.add(Concat(outer.op.axis), *parts, sources=tuple(dict.fromkeys(sources)))
+
+
+def _is_part_of(graph: Graph, value: Value, outer: Node) -> bool:
+    """Return True if a value is computed by a concat that can be merged into ``outer``, one of its users."""
+    inner = value.producer
+    return (
+        inner is not None
+        and isinstance(inner.op, Concat)
+        and isinstance(outer.op, Concat)
+        and inner.op.axis % value.rank == outer.op.axis % value.rank
+        and graph.is_sole_use(value)
+        and value.quant in (None, outer.outputs[0].quant)
+    )

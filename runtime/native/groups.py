@@ -24,6 +24,10 @@ from tpuconvert.schema.op import Op, OpKind, loaded_ops
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.types import F32, DType
 
+MOST_FOLLOWERS = 64
+"""Maximum number of operators that a kernel absorbs after its linear operator. It keeps the search from walking up a
+chain of thousands of operators for each of them."""
+
 
 @dataclass(frozen=True)
 class Site:
@@ -55,6 +59,14 @@ class Site:
         """Forget the results of analyses, which refer to arrays of constants."""
         self.chains.clear()
         self.matches.clear()
+        self.__dict__.pop("alone", None)
+
+    @cached_property
+    def alone(self) -> Site:
+        """The context in which no node can be absorbed."""
+        if len(self.taken) == len(self.graph):
+            return self
+        return replace(self, taken=set(self.graph.nodes))
 
     @cached_property
     def places(self) -> dict[Node, int]:
@@ -71,9 +83,14 @@ class Site:
         return producer if len(producer.outputs) == 1 and self.graph.is_sole_use(value) else None
 
     def chain(self, node: Node, followers: tuple[type[Op], ...], sources: tuple[type[Op], ...]) -> list[Node]:
-        """Return the chain from one of ``sources`` through ``followers`` to a node; empty if there is none."""
+        """Return the chain from one of ``sources`` through ``followers`` to a node.
+
+        It is empty if there is none, or if it has more than ``MOST_FOLLOWERS`` followers.
+        """
         nodes = [node]
         while isinstance(nodes[-1].op, followers):
+            if len(nodes) > MOST_FOLLOWERS:
+                return []
             producer = self.absorbable(nodes[-1].inputs[0], *followers, *sources)
             if producer is None:
                 return []
@@ -256,9 +273,8 @@ def alternative_group(node: Node, is_general: bool, *, site: Site) -> Group | No
         site: its context.
         is_general: True for the matchers with the priority ``GENERAL`` only.
     """
-    alone = replace(site, taken=set(site.graph.nodes))  # nothing can be absorbed
     chosen = matchers_of(node.op.name, GENERAL if is_general else None)
-    return next(filter(None, (matcher(node, alone) for matcher in chosen)), None)
+    return next(filter(None, (matcher(node, site.alone) for matcher in chosen)), None)
 
 
 def _without_elements(node: Node) -> Group | Node | None:

@@ -115,7 +115,7 @@ def tree(node: Node, site: Site) -> Group | None:
     if y.dtype not in ELEMENT_TYPES:
         return None
     for is_alone in (False, True):
-        found = Tree(Site(site.graph, site.chip, site.isa, set(site.graph.nodes), site.precise) if is_alone else site)
+        found = Tree(site.alone if is_alone else site)
         try:
             term = found.term(node)
         except Unsupported:

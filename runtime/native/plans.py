@@ -10,6 +10,7 @@ from typing import TypeVar
 from tpuconvert.runtime.native.cache_analysis import bind_caches, find_caches
 from tpuconvert.runtime.native.direct_plan import DirectPlan
 from tpuconvert.runtime.native.plan import NativePlan
+from tpuconvert.runtime.run_memory import check_run_memory
 from tpuconvert.schema.errors import ShapeError, UsageError
 from tpuconvert.schema.gc_control import reduced_gc_frequency
 from tpuconvert.schema.graph import Graph, Value
@@ -106,12 +107,14 @@ class Plans:
 
         def make(like: NativePlan | None) -> NativePlan:
             graph, heads = self._translate(lambda: bind_caches(self._graph, extents, caches), extents)
+            check_run_memory(graph)
             return NativePlan(graph, *self._settings, caches=heads, like=like, memory_limit=self._memory_limit)
 
         return self._find((frozenset(extents.items()), "caches"), make)
 
     def _make(self, extents: Mapping[str, int], *, is_observed: bool, like: NativePlan | None) -> NativePlan:
         graph = self._translate(lambda: copy_graph(self._graph, extents), extents) if extents else self._graph
+        check_run_memory(graph)
         return NativePlan(
             graph,
             *self._settings,

@@ -6,13 +6,16 @@ from optimizer.graphs import OTHER_Q, RELU, Q, annotate, graph_of, ops, optimize
 
 from tpuconvert.optimizer import optimize
 from tpuconvert.optimizer.constant_folding import fold_constants
+from tpuconvert.schema.constant_budget import constant_budget
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.limits import limited
 from tpuconvert.schema.ops.arithmetic import Add, Mul
 from tpuconvert.schema.ops.concat import Split
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape, Squeeze
-from tpuconvert.schema.types import I8, QuantParams
+from tpuconvert.schema.types import F32, I8, QuantParams, TensorType
 
 SHAPE = (3, 4)
 
@@ -39,18 +42,27 @@ def test_several_results():
 
 def test_reports_the_size_limit():
     graph = graph_of(lambda g, x: g.add(Mul(), x, g.add(RELU, random_constant(g, *SHAPE), name="big")), SHAPE)
-    folded, left = fold_constants(graph, most_bytes=47)
-    assert (folded, left) == (0, ["'big' would be a constant of 48 bytes, the cap is 47"])
-    assert fold_constants(graph, most_bytes=48) == (1, [])
+    with limited(folded_bytes=47):
+        assert fold_constants(graph) == (0, ["'big' would be a constant of 48 bytes, the cap is 47"])
+    with limited(folded_bytes=48):
+        assert fold_constants(graph) == (1, [])
 
 
-def test_size_limit_is_in_the_trace(monkeypatch):
-    import tpuconvert.optimizer.pipeline as pipeline
+def test_stays_within_the_budget_of_all_constants():
+    with limited(computed_bytes=100), constant_budget("m.onnx", 0):
+        graph = Graph()
+    x = graph.input("x", TensorType(F32, SHAPE))
+    for index in range(2):
+        graph.output(graph.add(Mul(), x, graph.add(RELU, random_constant(graph, *SHAPE), name=f"c{index}")))
+    folded, left = fold_constants(graph)
+    assert folded == 0 and left[0] == "'c0' would be a constant of 48 bytes, more than all constants may still have"
 
-    monkeypatch.setattr(pipeline, "fold_constants", lambda graph, chip: fold_constants(graph, most_bytes=47))
+
+def test_size_limit_is_in_the_trace():
     graph = graph_of(lambda g, x: g.add(Mul(), x, g.add(RELU, random_constant(g, *SHAPE), name="big")), SHAPE)
     lines = []
-    optimize(graph, trace=lines.append)
+    with limited(folded_bytes=47):
+        optimize(graph, trace=lines.append)
     assert lines == ["fold_constants: skipped 1: 'big' would be a constant of 48 bytes, the cap is 47"]
 
 

@@ -285,3 +285,78 @@ def test_the_page_has_all_limits() -> None:
     rows = dict(line.strip("| ").split(" | ")[:2] for line in page.splitlines() if line.startswith("| `"))
     limits = {f"`{name}`": f"{getattr(DEFAULT_LIMITS, field):,}" for name, field in NAMES.items()}
     assert {name: rows.get(name) for name in limits} == limits
+
+
+def save_graph(path: Path, nodes: list[onnx.NodeProto], shape: list[int], **constants: np.ndarray) -> Path:
+    graph = helper.make_graph(
+        nodes,
+        "m",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+DOUBLING = {
+    "Concat": lambda a, b: helper.make_node("Concat", [a, a], [b], axis=0),
+    "Tile": lambda a, b: helper.make_node("Tile", [a, "twice"], [b]),
+}
+
+
+@pytest.mark.parametrize("operator", DOUBLING)
+def test_constants_are_limited_together(operator: str, tmp_path: Path) -> None:
+    """No result is above the limit for one: the sum is."""
+    constants = {"k": np.ones(1, np.float32), "twice": np.array([2])}
+    nodes = [DOUBLING[operator](f"t{i}" if i else "k", f"t{i + 1}") for i in range(50)]
+    nodes.append(helper.make_node("Add", ["x", "t50"], ["y"]))
+    path = save_graph(tmp_path / "m.onnx", nodes, [1], **constants)
+    with pytest.raises(tc.ResourceLimitError, match=r"(?s)its computed constants take .* --limit computed-bytes"):
+        tc.convert(path)
+
+
+def test_constants_of_many_nodes_are_limited_together(tmp_path: Path) -> None:
+    nodes, count = [], 20
+    for i in range(count):
+        nodes.append(helper.make_node("ConstantOfShape", ["extents"], [f"k{i}"]))
+        nodes.append(helper.make_node("Add", [f"t{i}" if i else "x", f"k{i}"], [f"t{i + 1}"]))
+        nodes.append(helper.make_node("Exp", [f"t{i + 1}"], [f"e{i + 1}"]))
+    nodes.append(helper.make_node("Sum", [f"e{i + 1}" for i in range(count)], ["y"]))
+    path = save_graph(tmp_path / "m.onnx", nodes, [1], extents=np.array([4 << 20]))
+    with pytest.raises(tc.ResourceLimitError, match=r"(?s)its computed constants take .* --limit computed-bytes"):
+        tc.convert(path)
+
+
+def test_constants_may_grow_with_the_file(tmp_path: Path) -> None:
+    node = helper.make_node("Concat", ["k"] * 12, ["c"], axis=0)
+    nodes = [node, helper.make_node("Add", ["x", "c"], ["y"])]
+    path = save_graph(tmp_path / "m.onnx", nodes, [1], k=np.ones(1 << 16, np.float32))
+    with tc.limited(computed_bytes=1 << 20):
+        assert tc.convert(path).graph.constant_bytes == 12 << 18
+
+
+def test_calls_of_functions_are_counted_before_they_are_inlined(tmp_path: Path) -> None:
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
+    functions = []
+    for i in range(41):
+        inner = [helper.make_node(f"F{i + 1}", [a], [b], domain="local") for a, b in (("a", "c"), ("c", "b"))]
+        body = inner if i < 40 else [helper.make_node("Relu", ["a"], ["b"])]
+        functions.append(helper.make_function("local", f"F{i}", ["a"], ["b"], body, imports))
+    proto = onnx.load(save_graph(tmp_path / "m.onnx", [helper.make_node("F0", ["x"], ["y"], domain="local")], [1]))
+    proto.functions.extend(functions)
+    proto.opset_import.append(helper.make_opsetid("local", 1))
+    with pytest.raises(tc.ResourceLimitError, match=r"more than 1,000,000,000 nodes after its function calls"):
+        tc.convert(proto)
+    proto.functions[40].node[0].op_type, proto.functions[40].node[0].domain = "F0", "local"
+    with pytest.raises(tc.CorruptInputError, match="function 'F0' calls itself"):
+        tc.convert(proto)
+
+
+@pytest.mark.parametrize("backend", ["native", "reference"])
+def test_runs_are_refused_before_they_allocate(backend: str, tmp_path: Path) -> None:
+    node = helper.make_node("Resize", ["x", "", "", "sizes"], ["y"])
+    path = save_graph(tmp_path / "m.onnx", [node], [1, 1, 8, 8], sizes=np.array([1, 1, 30000, 30000]))
+    model = tc.convert(path)
+    with pytest.raises(tc.ResourceLimitError, match=r"(?s)a run takes 3,600,000,000 bytes.*run-bytes"):
+        tc.Session(model, backend=backend).run({"x": np.ones((1, 1, 8, 8), np.float32)})
