@@ -15,9 +15,12 @@ from __future__ import annotations
 import importlib
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+
+TYPE_CHECKING = False  # type checkers take it for True; typing takes longer to import than this module
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from tpuconvert.api.bench import Benchmark as Benchmark
     from tpuconvert.api.bench import bench as bench
     from tpuconvert.api.calibrate import calibrate as calibrate
@@ -83,9 +86,11 @@ if TYPE_CHECKING:
     from tpuconvert.runtime.custom_kernel import NativeKernel as NativeKernel
     from tpuconvert.runtime.custom_kernel import include_folder as include_folder
     from tpuconvert.samples.preprocess import Preprocess as Preprocess
+    from tpuconvert.schema.errors import AmbiguousInputError as AmbiguousInputError
     from tpuconvert.schema.errors import CorruptInputError as CorruptInputError
     from tpuconvert.schema.errors import InternalError as InternalError
     from tpuconvert.schema.errors import MissingExtraError as MissingExtraError
+    from tpuconvert.schema.errors import PluginError as PluginError
     from tpuconvert.schema.errors import ResourceLimitError as ResourceLimitError
     from tpuconvert.schema.errors import RunError as RunError
     from tpuconvert.schema.errors import ShapeError as ShapeError
@@ -152,9 +157,11 @@ _MODULES = {
     "tpuconvert.runtime.border": ("TensorInfo",),
     "tpuconvert.runtime.custom_kernel": ("NativeKernel", "include_folder"),
     "tpuconvert.schema.errors": (
+        "AmbiguousInputError",
         "CorruptInputError",
         "InternalError",
         "MissingExtraError",
+        "PluginError",
         "ResourceLimitError",
         "RunError",
         "ShapeError",

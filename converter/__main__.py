@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
 
-from tpuconvert.schema.gc_control import reduced_gc_frequency
+from tpuconvert.search_path import remove_current_folder
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -17,33 +18,61 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: Command line without the program's name. If None, use ``sys.argv`` and end the process.
 
     """
+    if arguments is None:
+        remove_current_folder()
+        _open_streams()
     # The matmuls are many and small, so that threads mostly wait for each other. With one thread, results do not depend
     # on the number of cores. NumPy reads the variable when it is imported. A value set by the user has precedence.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    with reduced_gc_frequency():
-        try:
-            # The import takes 55 ms. It is inside the try block so that an interrupt during it prints no traceback.
+    try:
+        # The imports take 80 ms. They are inside the try block so that an interrupt during them prints no traceback.
+        from tpuconvert.schema.gc_control import reduced_gc_frequency
+
+        with reduced_gc_frequency():
             from tpuconvert.cli.entry import run
 
             code = run(sys.argv[1:] if arguments is None else list(arguments))
-        except KeyboardInterrupt:  # before or after the part of run() that handles interrupts
-            code = 130
+            if arguments is None:
+                _leave(code)  # inside the block, so that the garbage collector stays idle
+    except KeyboardInterrupt:  # before or after the part of run() that handles interrupts
+        code = 130
+        with contextlib.suppress(OSError):
+            sys.stderr.write("interrupted\n")
         if arguments is None:
-            _leave(code)  # inside the block, so that the garbage collector stays idle
+            _leave(code)
     return code
+
+
+def _open_streams() -> None:
+    """Connect standard streams that were closed before the start with the null device.
+
+    Otherwise the first file that is opened gets the number of the stream, so that a message could be written to it.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the smallest free number, which is this one
+    if sys.stdin is None:
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115 - stays open
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115 - stays open
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115 - stays open
 
 
 def _leave(code: int) -> None:
     """End the process without freeing every object first: freeing takes a sixth of the time of a conversion.
 
-    If the output cannot be flushed, return instead: Python reports the failure at its regular exit.
+    If stdout cannot be flushed, return instead: Python reports the failure at its regular exit.
     """
     atexit._run_exitfuncs()
     try:
-        for stream in filter(None, (sys.stdout, sys.stderr)):
-            stream.flush()
+        sys.stdout.flush()
     except (OSError, ValueError):
         return
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.flush()
     os._exit(code)
 
 

@@ -8,18 +8,23 @@ import traceback
 
 from tpuconvert.schema.errors import (
     InternalError,
+    PluginError,
     ResourceLimitError,
     TpuConvertError,
     UnsupportedError,
     UsageError,
 )
 from tpuconvert.schema.memory_errors import not_enough_memory
+from tpuconvert.schema.user_code import HINT, place_of, unexpected
 
 _OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def known_error(error: Exception) -> TpuConvertError:
     """Convert an exception to a :class:`TpuConvertError`."""
+    if isinstance(error, InternalError) and (place := place_of(error)):
+        message = f"{error.message}, raised by a plugin at {place}"
+        return PluginError(message, file=error.file, node=error.node, hint=HINT)
     if isinstance(error, TpuConvertError):
         return error
     if isinstance(error, MemoryError):
@@ -27,6 +32,8 @@ def known_error(error: Exception) -> TpuConvertError:
     if isinstance(error, OSError):
         kind = ResourceLimitError if error.errno in _OUT_OF_SPACE else UsageError
         return kind(str(error.strerror or error), file=str(error.filename or ""))
+    if place_of(error):
+        return unexpected("a plugin failed", error)
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
     return InternalError(

@@ -5,8 +5,9 @@ All raise UsageError for a value that is not accepted; the message names the opt
 
 from __future__ import annotations
 
+import operator
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from tpuconvert.fixed_inputs import parse_fixed, read_fixed
@@ -24,7 +25,48 @@ from tpuconvert.schema.types import Chip, Dim, Shape
 WEIGHT_GROUPS = (16, 32, 64, 128, 256)
 """Numbers of inputs that can share a scale of the weights."""
 
+_LARGEST_INTEGER = (1 << 63) - 1
+"""Largest integer that a model file stores."""
+
 Shapes = Mapping[str, Sequence[Dim]]
+
+
+def check_form(value: Any, declared: str) -> Any:
+    """Return a given value unless its form excludes the declared type, such as a number instead of names.
+
+    Raises:
+        TypeError: it cannot.
+    """
+    numbers = () if declared.startswith(("int", "float")) else (int, float)
+    if isinstance(value, (bytes, *numbers)) and declared.startswith(("tuple", "Mapping", "str", "int", "float")):
+        raise TypeError(declared)
+    if isinstance(value, bool) and declared != "bool":
+        raise TypeError(declared)
+    return value
+
+
+def check_type(value: Any, declared: str) -> Any:
+    """Return a value as the declared type of an option.
+
+    Raises:
+        TypeError: it has another type.
+    """
+    if value is None and declared.endswith("| None"):
+        return None
+    plain = declared.removesuffix(" | None")
+    if plain == "int" and not isinstance(value, bool):
+        value = operator.index(value)
+        if abs(value) > _LARGEST_INTEGER:
+            raise ValueError("too large")
+        return value
+    if plain == "float" and not isinstance(value, bool | str | bytes):
+        return float(value)
+    if plain == "tuple[str, ...]":
+        if isinstance(value, tuple) and all(isinstance(item, str) for item in value):
+            return value
+    elif plain not in ("int", "float", "bool", "str") or isinstance(value, {"bool": bool, "str": str}.get(plain, ())):
+        return value
+    raise TypeError(declared)
 
 
 def read_chip(chip: str | Chip) -> Chip:
@@ -106,13 +148,20 @@ def read_weight_group(size: int) -> int:
     return size
 
 
-def read_shapes(shapes: Shapes | Iterable[str] | None) -> Mapping[str, Shape]:
-    """Return shapes by the name of the input, from a mapping or from texts."""
+def read_shapes(shapes: Shapes | Iterable[str] | str | None) -> Mapping[str, Shape]:
+    """Return shapes by the name of the input, from a mapping, a text or several texts."""
+    if isinstance(shapes, str):
+        shapes = (shapes,)
     given = shapes if isinstance(shapes, Mapping) else _parse_shapes(shapes or ())
-    return {
-        name: tuple(extent if isinstance(extent, str) else int(extent) for extent in shape)
-        for name, shape in given.items()
-    }
+    return {name: _shape(name, shape) for name, shape in given.items()}
+
+
+def _shape(name: Any, shape: Any) -> Shape:
+    if not isinstance(name, str) or isinstance(shape, str | bytes | Mapping):
+        raise TypeError("a name and a sequence of extents are expected")
+    if any(isinstance(extent, bool) for extent in shape):
+        raise TypeError("an extent is a truth value")
+    return tuple(extent if isinstance(extent, str) else operator.index(extent) for extent in shape)
 
 
 def _parse_shapes(texts: Iterable[str]) -> Shapes:
@@ -177,6 +226,8 @@ def read_names(names: str | Iterable[str] | None) -> tuple[str, ...] | None:
     """Return names from a list, or from text with commas."""
     if isinstance(names, str):
         return tuple(name.strip() for name in names.split(",") if name.strip())
+    if isinstance(names, Mapping | Set):
+        raise TypeError("names have an order")
     return None if names is None else tuple(names)
 
 

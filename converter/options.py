@@ -8,6 +8,7 @@ and the docstring of ``tpuconvert.convert`` with it.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from typing import Any
@@ -21,6 +22,8 @@ from tpuconvert.option_readers import (
     Shapes as Shapes,
 )
 from tpuconvert.option_readers import (
+    check_form,
+    check_type,
     float_rule,
     is_method,
     read_allow_root,
@@ -48,6 +51,7 @@ from tpuconvert.schema.chip_names import alias_of
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.hardware import HARDWARE
 from tpuconvert.schema.limits import DEFAULT_LIMITS
+from tpuconvert.schema.option_style import name_argument
 from tpuconvert.schema.spelling import did_you_mean
 from tpuconvert.schema.types import Chip, Shape
 
@@ -414,7 +418,7 @@ class Options:
         0,
         "Number of golden vectors to store in the file: inputs, and digests of every integer tensor. ``tpuconvert "
         "device`` compares other machines with them.",
-        read=lambda count: int(count or 0),
+        read=lambda count: 0 if count is None else count,
         metavar="N",
         least=0,
     )
@@ -548,7 +552,7 @@ def _read(name: str, value: Any) -> Any:
         raise TypeError(f"there is no option '{name}'")
     declared = declaration(name)
     try:
-        value = declared.read(value)
+        value = check_type(declared.read(check_form(value, _TYPES[name])), _TYPES[name])
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # of another type or form
         hint = f"expected {declared.metavar}" if declared.metavar else "see the documentation of the options"
         raise UsageError(f"{name} is {str(value)[:80]!r} ({type(value).__name__})", hint=hint) from error
@@ -556,17 +560,30 @@ def _read(name: str, value: Any) -> Any:
     if declared.choices and value not in declared.choices and value is not default:
         hint = did_you_mean(str(value), declared.choices) or f"one of {', '.join(declared.choices)}"
         raise UsageError(f"{name} is '{value}'", hint=hint)
+    if isinstance(value, int | float):
+        for limit, is_inside in ((declared.least, operator.ge), (declared.most, operator.le)):
+            if limit is not None and not is_inside(value, limit):
+                word = "least" if is_inside is operator.ge else "most"
+                raise UsageError(f"{name} is {value}, expected at {word} {limit:g}")
     return value
 
 
 OPTIONS: Mapping[str, Field[Any]] = {item.name: item for item in fields(Options)}
 """Fields of ``Options`` by name, in the order of declaration."""
 
+_TYPES: Mapping[str, str] = {name: str(item.type) for name, item in OPTIONS.items()}
+"""Type of each option as it is stored."""
+
 SOURCE_OPTIONS = tuple(name for name, item in OPTIONS.items() if item.metadata["option"].is_of_source)
 """Names of the options that decide how the source is read."""
 
 QUANTIZATION_OPTIONS = tuple(name for name, item in OPTIONS.items() if item.metadata["option"].is_of_quantization)
 """Names of the options that have a meaning for quantized models only, without ``calibration_method``."""
+
+
+for _name in OPTIONS:
+    for _flag in filter(None, (OPTIONS[_name].metadata["option"].flags or "").split("/")):
+        name_argument(_flag, _name)
 
 
 def declaration(name: str) -> Declaration:

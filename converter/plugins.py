@@ -24,6 +24,7 @@ from tpuconvert.schema.errors import TpuConvertError, UsageError
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.input_files import note_input
 from tpuconvert.schema.op import Op, OpKind, all_ops, tpu_op
+from tpuconvert.schema.user_code import note_definition, note_user_code
 from tpuconvert.verify.metrics import add_metric
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def register_op(name: str) -> Callable[[OpClass], OpClass]:
     """
 
     def register(definition: OpClass) -> OpClass:
+        note_definition(definition)
         all_ops()  # register the package's own operators first, so that a clash is reported for the plugin
         try:
             return tpu_op(name, OpKind.CUSTOM)(definition)
@@ -81,7 +83,13 @@ def register_calibrator(name: str) -> Callable[[type[Collector]], type[Collector
     # 185 ms: imports the quantizer
     from tpuconvert.optimizer.quantize.calibrators import add_calibrator
 
-    return add_calibrator(name)
+    register = add_calibrator(name)
+
+    def noting(kind: type[Collector]) -> type[Collector]:
+        note_definition(kind)
+        return register(kind)
+
+    return noting
 
 
 def register_rule(*patterns: Pattern, stage: str = "fuse") -> Callable[[RuleFunction], RuleFunction]:
@@ -100,6 +108,7 @@ def register_rule(*patterns: Pattern, stage: str = "fuse") -> Callable[[RuleFunc
         raise UsageError(f"there is no stage '{stage}'", hint=f"one of {', '.join(STAGES)}")
 
     def register(function: RuleFunction) -> RuleFunction:
+        note_definition(function)
         try:
             return rule(*patterns, stage=stage)(function)
         except ValueError as error:
@@ -117,7 +126,13 @@ def register_metric(name: str) -> Callable[[Metric], Metric]:
         UsageError: the name is taken.
 
     """
-    return add_metric(name)
+    register = add_metric(name)
+
+    def noting(function: Metric) -> Metric:
+        note_definition(function)
+        return register(function)
+
+    return noting
 
 
 class PluginWarning(UserWarning):
@@ -249,6 +264,7 @@ def _load_file(path: str) -> str:
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None  # always so for a name that ends in .py
     module = importlib.util.module_from_spec(spec)
+    note_user_code(path)
     sys.modules[name] = module  # dataclasses look up their module in sys.modules
     try:
         with contextlib.redirect_stdout(sys.stderr):  # stdout is for results

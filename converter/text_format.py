@@ -24,6 +24,7 @@ def against_limit(value: float, limit: float, *, is_least: bool, unit: str = "")
     texts = ((f"{value:.{digits}g}", f"{limit:.{digits}g}") for digits in range(6, 18))
     found = next((one for one, other in texts if one != other), repr(value))
     wanted = next(text for digits in range(6, 18) if float(text := f"{limit:.{digits}g}") == limit)  # as it was given
+    found, wanted = (f"{float(text):,.0f}" if "e+" in text else text for text in (found, wanted))
     return f"{found}{unit} is {'below' if is_least else 'above'} {wanted}{unit}"
 
 

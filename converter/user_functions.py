@@ -12,6 +12,7 @@ from typing import Any
 
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.input_files import note_input
+from tpuconvert.schema.user_code import note_definition
 
 _FORMS = "module:function, or FILE.py:function"
 
@@ -23,7 +24,9 @@ def is_function_name(text: str) -> bool:
 
 
 def load_function(text: str) -> Callable[..., Any]:
-    """Import a function by name. Modules are also searched in the current folder. The code runs with the user's rights.
+    """Import a function by name. The code runs with the user's rights.
+
+    Modules are searched in the current folder last: a file there with the name of an installed module is not executed.
 
     Args:
         text: ``module:function`` or ``FILE.py:function``.
@@ -44,16 +47,20 @@ def load_function(text: str) -> Callable[..., Any]:
     function = getattr(loaded, name, None)
     if not callable(function):
         raise UsageError(f"{module} has no function '{name}'")
+    note_definition(function)
     result: Callable[..., Any] = function
     return result
 
 
 def _load_module(name: str) -> Any:
-    sys.path.insert(0, os.getcwd())
+    folder = os.getcwd()
+    if folder in sys.path:
+        return importlib.import_module(name)
+    sys.path.append(folder)
     try:
         return importlib.import_module(name)
     finally:
-        sys.path.remove(os.getcwd())
+        sys.path.remove(folder)
 
 
 def _load_file(path: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,8 @@ from tpuconvert.schema.bounded_files import read_text
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.limits import current_limits, exceeded
 
-_RAISED_BY_CONSTRUCTORS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What PyYAML's constructors raise for text that only looks like a number, a date or a collection."""
+_MERGE = "tag:yaml.org,2002:merge"
+"""Tag of the key ``<<``."""
 
 
 def read_yaml(path: Path) -> Any:
@@ -32,7 +33,7 @@ def parse_yaml(text: str, where: str) -> Any:
     """Parse YAML text. ``where`` is its origin, for errors.
 
     Raises:
-        UsageError: the text is not YAML.
+        UsageError: the text is not YAML, or a mapping has a key twice.
         ResourceLimitError: its aliases and merge keys expand to too many values.
     """
     import yaml
@@ -46,6 +47,7 @@ def parse_yaml(text: str, where: str) -> Any:
             if node is None:
                 return None
             _check_expanded(node, where)
+            _check_duplicates(node, loader, where)
             return loader.construct_document(node)
         finally:
             loader.dispose()
@@ -95,6 +97,72 @@ def _check_expanded(root: Any, where: str) -> None:
             raise exceeded(
                 f"aliases and merge keys that expand to {counts[id(node)]:,} values", "max_text_values", file=where
             )
+
+
+def _check_duplicates(root: Any, loader: Any, where: str) -> None:
+    """Refuse mappings that have a key twice: PyYAML drops all values but the last.
+
+    A key may override a merged one (``<<``), but not a mapping by a mapping that does not merge it in turn: all its
+    keys would be lost.
+
+    Raises:
+        UsageError: a key occurs twice.
+    """
+    pending = [root]
+    checked: set[int] = set()
+    while pending:
+        node = pending.pop()
+        if id(node) in checked:
+            continue
+        checked.add(id(node))
+        pending += _children(node)
+        if node.id == "mapping":
+            _check_keys(node, loader, where)
+
+
+def _check_keys(mapping: Any, loader: Any, where: str) -> None:
+    own: dict[Any, Any] = {}
+    merged: dict[Any, Any] = {}
+    sources: list[Any] | None = None
+    for key, value in mapping.value:
+        if key.tag == _MERGE:
+            if sources is not None:
+                raise _duplicate("<<", key, where)
+            sources = value.value if value.id == "sequence" else [value]
+            continue
+        for name in _names(key, loader):
+            if own.setdefault(name, value) is not value:
+                raise _duplicate(key.value, key, where)
+    for name, (key, value) in _merged_pairs(sources or [], loader):
+        if merged.setdefault(name, value) is not value:
+            raise _duplicate(f"{key.value}' of merged mappings '<<", key, where)
+        if name in own and own[name].id == value.id == "mapping" and not _merges(own[name], value):
+            hint = f"merge it as well: {key.value}: {{<<: *ANCHOR, ...}}"
+            raise _duplicate(f"{key.value}' of a merged mapping '<<", key, where, hint)
+
+
+def _merges(mapping: Any, other: Any) -> bool:
+    return any(key.tag == _MERGE and (value is other or other in value.value) for key, value in mapping.value)
+
+
+def _merged_pairs(sources: list[Any], loader: Any) -> Iterator[tuple[Any, tuple[Any, Any]]]:
+    """Yield the pairs of merged mappings by name. Mappings that these merge in turn are checked where they stand."""
+    for source in {id(source): source for source in sources}.values():
+        for pair in source.value if source.id == "mapping" else ():
+            if pair[0].tag != _MERGE:
+                yield from ((name, pair) for name in _names(pair[0], loader))
+
+
+def _names(key: Any, loader: Any) -> set[Any]:
+    """Return a key as value and as text: ``1`` and ``"1"`` name one option, ``1`` and ``1.0`` are equal."""
+    if key.id != "scalar":
+        return set()  # the constructor refuses it, unless it can be hashed
+    value = loader.construct_object(key)
+    return {value, str(value)}
+
+
+def _duplicate(key: str, node: Any, where: str, hint: str = "leave one of them out") -> UsageError:
+    return UsageError(f"{where}: the key '{key}' occurs twice, again in line {node.start_mark.line + 1}", hint=hint)
 
 
 def _check_text(text: Any) -> None:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from tpuconvert.schema.discovery import import_modules
 from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.user_code import note_definition
 
 Converter = Callable[..., Any]
 F = TypeVar("F", bound=Converter)
@@ -239,4 +240,10 @@ def register_converter(
     """
     found = registry(source_format)
     found.discover()
-    return found(name, *aliases, since=since, domain=domain)
+    register: Callable[[F], F] = found(name, *aliases, since=since, domain=domain)
+
+    def noting(function: F) -> F:
+        note_definition(function)
+        return register(function)
+
+    return noting

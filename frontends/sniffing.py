@@ -93,7 +93,7 @@ def _identify_pointer_or_text(head: bytes, name: str) -> FileKind | None:
 
 
 _UNPACK = "unpack it and give the model file inside"
-_EXPORT = "export it with torch.onnx.export(..., dynamo=False) first"
+_EXPORT = "export it first: torch.onnx.export(model, inputs, 'model.onnx')"
 _CONVERT = "convert it with tf2onnx or tf.lite.TFLiteConverter first"
 _NOT_A_MODEL = "that is data, not a model; give the model file"
 _PICTURE = FileKind("image", "a picture", "pictures belong to --calibration; give the model file")

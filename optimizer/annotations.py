@@ -7,9 +7,15 @@ whose operand has the same scale.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tpuconvert.optimizer.pattern import Match
-from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.op import Trait
+from tpuconvert.schema.ops.copy import Copy
+
+_INTEGER_KERNELS = ("tflite", "tflite-single")
+"""``Graph.rescale`` of sources in which an operator on quantized values is an integer kernel with its own roundings."""
 
 
 def is_interchangeable(x: Value, y: Value) -> bool:
@@ -26,11 +32,50 @@ def rounds_between(found: Match) -> str:
 
 
 def rounds(node: Node) -> bool:
-    """Return True if the result is rounded to another scale than the operand, according to its annotation."""
+    """Return True if the result is rounded to another scale than the operand, according to its annotation.
+
+    A dequantization counts too: whoever removes it computes in integers what the source computes in float.
+    """
     annotations = [value.quant for value in node.outputs if value.quant is not None]
     if not annotations:
-        return False
+        return is_dequantization(node)
     operand = node.inputs[0] if len(node.inputs) == 1 else None
     if operand is None or Trait.MOVES_INTEGERS not in node.op.traits:
         return True
     return any(quant != operand.quant for quant in annotations)
+
+
+def is_dequantization(node: Node) -> bool:
+    """Return True for a copy of integers to a value without an annotation: the source dequantizes them."""
+    operand = node.inputs[0] if len(node.inputs) == 1 else None
+    return isinstance(node.op, Copy) and operand is not None and operand.quant is not None and node.output.quant is None
+
+
+def replaced_kernels(graph: Graph, found: Match, added: Iterable[Node]) -> str:
+    """Name operators that a rewrite would replace although the source rounds within them; empty if there are none.
+
+    ``x + x = 2 * x`` holds for real numbers. In a TFLite file both are kernels that rescale integers, each with its own
+    roundings. A rule may therefore move, split or merge the data movement around the kernels of annotated values, but
+    the kernels stay: the new nodes have the same operators. This includes linear operators: a fully connected layer
+    rounds once, a convolution twice.
+    """
+    if graph.rescale not in _INTEGER_KERNELS:
+        return ""
+    if not any(map(_has_integers, found.nodes.values())):
+        return ""
+    kernels = [node for node in found.nodes.values() if _is_kernel(node)]
+    new = [node for node in added if Trait.MOVES_DATA not in node.op.traits or isinstance(node.op, Copy)]
+    if sorted(node.op.name for node in kernels) == sorted(node.op.name for node in new):
+        return ""
+    return ", ".join(dict.fromkeys(node.op.name for node in kernels))
+
+
+def _is_kernel(node: Node) -> bool:
+    """Return True for operators that compute, and for copies that requantize or dequantize."""
+    return Trait.MOVES_DATA not in node.op.traits or (isinstance(node.op, Copy) and rounds(node))
+
+
+def _has_integers(node: Node) -> bool:
+    """Return True if a computed operand or a result is annotated. The result before a fused activation is not."""
+    operands = [value for value in node.inputs if value is not None and not value.is_constant]
+    return any(value.quant is not None for value in (*operands, *node.outputs))

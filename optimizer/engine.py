@@ -12,13 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from tpuconvert.optimizer.annotations import rounds_between
+from tpuconvert.optimizer.annotations import replaced_kernels, rounds_between
 from tpuconvert.optimizer.pattern import Match, Pattern, match
 from tpuconvert.optimizer.registry import Replacement, Results, RewriteRule, Skip, rule
 from tpuconvert.optimizer.trace import Trace
 from tpuconvert.schema.errors import InternalError
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.op import Op
+from tpuconvert.schema.user_code import wrong_result
 
 __all__ = ["Candidates", "Replacement", "Skip", "Trace", "rule", "run_rules"]
 
@@ -135,6 +136,12 @@ def _apply_first(
         before = len(graph)
         replacement = _replacement(graph, item, found)
         added = graph.latest(len(graph) - before)
+        if (
+            item.keeps_kernels
+            and not isinstance(replacement, Skip)
+            and (names := replaced_kernels(graph, found, added))
+        ):
+            replacement = Skip(f"the source file computes {names} in integers")
         if isinstance(replacement, Skip):
             trace.decline(item.name, node, replacement.reason)
             for unneeded in reversed(added):
@@ -174,7 +181,7 @@ def _replace(
     for old, new in pairs:
         if new is None:
             if old.uses or graph.is_output(old):
-                raise InternalError(f"rule {item.name} drops '{old.name}', which has users")
+                raise wrong_result(item.apply, f"rule {item.name} drops '{old.name}', which has users")
             continue
         is_new = new.producer is not None and new.producer in added
         _check(item, old, new, is_new)
@@ -195,11 +202,11 @@ def _replace(
 
 def _check(item: RewriteRule, old: Value, new: Value, is_new: bool) -> None:
     if new.dtype is not old.dtype or len(new.shape) != len(old.shape) or _known_extents_differ(old, new):
-        raise InternalError(f"rule {item.name} turns {old.type} into {new.type} at '{old.name}'")
+        raise wrong_result(item.apply, f"rule {item.name} turns {old.type} into {new.type} at '{old.name}'")
     if new.quant != old.quant and not (is_new and new.quant is None):
-        raise InternalError(f"rule {item.name} changes the quantization of '{old.name}'")
+        raise wrong_result(item.apply, f"rule {item.name} changes the quantization of '{old.name}'")
     if is_new and new.producer is not None and old in new.producer.inputs:
-        raise InternalError(f"rule {item.name} makes '{old.name}' depend on itself")
+        raise wrong_result(item.apply, f"rule {item.name} makes '{old.name}' depend on itself")
 
 
 def _known_extents_differ(old: Value, new: Value) -> bool:

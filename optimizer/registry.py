@@ -38,6 +38,9 @@ Replacement = Value | Results | Skip
 RuleFunction = Callable[[Graph, Match], Replacement]
 
 
+_STAGES_OF_SOURCES = ("canonicalize", "layout", "fold", "fuse")
+
+
 @dataclass(frozen=True)
 class RewriteRule:
     """A rewrite rule: patterns, stage, and the function that checks the conditions and builds the replacement.
@@ -51,6 +54,14 @@ class RewriteRule:
     stage: str
     apply: RuleFunction
     sees_annotations: bool = False
+
+    @property
+    def keeps_kernels(self) -> bool:
+        """Return True if the rule must not replace operators that a quantized source computes in integers.
+
+        The lowering for a chip and the rules for calibration replace operators on purpose.
+        """
+        return self.stage in _STAGES_OF_SOURCES
 
     def only(self, where: Callable[[Node], bool]) -> RewriteRule:
         """Return the rule restricted to roots for which ``where`` is true."""

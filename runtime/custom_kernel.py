@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -103,7 +104,7 @@ class NativeKernel:
             if path is None:
                 raise UsageError(f"{self.library}: no such library", hint="build the kernel of the plugin first")
             try:
-                function = getattr(ctypes.CDLL(str(path)), self.symbol)
+                function = getattr(ctypes.CDLL(os.path.abspath(path)), self.symbol)
             except (OSError, AttributeError) as error:
                 raise UsageError(f"{path}: {error}", hint="build the kernel of the plugin again") from error
             tensors, parameters = ctypes.POINTER(_Tensor), ctypes.POINTER(_Parameter)

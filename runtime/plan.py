@@ -14,6 +14,7 @@ from tpuconvert.schema.errors import ResourceLimitError, RunError
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.memory_errors import too_large_run
 from tpuconvert.schema.types import Array
+from tpuconvert.schema.user_code import with_place
 
 Evaluate = Callable[[Node, list[Array | None]], tuple[Array, ...]]
 """Function that runs the NumPy reference of a node."""
@@ -27,7 +28,7 @@ def failure(node: Node, file: str, error: Exception) -> RunError | ResourceLimit
     if isinstance(error, MemoryError):
         return too_large_run(error, file=file, node=node.name)
     source = f" (from {node.sources[0]})" if node.sources else ""
-    return RunError(f"{node.op.name} failed{source}: {error}", file=file, node=node.name)
+    return RunError(f"{node.op.name} failed{source}: {with_place(error)}", file=file, node=node.name)
 
 
 @dataclass(frozen=True)

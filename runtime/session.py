@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import ModuleType, TracebackType
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn, Protocol, Self
 
 import numpy as np
 
@@ -404,6 +404,14 @@ class Session:
         """Release the plan and the memory-mapped file."""
         self._is_open = False
         self._native = self._reference = self._file = self._direct = None
+
+    def __reduce_ex__(self, _protocol: object) -> NoReturn:
+        """Refuse copies and pickles: plans and states belong to one session.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError("a session cannot be copied or pickled", hint="open another one for the same model")
 
     def __enter__(self) -> Self:
         return self

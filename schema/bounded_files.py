@@ -34,7 +34,9 @@ def open_regular(path: str | os.PathLike[str], flags: int = 0, folder: int | Non
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
             raise UsageError("is a pipe or a device, not a file", file=os.fspath(path), hint="save it to a file first")
-        return open(descriptor, "rb")  # raises IsADirectoryError for a folder
+        if stat.S_ISDIR(mode):  # open() would name the descriptor
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+        return open(descriptor, "rb")
     except Exception:  # after an interrupt, the file object may have closed the descriptor already
         os.close(descriptor)
         raise

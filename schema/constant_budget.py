@@ -46,12 +46,14 @@ class ConstantBudget:
         """Return True if constants of this size, in bytes, may be computed."""
         return size <= self._left
 
-    def charge(self, array: Array, node: str = "") -> None:
+    def charge(self, array: Array | np.generic, node: str = "") -> None:
         """Charge a constant.
 
         Raises:
             ResourceLimitError: all constants together are too large.
         """
+        if not isinstance(array, np.ndarray):
+            return  # a NumPy scalar
         root = array
         while isinstance(root.base, np.ndarray):
             root = root.base

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, NoReturn
 
+from tpuconvert.schema.option_style import in_style
 from tpuconvert.schema.visible_text import one_line
 
 _MOST_NAMES = 6
@@ -40,8 +41,8 @@ class TpuConvertError(Exception):
         text = f"{one_line(self.file)}: " if self.file else ""
         if self.node:
             text += f"node '{one_line(self.node)}': "
-        text += self.message
-        return "\n    ".join([text, *self.hint.splitlines()])
+        text += in_style(self.message)
+        return "\n    ".join([text, *in_style(self.hint).splitlines()])
 
 
 class InternalError(TpuConvertError):
@@ -65,6 +66,13 @@ class UsageError(TpuConvertError):
     exit_code = 2
 
 
+class PluginError(UsageError):
+    """A mistake of a plugin or of another function of the user. The message contains file and line."""
+
+    id = "TC2002"
+    exit_code = 2
+
+
 class ShapeError(TpuConvertError):
     """An operator does not accept the types of its operands. The message contains their shapes."""
 
@@ -83,6 +91,13 @@ class SignatureError(CorruptInputError):
     """A signature was made with another key, or for other files."""
 
     id = "TC4002"
+    exit_code = 4
+
+
+class AmbiguousInputError(CorruptInputError):
+    """A file has two contents for one value, of which readers choose different ones."""
+
+    id = "TC4003"
     exit_code = 4
 
 

@@ -190,7 +190,8 @@ def evaluate_extent(formula: str, numbers: Mapping[str, int]) -> int:
         if found.denominator == 1:
             return found.numerator
         raise ShapeError(f"the extent {formula} is {found} for {dict(numbers)}, which is no integer")
-    except (SyntaxError, KeyError, TypeError, ZeroDivisionError) as error:
+    except (SyntaxError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError, MemoryError) as error:
+        # the parser raises these errors for a text that is nested too deeply or has a null character
         raise ShapeError(f"the extent {formula} has no value for {dict(numbers)}") from error
 
 

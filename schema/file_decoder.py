@@ -15,6 +15,7 @@ from tpuconvert.schema import op_attributes
 from tpuconvert.schema import tpum_tables as tpum
 from tpuconvert.schema.control_flow import MAX_DEPTH, MAX_EXPANDED_NODES, Subgraph
 from tpuconvert.schema.errors import ShapeError
+from tpuconvert.schema.extents import data_dependent_names, is_formula
 from tpuconvert.schema.file_header import ALIGNMENT
 from tpuconvert.schema.file_model import FileModel, Json, Note
 from tpuconvert.schema.file_quantization import check_quants, dtype_of, quant_params
@@ -27,6 +28,7 @@ from tpuconvert.schema.op import Op, find_op
 from tpuconvert.schema.states import State
 from tpuconvert.schema.type_inference import may_be_same_type
 from tpuconvert.schema.types import MAX_RANK, Array, Chip, DType, Shape, TensorType
+from tpuconvert.schema.user_code import with_place
 from tpuconvert.schema.value_limits import MAX_ELEMENTS
 
 PORT_TYPES = frozenset(
@@ -215,6 +217,7 @@ class _GraphDecoder:
         self._add_nodes(stored.nodes)
         self._add_outputs(stored)
         check_quants(self._quants)
+        self._check_symbols()
         if None in self._values:
             name = self._stored[self._values.index(None)].name
             raise ValueError(f"no node computes the value {name!r}")
@@ -239,10 +242,20 @@ class _GraphDecoder:
         for position, port in zip(stored.outputs, stored.output_ports, strict=True):
             self._graph.output(self._existing(position, "an output"), self._port(port))
 
+    def _check_symbols(self) -> None:
+        """Check that symbolic extents follow from those of the inputs, unless their names say that they depend on data.
+
+        A session could not plan for others.
+        """
+        known = {extent for value in self._graph.inputs for extent in value.shape if isinstance(extent, str)}
+        for symbol in self._symbols:
+            if symbol not in known and not data_dependent_names((symbol,)) and not is_formula(symbol, known):
+                raise ValueError(f"no input has the symbolic extent {symbol[:80]!r}")
+
     def _new(self, position: int, what: str) -> tpum.Value:
         """Return the stored value with this index and check that no other node or input defines it."""
         if not 0 <= position < len(self._stored):
-            raise ValueError(f"{what} is value {position} of {len(self._stored)}")
+            raise ValueError(f"{what} refers to value {position}, but there are {len(self._stored)}")
         if self._values[position] is not None:
             raise ValueError(f"value {self._stored[position].name!r} is computed twice")
         return self._stored[position]
@@ -257,7 +270,9 @@ class _GraphDecoder:
         if len(stored) > MAX_RANK:
             raise ValueError(f"a shape has {len(stored)} extents, more than {MAX_RANK}")
         if min(stored, default=0) < -len(self._symbols):
-            raise ValueError(f"a shape refers to symbolic dimension {-1 - min(stored)} of {len(self._symbols)}")
+            raise ValueError(
+                f"a shape refers to symbolic dimension {-1 - min(stored)}, but there are {len(self._symbols)}"
+            )
         if math.prod(max(extent, 1) for extent in stored) > MAX_ELEMENTS:
             raise ValueError(f"the shape {list(stored)} has more than {MAX_ELEMENTS} elements")
         return tuple(self._symbols[-1 - extent] if extent < 0 else extent for extent in stored)
@@ -302,7 +317,7 @@ class _GraphDecoder:
 
     def _array(self, name: str, position: int, dtype: DType, shape: tuple[int, ...]) -> Array:
         if not 0 <= position < len(self._tables.buffers):
-            raise ValueError(f"value {name!r} refers to constant {position} of {len(self._tables.buffers)}")
+            raise ValueError(f"value {name!r} refers to constant {position}, but there are {len(self._tables.buffers)}")
         buffer = self._tables.buffers[position]
         size = math.prod(shape) * (dtype.bits // 8)
         if size != buffer.size:
@@ -336,7 +351,7 @@ class _GraphDecoder:
         try:
             op = op_attributes.decode(definition, attributes, self._subgraphs)
         except Exception as error:  # operator definitions may raise anything, plugins too
-            raise ValueError(f"{what}: {error}") from error
+            raise ValueError(f"{what}: {with_place(error)}") from error
         self._ops[definition, node.attributes] = op
         return op
 
@@ -351,7 +366,7 @@ class _GraphDecoder:
         except ShapeError as error:
             raise ValueError(f"{what}: {error}") from error
         except Exception as error:  # ``infer`` may raise anything, in plugins too
-            raise ValueError(f"{what} does not fit its operands: {error}") from error
+            raise ValueError(f"{what} does not fit its operands: {with_place(error)}") from error
         for value, type_, result, position in zip(made, types, results, node.outputs, strict=True):
             if value.type is not type_ and not may_be_same_type(value.type, type_):
                 raise ValueError(f"{what} gives {value.type}, but {result.name!r} is stored as {type_}")

@@ -281,6 +281,8 @@ def _source(source: Source) -> tpum.Source:
 @functools.lru_cache(16)
 def _base_name(file: str) -> str:
     """Return a file name without its folder, which may be private and differs between machines."""
+    if not file.isprintable():  # bytes of a name that is not UTF-8 are surrogates, which cannot be stored
+        file = file.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     if not any(sign in file for sign in "/\\:"):
         return file
     from pathlib import PurePosixPath, PureWindowsPath  # 4 ms; names from the frontends have no folder

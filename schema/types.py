@@ -10,7 +10,7 @@ import functools
 import math
 from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -218,6 +218,17 @@ _BLOCK = 1 << 15
 """Number of elements that are quantized together, in the L2 cache."""
 
 
+class Arithmetic(enum.Enum):
+    """Computation of the integers of a value of a quantized source from those of the operands."""
+
+    OPERATOR = "operator"
+    """The format's kernel of the operator that computes the value."""
+    RECURRENT_CELL = "recurrent cell"
+    """Fixed point with functions of its own, inside an integer LSTM of TFLite."""
+    SHIFT = "shift"
+    """One arithmetic shift, ties away from zero: an operand of a 16-bit ADD of TFLite with power-of-two scales."""
+
+
 class ScaleError(ValueError):
     """A scale, or a ratio of scales, that is out of range."""
 
@@ -229,6 +240,9 @@ class QuantParams:
     Per-tensor parameters have one scale and zero point, per-channel parameters one per index of ``axis``. A zero point
     per channel may be outside the range of ``dtype``: the values of a channel can be far from 0.
 
+    ``arithmetic`` says how a quantized source computes the integers. It is not compared: integers of equal parameters
+    have equal meanings, however they were computed.
+
     Raises:
         ValueError: a scale is not positive and finite, a zero point is outside the range of ``dtype`` (per channel:
             of INT32), or the lengths differ.
@@ -238,6 +252,7 @@ class QuantParams:
     zero_point: tuple[int, ...]
     dtype: DType
     axis: int | None = None
+    arithmetic: Arithmetic = field(default=Arithmetic.OPERATOR, compare=False)
 
     def __post_init__(self) -> None:
         given, zeros = numbers_of(self, "scale"), numbers_of(self, "zero_point")

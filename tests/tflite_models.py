@@ -250,13 +250,14 @@ def _code(builder: flatbuffers.Builder, name: str, version: int) -> int:
 def serialize(
     *subgraphs: S,
     external: bool = False,
+    inline: bool = False,
     signatures: Sequence[Signature] = (),
     metadata: Mapping[str, bytes] | None = None,
 ) -> bytes:
-    """The file. ``external`` stores the buffers after the FlatBuffers data."""
+    """The file. ``external`` stores the buffers after the FlatBuffers data, with ``inline`` also in their tables."""
     if signatures or metadata:
         return _serialize_model(subgraphs, None, signatures, metadata or {})
-    blank = _serialize_model(subgraphs, [] if external else None)
+    blank = _serialize_model(subgraphs, [] if external else None, inline=inline)
     if not external:
         return blank
     positions, end = [], len(blank)
@@ -264,7 +265,7 @@ def serialize(
         end = -(-end // 16) * 16
         positions.append((end, len(data)))
         end += len(data)
-    file = bytearray(_serialize_model(subgraphs, positions))
+    file = bytearray(_serialize_model(subgraphs, positions, inline=inline))
     assert len(file) == len(blank), "offsets are stored even when they are 0"
     for (start, _), data in zip(positions, _buffers(subgraphs), strict=True):
         file += b"\0" * (start - len(file)) + data
@@ -302,6 +303,7 @@ def _serialize_model(
     positions: list[tuple[int, int]] | None,
     signatures: Sequence[Signature] = (),
     metadata: Mapping[str, bytes] | None = None,
+    inline: bool = False,
 ) -> bytes:
     builder = flatbuffers.Builder(1024)
     buffers: list[bytes] = [b""]
@@ -312,7 +314,7 @@ def _serialize_model(
     code_vector = _vector(builder, [_code(builder, name, version) for name, version in codes])
     stored = []
     for index, data in enumerate(buffers):
-        inside = _aligned_bytes(builder, data) if data and positions is None else 0
+        inside = _aligned_bytes(builder, data) if data and (positions is None or inline) else 0
         tflite.BufferStart(builder)
         if inside:
             tflite.BufferAddData(builder, inside)

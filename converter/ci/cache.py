@@ -17,6 +17,7 @@ import importlib.util
 import json
 import mmap
 import os
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -51,6 +52,9 @@ _FORM = 4
 _MOST_BYTES = 1 << 26
 """Largest size of the JSON file of an entry, in bytes."""
 
+_LARGEST = 1 << 63
+"""Measurements that are integers are smaller than this, so that they can be converted to floats."""
+
 _TEXTS = ("chip", "quantize", "exactness", "first_difference")
 """Measurements that are texts or None; the others are numbers."""
 
@@ -71,6 +75,14 @@ class Entry:
     model: Path
     sha256: str
     measurement: Measurement
+
+    def open(self) -> Any:
+        """Open the model file for reading.
+
+        Raises:
+            OSError: it is a link, not a regular file, or cannot be read.
+        """
+        return _open_file(self.model)
 
 
 class DamagedEntry(Exception):
@@ -107,6 +119,8 @@ class Cache:
             DamagedEntry: the key has an entry that cannot be used.
         """
         path = self.model(key).with_suffix(".json")
+        if os.path.islink(path.parent):
+            raise DamagedEntry("its folder is a link")
         if not os.path.lexists(path) and not os.path.lexists(self.model(key)):
             return None
         try:
@@ -129,13 +143,18 @@ class Cache:
     def keep(self, key: str, made: Path, found: Measurement) -> Entry:
         """Add an entry: move the model file into the cache and write its measurements."""
         model = self.model(key)
+        description = model.with_suffix(".json")
         sha256 = content(made).hex()
+        if os.path.islink(model.parent) or model.parent.is_file():  # what a link names may be outside of the cache
+            model.parent.unlink()
         model.parent.mkdir(parents=True, exist_ok=True)
+        for path in (model, description):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
         os.replace(made, model)  # replaces a symbolic link; opening the path for writing would follow it
         content_of_entry = {"key": key, "model": sha256, "measures": found.measures, "sections": found.sections}
         written = json.loads(json.dumps(content_of_entry))  # JSON turns integer keys into text
         text = json.dumps({"entry": written, "sha256": _digest(written)}, indent=1)
-        description = model.with_suffix(".json")
         with replacing_link(description) as file:
             file.write(text.encode())
         return Entry(model, sha256, Measurement(written["measures"], written["sections"]))
@@ -147,6 +166,7 @@ def _are_valid(found: Measurement) -> bool:
     return (
         set(_NEEDED) <= set(numbers)
         and all(isinstance(value, int | float) and not isinstance(value, bool) for value in numbers.values())
+        and all(abs(value) < _LARGEST for value in numbers.values() if isinstance(value, int))
         and all(isinstance(found.measures.get(name), str | None) for name in _TEXTS)
         and all(isinstance(section, dict) for section in found.sections.values())
     )

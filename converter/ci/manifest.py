@@ -146,11 +146,12 @@ class _Reader:
     def jobs(self, content: Any) -> list[Job]:
         top = self._mapping(content, "the manifest")
         self._check_keys(top, ("defaults", "models", "plugins"), "the manifest")
-        defaults = self._mapping(top.get("defaults") or {}, "defaults")
-        models = self._mapping(top.get("models") or {}, "models")
+        defaults = self._mapping(top.get("defaults"), "defaults")
+        models = self._mapping(top.get("models"), "models")
         if not models:
             raise self._wrong("names no models", hint="models: {name: {source: net.onnx}}")
-        plugins = top.get("plugins") or []
+        plugins = top.get("plugins")
+        plugins = [] if plugins is None else plugins
         if not isinstance(plugins, list):
             raise self._wrong("plugins: is not a list of files")
         locations = tuple(self._place(name, "plugins") for name in plugins)
@@ -209,7 +210,7 @@ class _Reader:
         )
 
     def _limits(self, entry: Mapping[str, Any], where: str) -> dict[str, float]:
-        limits = self._mapping(entry.get("limits") or {}, f"{where}.limits")
+        limits = self._mapping(entry.get("limits"), f"{where}.limits")
         self._check_keys(limits, [limit.key for limit in LIMITS], f"{where}.limits")
         return {
             key: self._number(value, f"{where}.limits.{key}", is_size=key == "size") for key, value in limits.items()
@@ -236,6 +237,8 @@ class _Reader:
         return (self.path.parent / name).absolute()
 
     def _mapping(self, value: Any, where: str) -> Mapping[str, Any]:
+        if value is None:  # a key without a value
+            return {}
         if not isinstance(value, Mapping):
             raise self._wrong(f"{where}: is not a mapping of names to values")
         return value

@@ -13,15 +13,13 @@ from xml.etree import ElementTree
 import tpuconvert
 from tpuconvert.ci.manifest import LIMITS
 from tpuconvert.ci.runner import Miss, Outcome
+from tpuconvert.markdown_text import table_code_span
 from tpuconvert.schema.visible_text import for_json, one_line, visible
 from tpuconvert.styled_text import Style, concat, style
 from tpuconvert.text_format import bytes_text
 
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 HOME = "https://pypi.org/project/tpuconvert/"
-
-_MARKS_OF_MARKDOWN = frozenset("\\`*[]<>|~&")
-"""Characters with a special meaning within a line of Markdown, which are escaped by a backslash."""
 
 _MARKS = {"made": "made", "cached": "unchanged", "failed": "**limit not kept**", "error": "**error**"}
 
@@ -66,12 +64,12 @@ def to_markdown(outcomes: Sequence[Outcome]) -> str:
     """Format all outcomes as a Markdown table, followed by the errors."""
     lines = [f"| model | result | {' | '.join(COLUMNS)} |", "|---|---" + "|---" * len(COLUMNS) + "|"]
     for outcome in outcomes:
-        lines.append("| " + " | ".join([_markdown(outcome.name), _MARKS[outcome.status], *cells(outcome)]) + " |")
+        lines.append("| " + " | ".join([table_code_span(outcome.name), _MARKS[outcome.status], *cells(outcome)]) + " |")
     for outcome in outcomes:
         if outcome.trouble is not None:
             text = visible(outcome.trouble.text)
             fence = _fence(text)
-            lines += ["", f"**{_markdown(outcome.name)}** ({outcome.trouble.id})", "", f"{fence}text", text, fence]
+            lines += ["", f"{table_code_span(outcome.name)} ({outcome.trouble.id})", "", f"{fence}text", text, fence]
     return "\n".join(lines) + "\n"
 
 
@@ -86,11 +84,6 @@ def cells(outcome: Outcome) -> list[str]:
     limits = "; ".join(str(miss) for miss in outcome.misses) or ("kept" if outcome.limits else "-")
     integers = f"{found['integer_nodes']} of {found['nodes']}"
     return [integers, f"{found['cosine']:.5f}", bytes_text(found["size"]), str(found["transposes"]), limits]
-
-
-def _markdown(name: str) -> str:
-    """Escape a name for Markdown, so that it cannot add links, images, HTML or table cells."""
-    return "".join(f"\\{character}" if character in _MARKS_OF_MARKDOWN else character for character in one_line(name))
 
 
 def _fence(text: str) -> str:

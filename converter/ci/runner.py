@@ -296,7 +296,7 @@ def _bring(entry: Entry, output: Path) -> None:
     except OSError as error:
         raise UsageError(f"cannot be written ({error.strerror or error})", file=str(output)) from error
     digest = hashlib.sha256()
-    with replacing(output) as target, entry.model.open("rb") as source:
+    with replacing(output) as target, entry.open() as source:
         while part := source.read(CHUNK):
             digest.update(part)
             target.write(part)

@@ -23,6 +23,8 @@ from tpuconvert.schema.input_files import note_input, refuse_input
 
 DEFAULT = "tpuconvert.yaml"
 
+DEFAULT_CACHE = ".tpuconvert-cache"
+
 
 @click.command("ci")
 @click.argument("manifest", type=InputFile(), default=DEFAULT, metavar=f"[{DEFAULT}]")
@@ -33,7 +35,7 @@ DEFAULT = "tpuconvert.yaml"
     "--cache",
     "folder",
     type=OutputFolder(),
-    default=".tpuconvert-cache",
+    default=DEFAULT_CACHE,
     show_default=True,
     metavar="FOLDER",
     help="Folder of converted models, with the digest of their inputs as key.",
@@ -71,6 +73,11 @@ def command(
     tpuconvert ci models.yaml --jobs 2 --junit results.xml --report report.html
     """
     ensure(jobs is None or scheduler is None, "--jobs with --scheduler", hint="the scheduler has its own workers")
+    ensure(
+        folder != DEFAULT_CACHE or not os.path.islink(folder),
+        f"{folder} is a link, which anybody may have put beside the manifest",
+        hint="remove it, or name the folder: --cache FOLDER",
+    )
     jobs_of_all = read_manifest(Path(manifest))
     for location in (location for job in jobs_of_all for location in job.inputs):
         note_input(location)
@@ -106,5 +113,6 @@ def command(
         status: sum(outcome.status == status for outcome in outcomes)
         for status in ("made", "cached", "failed", "error")
     }
-    echo(", ".join(f"{count} {status}" for status, count in counts.items() if count), err=True)
+    nouns = {**{status: status for status in counts}, "error": "error" if counts["error"] == 1 else "errors"}
+    echo(", ".join(f"{count} {nouns[status]}" for status, count in counts.items() if count), err=True)
     context.exit(exit_code(outcomes))

@@ -81,8 +81,14 @@ def _set_defaults(context: click.Context) -> None:
         (str(place), content, place.parent),
         ("--set", context.meta.get(_SET, {}), Path()),
     ):
+        spelled: dict[str, object] = {}
         for key, value in values.items():
             name = names.get(_normalized_key(key))
+            if spelled.setdefault(name or _normalized_key(key), key) is not key:
+                raise UsageError(
+                    f"{where}: '{spelled[name or _normalized_key(key)]}' and '{key}' are one option",
+                    hint="leave one of them out",
+                )
             if name is None and _is_option_of_convert(context, key):
                 continue
             if name is None:
@@ -171,12 +177,12 @@ def _parse(texts: tuple[str, ...]) -> dict[str, Any]:
         if not separator or not name:
             raise UsageError(f"--set {text}: is not KEY=VALUE", hint="--set quantize=int8 --set preprocess.color=GRAY")
         plain = parse_yaml(value, f"--set {text}")
-        if not part:
+        if not part and name not in found:
             found[name] = plain
-        elif isinstance(found.setdefault(name, {}), dict):
+        elif part and isinstance(found.setdefault(name, {}), dict) and part not in found[name]:
             found[name][part] = plain
         else:
-            raise UsageError(f"--set {text}: '{name}' has a value already")
+            raise UsageError(f"--set {text}: '{key}' has a value already", hint="leave one of them out")
     return found
 
 

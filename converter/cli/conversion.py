@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +19,8 @@ from tpuconvert.options import Options
 from tpuconvert.pipeline import convert_source
 from tpuconvert.progress import Progress
 from tpuconvert.report.conversion_summary import summarize, summary_lines
+from tpuconvert.samples.random_samples import unknown_extents
+from tpuconvert.schema.errors import UsageError
 
 if TYPE_CHECKING:
     from tpuconvert.pass_instrumentation import Watch
@@ -80,7 +82,7 @@ def convert_files(
     watch: Watch | None = None,
     resume: bool = False,
     with_verification: bool,
-    source_args: Sequence[str] = (),
+    source_args: Callable[[str], list[str]],
 ) -> dict[str, Any]:
     """Convert, compare with the source on request, and write model and report. Return the summary.
 
@@ -91,7 +93,7 @@ def convert_files(
         watch: instrumentation of the optimizer's passes.
         resume: whether an interrupted calibration is continued.
         with_verification: whether the model is compared with its source.
-        source_args: arguments that ``tpuconvert verify`` needs to read the source in the same way.
+        source_args: returns the arguments with which the named command reads the source in the same way.
 
     """
     measured = None
@@ -119,11 +121,15 @@ def convert_files(
         report(model, files.report, verification=verification)
     remedy = _remedy(files, options, source_args)
     is_inaccurate = any(note.kind == ACCURACY for note in model.notes)
-    next_command = _next_command(files, source_args, is_verified=verification is not None)
+    next_command = _next_command(model, files, source_args, is_verified=verification is not None)
     return summarize(model, files.target, verification, remedy if is_inaccurate else next_command, remedy)
 
 
 def _verify(model: Model, files: Files, options: Options, progress: Progress) -> Verification:
+    if files.calibration is None:
+        for name, extents in unknown_extents(model.graph.input_ports).items():
+            found = f"--verify needs samples, and input '{name}' has no fixed shape ({', '.join(extents)})"
+            raise UsageError(found, file=files.model, hint=f"fix it: --input-shapes {name}=..., or leave --verify out")
     # 330 ms: imports the quantizer, the engine and the oracles
     from tpuconvert.verify.source_comparison import verify_source
 
@@ -140,26 +146,34 @@ def print_summary(summary: dict[str, Any], *, as_json: bool) -> None:
         echo_text("\n".join(summary_lines(summary)))
 
 
-def _next_command(files: Files, source_args: Sequence[str], *, is_verified: bool) -> str:
+def _next_command(model: Model, files: Files, source_args: Callable[[str], list[str]], *, is_verified: bool) -> str:
     """Return the suggested next command.
 
     It is ``verify``, which after a verification writes a report with the result. If a report was written, it is the
-    measurement that the model still lacks: the error of each node of an INT8 model, or the run time.
+    measurement that the model still lacks: the error of each node of an INT8 model, or the run time. Without samples, a
+    model is only inspected if random numbers cannot be its samples.
     """
     is_reported = is_verified and files.report is not None
     is_calibrated = files.calibration is not None or files.ranges is not None
     if is_reported and not is_calibrated:
-        return shlex.join(["tpuconvert", "bench", files.target])
-    words = ["tpuconvert", "attribute" if is_reported else "verify", files.model]
-    words += [*([files.weights] if files.weights else []), files.target]
-    if is_calibrated:
-        words += ["--data", files.calibration or "SAMPLES"]
-    if is_verified and not is_reported:
-        words += ["--html", f"{_stem(files.target)}.html"]
-    return shlex.join([*words, *source_args])
+        return command_text("bench", [], [files.target])
+    report = ["--html", f"{_stem(files.target)}.html"]
+    if files.calibration is None and (is_calibrated or unknown_extents(model.graph.input_ports)):
+        return command_text("inspect", report, [files.target])
+    command = "attribute" if is_reported else "verify"
+    words = [] if files.calibration is None else ["--data", files.calibration]
+    words += report if is_verified and not is_reported else []
+    sources = [files.model, *([files.weights] if files.weights else [])]
+    return command_text(command, [*words, *source_args(command)], [*sources, files.target])
 
 
-def _remedy(files: Files, options: Options, source_args: Sequence[str]) -> str:
+def command_text(command: str, options: Sequence[str], files: Sequence[str]) -> str:
+    """Return a command for a shell. A double dash precedes files if one of them begins with a dash."""
+    has_dash = any(file.startswith("-") for file in files)
+    return shlex.join(["tpuconvert", command, *([*options, "--", *files] if has_dash else [*files, *options])])
+
+
+def _remedy(files: Files, options: Options, source_args: Callable[[str], list[str]]) -> str:
     """Return the next command for a model with an inaccurate output.
 
     It finds the nodes that cause the error. Packed weights have no integer nodes: they are replaced by wider ones.
@@ -167,14 +181,12 @@ def _remedy(files: Files, options: Options, source_args: Sequence[str]) -> str:
     sources = [files.model, *([files.weights] if files.weights else [])]
     data = [] if files.calibration is None else [files.calibration]
     if options.quantize is not None:
-        root = [] if options.allow_root is None else ["--allow-root", options.allow_root]
-        samples = [word for name in data for word in ("--data", name)]
-        return shlex.join(["tpuconvert", "attribute", *sources, files.target, *samples, *root])
-    wider = []
+        words = [word for name in data for word in ("--data", name)]
+        return command_text("attribute", [*words, *source_args("attribute")], [*sources, files.target])
+    words = ["-o", files.target, "--chip", options.chip.value.lower()]
     if options.weight_type == "int4":
-        wider = ["--weight-type", "int8", *(word for name in data for word in ("--calibration", name))]
-    chip = options.chip.value.lower()
-    return shlex.join(["tpuconvert", "convert", *sources, "-o", files.target, "--chip", chip, *wider, *source_args])
+        words += ["--weight-type", "int8", *(word for name in data for word in ("--calibration", name))]
+    return command_text("convert", [*words, *source_args("convert")], sources)
 
 
 def _stem(name: str) -> str:

@@ -19,8 +19,13 @@ from tpuconvert.schema.chip_names import alias_of, parse_chip
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-NEEDED_AGAIN = (*(name for name in SOURCE_OPTIONS if name != "preprocess"), "plugins")
-"""Options that ``verify`` must repeat with the values given to ``convert``. Preprocessing is stored in the model."""
+NEEDED_AGAIN = {
+    "verify": (*(name for name in SOURCE_OPTIONS if name != "preprocess"), "plugins"),
+    "attribute": ("allow_root", "plugins"),
+    "convert": (*SOURCE_OPTIONS, "plugins"),
+}
+"""Options that a later command must repeat with the values given to ``convert``. Preprocessing is stored in the model;
+``attribute`` reads all options except paths from its recipe."""
 
 
 def conversion_options(*names: str, needs_model: bool = True) -> Callable[[F], F]:
@@ -88,12 +93,12 @@ def report_chip_alias(_context: click.Context, _parameter: click.Parameter, chip
     return chip
 
 
-def source_option_args() -> list[str]:
-    """Return the command-line arguments that ``verify`` needs to read the source in the same way."""
+def source_option_args(command: str) -> list[str]:
+    """Return the command-line arguments that a command needs to read the source as the running command does."""
     context = click.get_current_context()
     args: list[str] = []
     for option in context.command.params:
-        if not isinstance(option, click.Option) or option.name not in NEEDED_AGAIN:
+        if not isinstance(option, click.Option) or option.name not in NEEDED_AGAIN[command]:
             continue
         value = context.params[option.name]
         if value in (None, ()) or value == option.default:
@@ -102,5 +107,6 @@ def source_option_args() -> list[str]:
             args.append((option.opts if value else option.secondary_opts)[0])
         else:
             for each in value if option.multiple else (value,):
-                args += [option.opts[0], str(each)]
+                text = str(each)  # a value that begins with a dash would be taken for an option
+                args += [f"{option.opts[0]}={text}"] if text.startswith("-") else [option.opts[0], text]
     return args

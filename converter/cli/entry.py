@@ -12,11 +12,13 @@ import click
 from tpuconvert.cli.colors import style_error
 from tpuconvert.cli.group import COMPLETION, complete, run_command
 from tpuconvert.cli.json_output import describe_error, to_json, write_document
+from tpuconvert.cli.option_hints import qualify_options
 from tpuconvert.cli.stdout_document import StdoutDocument
 from tpuconvert.cli.terminal import echo
 from tpuconvert.known_errors import explain, known_error
 from tpuconvert.schema.errors import TpuConvertError, UsageError
 from tpuconvert.schema.input_files import noting_inputs
+from tpuconvert.schema.option_style import command_line_style
 
 INTERRUPTED = 130
 
@@ -26,7 +28,7 @@ def run(arguments: list[str]) -> int:
     answer = StdoutDocument("--json" in arguments)
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning  # type: ignore[assignment]  # takes any further arguments
-        with noting_inputs():
+        with command_line_style(), noting_inputs():
             return _run(arguments, answer)
 
 
@@ -44,7 +46,7 @@ def _run(arguments: list[str], answer: StdoutDocument) -> int:
         if "--traceback" in arguments:
             echo(traceback.format_exc(), err=True)
         known = _command_error(error)
-        echo(style_error(explain(known)), err=True)
+        echo(style_error(qualify_options(explain(known), arguments)), err=True)
         if answer.is_missing:
             _write_error(known)
         return known.exit_code

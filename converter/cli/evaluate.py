@@ -9,6 +9,7 @@ import click
 from tpuconvert.api.report import report as write_model_report
 from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option, print_json
+from tpuconvert.cli.problems import ensure
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import (
     engine_options,
@@ -142,6 +143,8 @@ def command(
     load_plugins(plugins)
     short = {name: limit for name, limit in (("top1", min_top1), ("top5", min_top5)) if limit is not None}
     asked = tuple(dict.fromkeys((*metrics, *short)))
+    for option, names in (("--min", [*short, *(name for name, _ in least)]), ("--max", [name for name, _ in most])):
+        ensure(len(set(names)) == len(names), f"{option}: a measure is given twice: {', '.join(names)}")
     low, high = {**dict(least), **short}, dict(most)
     check_names([*low, *high], measure_names(asked, reference is not None, unlabelled))
     rule = Preprocess.parse(preprocess) if preprocess is not None else None

@@ -92,6 +92,6 @@ def command(
             progress,
             resume=resume,
             with_verification=with_verification,
-            source_args=source_option_args(),
+            source_args=source_option_args,
         )
     print_summary(summary, as_json=as_json)

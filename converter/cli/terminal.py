@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Sequence
 
@@ -26,15 +27,24 @@ def echo_text(text: str) -> None:
 def echo(text: str, *, err: bool = False) -> None:
     """Print text and a line feed, on stderr if ``err``. Commands print all text except JSON documents here.
 
+    A message that stderr cannot take, because the disk is full or its reader has ended, is lost: the command goes on.
+
     The text may contain names from untrusted files, so control sequences for terminals and build services are escaped.
     On a terminal with colors, the styles of the text are drawn.
     """
+    try:
+        _write(text, err)
+    except OSError:
+        if not err:
+            raise
+
+
+def _write(text: str, err: bool) -> None:
     stream = sys.stderr if err else sys.stdout
     text = text_for(stream, text)
     if text.isascii():  # any encoding can represent ASCII; this avoids importing click
-        if stream is not None:  # None if the stream was closed before the process started
-            stream.write(f"{text}\n")
-            stream.flush()
+        stream.write(f"{text}\n")
+        stream.flush()
         return
     import click
 
@@ -48,9 +58,10 @@ def echo_error(text: str) -> None:
 
 def write_commands(lines: Sequence[str]) -> None:
     """Write build-service commands, which are escaped already, to stderr unchanged."""
-    for line in lines:
-        sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
+    with contextlib.suppress(OSError):
+        for line in lines:
+            sys.stderr.write(f"{line}\n")
+        sys.stderr.flush()
 
 
 def wrap_line(line: str, width: int) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.runtime.session import Session
+from tpuconvert.samples.array_files import number_type
 from tpuconvert.samples.random_samples import random_feeds
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.graph import Graph, Value
@@ -120,7 +121,7 @@ def _encode(array: Array) -> dict[str, Any]:
 
 def _decode(entry: Mapping[str, Any], most: int) -> Array:
     """Return a stored array of at most ``most`` bytes. A damaged file may expand to much more."""
-    dtype, shape = np.dtype(entry["dtype"]), tuple(entry["shape"])
+    dtype, shape = number_type(entry["dtype"]), tuple(entry["shape"])
     data = zlib.decompressobj().decompress(base64.b64decode(entry["data"], validate=True), most + 1)
     if len(data) > most:
         raise ValueError(f"the inputs have more than {MOST_BYTES} bytes")

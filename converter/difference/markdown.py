@@ -5,7 +5,6 @@ Names come from the models. They are in code spans, in which Markdown, HTML, lin
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from tpuconvert.difference.text import (
     summary,
     value_text,
 )
+from tpuconvert.markdown_text import code_span
 from tpuconvert.schema.visible_text import one_line
 from tpuconvert.text_format import shorten
 
@@ -33,7 +33,7 @@ MOST = 200
 
 def to_markdown(found: ModelDifference) -> str:
     """Return a summary, a table of sizes and cost, and one collapsed list per category."""
-    lines = [f"**{code_span(found.before)} → {code_span(found.after)}**: {summary(found)}", ""]
+    lines = [f"**{_short_span(found.before)} → {_short_span(found.after)}**: {summary(found)}", ""]
     measures = [(name, measure) for name, measure in found.measures.items() if measure.differs]
     if measures:
         lines += ["| | before | after | growth |", "|---|---:|---:|---:|"]
@@ -44,8 +44,8 @@ def to_markdown(found: ModelDifference) -> str:
     outputs = list(output_lines(found.outputs))
     if outputs:
         # The first line has no names, unless it contains the reason why the outputs are not compared.
-        first = code_span(outputs[0]) if found.outputs.problem else outputs[0].capitalize()
-        lines += [first, "", *(f"- {code_span(line.strip())}" for line in outputs[1:])]
+        first = _short_span(outputs[0]) if found.outputs.problem else outputs[0].capitalize()
+        lines += [first, "", *(f"- {_short_span(line.strip())}" for line in outputs[1:])]
         lines += [""] if outputs[1:] else []
     for category, changes in by_category(found).items():
         own = [change for change in changes if not change.follows]
@@ -65,27 +65,22 @@ def _group(group: Sequence[Change]) -> str:
     first = group[0]
     if len(group) == 1:
         return _change(first)
-    names = ", ".join(code_span(change.name) for change in group[:NAMED])
+    names = ", ".join(_short_span(change.name) for change in group[:NAMED])
     more = " ..." if len(group) > NAMED else ""
-    return f"{len(group)} x {code_span(first.before)} → {code_span(first.after)}: {names}{more}"
+    return f"{len(group)} x {_short_span(first.before)} → {_short_span(first.after)}: {names}{more}"
 
 
 def _change(change: Change) -> str:
     """Format a change as the text of a list item."""
-    what = f" {code_span(change.what)}" if change.what else ""
-    text = f"{change.action} {code_span(change.name)}{what}"
+    what = f" {_short_span(change.what)}" if change.what else ""
+    text = f"{change.action} {_short_span(change.name)}{what}"
     if change.measured:
-        return f"{text}: {code_span(measured_text(change))}"
+        return f"{text}: {_short_span(measured_text(change))}"
     if change.action in ("added", "removed"):
         detail = change.after if change.action == "added" else change.before
-        return f"{text}: {code_span(detail)}" if detail else text
-    return f"{text}: {code_span(change.before)} → {code_span(change.after)}"
+        return f"{text}: {_short_span(detail)}" if detail else text
+    return f"{text}: {_short_span(change.before)} → {_short_span(change.after)}"
 
 
-def code_span(text: str) -> str:
-    """Return a text as a code span, delimited by more backticks than it contains in a row."""
-    text = shorten(one_line(text), 160) or "-"
-    longest = max((len(run) for run in re.findall("`+", text)), default=0)
-    fence = "`" * (longest + 1)
-    pad = " " if longest or text != text.strip() else ""
-    return f"{fence}{pad}{text}{pad}{fence}"
+def _short_span(text: str) -> str:
+    return code_span(shorten(one_line(text), 160))

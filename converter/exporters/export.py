@@ -18,7 +18,7 @@ from tpuconvert.exporters.onnx_model.package import export_onnx, lower_model
 from tpuconvert.exporters.request import Request
 from tpuconvert.exporters.tpu_mlir.package import CHIPS, export_tpu_mlir, lower_for_chip
 from tpuconvert.exporters.tpulang.package import CHIPS as TPULANG_CHIPS
-from tpuconvert.exporters.tpulang.package import export_tpulang, lower_for_tpulang
+from tpuconvert.exporters.tpulang.package import PROGRAM, export_tpulang, lower_for_tpulang
 from tpuconvert.model import Model, load
 from tpuconvert.plugins import load_plugins
 from tpuconvert.results import Result
@@ -63,7 +63,7 @@ FORMS: Mapping[str, Form] = MappingProxyType(
             lower_for_tpulang,
             export_tpulang,
             "{name} for {chip}, a TPULang program for {compiler}",
-            "PYTHON {path}/{name}.py, with TPU_MLIR_HOME set; see {path}/README.md",
+            f"PYTHON {{path}}/{PROGRAM}, with TPU_MLIR_HOME set; see {{path}}/README.md",
         ),
         "onnx": Form(
             tuple(Chip),

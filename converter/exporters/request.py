@@ -16,6 +16,9 @@ from tpuconvert.schema.types import Array
 MOST_SAMPLES = 4
 """Largest number of samples that are stored with an export."""
 
+_LONGEST_NAME = 100
+"""Most characters of a name, to which files of an export add suffixes; file systems allow 255 bytes."""
+
 
 @dataclass(frozen=True)
 class Request:
@@ -39,7 +42,7 @@ class Request:
     def name(self) -> str:
         """Name of the model in letters, digits and underscores."""
         graph = self.model.graph
-        return re.sub(r"\W", "_", Path(graph.file or graph.name).stem, flags=re.ASCII) or "model"
+        return re.sub(r"\W", "_", Path(graph.file or graph.name).stem[:_LONGEST_NAME], flags=re.ASCII) or "model"
 
     def feeds(self) -> list[Mapping[str, Array]]:
         """Load the samples, or draw random ones."""

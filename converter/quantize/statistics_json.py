@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.optimizer.quantize.ranges import RangeCollector
+from tpuconvert.samples.array_files import number_type
 from tpuconvert.schema.types import Array
 
 Json = Any
@@ -97,7 +98,7 @@ def _decode_plain(form: Json, arrays: Sequence[Array]) -> Any:
         return np.array(arrays[content])
     if kind == "typed":
         index, dtype = content
-        return np.array(arrays[index]).view(np.dtype(dtype))
+        return np.array(arrays[index]).view(number_type(dtype))
     if kind == "set":
         return set(content)
     if kind == "mapping":

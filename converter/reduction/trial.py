@@ -22,6 +22,7 @@ from tpuconvert.runtime.session import Session
 from tpuconvert.samples.random_samples import random_feeds
 from tpuconvert.schema.errors import ThresholdError, TpuConvertError, UsageError
 from tpuconvert.schema.types import Array
+from tpuconvert.schema.user_code import with_place
 from tpuconvert.source_loading import load_source
 from tpuconvert.user_functions import load_function
 from tpuconvert.verify.verification import FLOAT_TOLERANCE
@@ -173,4 +174,4 @@ def _check_condition(path: str, condition: str) -> list[Failure]:
     try:
         return [failure] if function(path) else []
     except Exception as error:
-        raise UsageError(f"--until: {condition} raised {type(error).__name__}: {error}") from error
+        raise UsageError(f"--until: {condition} raised {type(error).__name__}: {with_place(error)}") from error

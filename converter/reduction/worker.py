@@ -20,6 +20,7 @@ from typing import IO, Any
 from tpuconvert.plugins import load_plugins
 from tpuconvert.reduction.failure import CRASH, TIMEOUT, Failure
 from tpuconvert.schema.errors import TpuConvertError
+from tpuconvert.workers.child_process import start_module
 
 _SIZE = struct.Struct("<Q")
 
@@ -100,8 +101,9 @@ class Worker:
         self.close()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", __name__, *self._plugins]
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        return start_module(
+            __name__, self._plugins, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
 
 
 def _ending(process: subprocess.Popen[bytes], ending: BaseException, seconds: float) -> Failure:

@@ -31,6 +31,9 @@ SHARE = "int8"
 NAMED = 3
 """Largest number of nodes of a group that are listed by name."""
 
+_QUOTED = re.compile(r"'[^']*'")
+_UNFINISHED = re.compile(r"the vendor marks .+ as unfinished on (\w+)")
+
 
 @dataclass()
 class NoteGroup:
@@ -41,6 +44,7 @@ class NoteGroup:
         reason: reason of the first note.
         operators: number of nodes per operator.
         nodes: names of the nodes, in the order of the notes.
+        subjects: quoted names in notes that belong to no node of the graph.
         is_alike: True if the reasons of other notes differ from ``reason`` in quoted names.
 
     """
@@ -49,11 +53,16 @@ class NoteGroup:
     reason: str
     operators: Counter[str] = field(default_factory=Counter)
     nodes: list[str] = field(default_factory=list)
+    subjects: list[str] = field(default_factory=list)
     is_alike: bool = False
 
     @property
     def text(self) -> str:
-        """The reason, with a hint if the reasons of other notes differ in quoted names."""
+        """The reason, with the names of all notes or a hint if the reasons of other notes differ in quoted names."""
+        if self.is_alike and self.subjects:
+            names = ", ".join(self.subjects[:NAMED])
+            more = len(self.subjects) - NAMED
+            return _QUOTED.sub(lambda _: f"{names} and {more} more" if more > 0 else names, self.reason, count=1)
         return f"{self.reason} (the others alike)" if self.is_alike else self.reason
 
     def to_dict(self) -> dict[str, Any]:
@@ -74,9 +83,16 @@ def group_notes(notes: Sequence[Mapping[str, str]], operators: Mapping[str, str]
         operator, reason = (operators or {}).get(note["node"], ""), note["message"]
         if note["kind"] == "float":
             operator, reason = _split(reason, operator)
-        pattern = re.sub(r"'[^']*'", "''", reason) if note["node"] else reason
+        if note["kind"] == "chip":
+            reason = _UNFINISHED.sub(
+                r"the vendor marks this as unfinished on \1 (docs/semantics.md, section 17)", reason
+            )
+        quoted = _QUOTED.findall(reason)
+        pattern = _QUOTED.sub("''", reason) if note["node"] or len(quoted) == 1 else reason
         group = groups.setdefault((note["kind"], pattern), NoteGroup(note["kind"], reason))
         group.is_alike |= reason != group.reason
+        if not note["node"]:
+            group.subjects += quoted
         if note["node"]:
             group.operators[operator] += 1
             group.nodes.append(note["node"])

@@ -12,7 +12,7 @@ import numpy as np
 
 from tpuconvert.schema.absent_file import absent_file
 from tpuconvert.schema.bounded_files import check_regular
-from tpuconvert.schema.errors import CorruptInputError, UsageError
+from tpuconvert.schema.errors import AmbiguousInputError, CorruptInputError, UsageError
 from tpuconvert.schema.input_files import note_input
 from tpuconvert.schema.limits import check_expansion
 from tpuconvert.schema.types import Array
@@ -106,8 +106,26 @@ def load_arrays(path: Path) -> dict[str, Array]:
 
 
 def _check_members(archive: Any, path: Path) -> None:
-    """Check the sizes of the members, which no member exceeds when it is read."""
+    """Check the names of the members, and their sizes, which no member exceeds when it is read."""
     members = archive.infolist()
+    names = [member.filename.removesuffix(".npy") for member in members]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise AmbiguousInputError(f"has two arrays of the name '{twice[:200]}'", file=str(path))
     check_expansion(
         sum(member.compress_size for member in members), sum(member.file_size for member in members), str(path)
     )
+
+
+def number_type(name: object) -> np.dtype[Any]:
+    """Return the type of numbers that a file of unknown origin names: NumPy reads other texts as structured types.
+
+    Raises:
+        ValueError: it is another text.
+    """
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ValueError(f"{str(name)[:40]!r} is not a type of numbers")
+    dtype = np.dtype(name)
+    if dtype.kind not in "biuf" and dtype.isbuiltin != 2:  # 2: a type of ml_dtypes
+        raise ValueError(f"{name[:40]!r} is not a type of numbers")
+    return dtype

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ import numpy as np
 from tpuconvert.schema.errors import MissingExtraError, UsageError
 from tpuconvert.schema.graph import Port
 from tpuconvert.schema.types import Array
+from tpuconvert.workers.child_process import run_module
 
 ENGINES: Mapping[str, tuple[str, str, str]] = {
     "onnxruntime": ("onnx", "onnxruntime", "onnxruntime"),
@@ -87,16 +87,16 @@ class Oracle:
                 given: dict[str, Any] = {"names": np.array(list(arrays))}
                 given.update((f"in{k}", array) for k, array in enumerate(arrays.values()))
                 np.savez(Path(folder) / f"feed{number}.npz", **given)
-            command = [
-                sys.executable,
-                "-m",
-                "tpuconvert.verify.oracle_process",
-                self.name,
-                os.path.abspath(self.source),
-                folder,
-            ]
+            arguments = [self.name, os.path.abspath(self.source), folder]
             try:
-                done = subprocess.run(command, capture_output=True, text=True, timeout=_MOST_SECONDS, errors="replace")
+                done = run_module(
+                    "tpuconvert.verify.oracle_process",
+                    arguments,
+                    capture_output=True,
+                    text=True,
+                    timeout=_MOST_SECONDS,
+                    errors="replace",
+                )
             except subprocess.TimeoutExpired:
                 raise OracleError(f"it took longer than {_MOST_SECONDS} seconds") from None
             if done.returncode:

@@ -106,6 +106,8 @@ class NamedLimit:
         found: dict[str, Any] = {}
         for part in limits.split(","):
             key, _, number = part.partition("=")
+            if _LIMITS.get(key.strip()) in found:
+                raise UsageError(f"'{text}' has the limit {key.strip()} twice", hint="leave one of them out")
             try:
                 found[_LIMITS[key.strip()]] = float(number)
             except (KeyError, ValueError):

@@ -17,6 +17,7 @@ from typing import Any, Self
 from tpuconvert.known_errors import known_error
 from tpuconvert.runtime.threads import available_threads, limited_threads
 from tpuconvert.schema.errors import InternalError, ResourceLimitError, TpuConvertError
+from tpuconvert.workers.child_process import isolated_starts
 from tpuconvert.workers.environment import Environment
 from tpuconvert.workers.workers import ATTEMPTS, Failure, R, S, Shard, Task, Workers
 
@@ -131,7 +132,7 @@ class Processes(Workers):
         ours, theirs = self._context.Pipe()
         arguments = (theirs, Environment.of_this_process(), self._threads)
         process = self._context.Process(target=_serve, args=arguments, daemon=True)
-        with _blocked_interrupts():
+        with isolated_starts(), _blocked_interrupts():
             process.start()
         theirs.close()
         return _Worker(process, ours)

@@ -15,7 +15,7 @@ from tpuconvert.frontends.caffe.description import LayerDescription, NetDescript
 from tpuconvert.frontends.caffe.node import CaffeNode, Converted, Declared, Findings, RankZero, Result, caffe_op
 from tpuconvert.frontends.caffe.unsupported import why_unsupported
 from tpuconvert.frontends.caffe.weights import Blob, Weights, blob_of_message
-from tpuconvert.frontends.caffe.wire import WireError
+from tpuconvert.frontends.caffe.wire import AmbiguousWireError, WireError
 from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.schema.errors import (
     INVALID_NODE,
@@ -23,8 +23,8 @@ from tpuconvert.schema.errors import (
     TOO_LARGE,
     UNKNOWN_SHAPE,
     UNSUPPORTED_ATTRIBUTE,
+    AmbiguousInputError,
     CorruptInputError,
-    InternalError,
     ProblemList,
     ShapeError,
     TpuConvertError,
@@ -34,6 +34,7 @@ from tpuconvert.schema.graph import Graph, Port, Source, Value, static
 from tpuconvert.schema.limits import Limits, check_time
 from tpuconvert.schema.memory_errors import not_enough_memory
 from tpuconvert.schema.types import F32, MAX_RANK, Shape, TensorType, format_shape
+from tpuconvert.schema.user_code import unexpected, with_place
 
 
 @dataclass(frozen=True)
@@ -236,6 +237,8 @@ class _Importer:
             return None
         try:
             return [blob_of_message(blob) for blob in message.blobs]
+        except AmbiguousWireError as error:
+            raise AmbiguousInputError(str(error), file=self._net.file, node=message.name) from error
         except WireError as error:
             raise CorruptInputError(str(error), file=self._net.file, node=message.name) from error
 
@@ -260,12 +263,11 @@ class _Importer:
         except (CannotConvertError, TpuConvertError):
             raise
         except (ValueError, OverflowError) as error:
-            raise CannotConvertError(INVALID_NODE, str(error)) from error
+            raise CannotConvertError(INVALID_NODE, with_place(error)) from error
         except MemoryError as error:
             raise not_enough_memory("its conversion", error, file=self._file, node=node.name) from error
         except Exception as error:
-            text = f"{node.type} could not be converted: {type(error).__name__}: {error}"
-            raise InternalError(text, file=self._file, node=node.name) from error
+            raise unexpected(f"{node.type} could not be converted", error, file=self._file, node=node.name) from error
         if converted is None:
             return []
         return list(converted) if isinstance(converted, Sequence) else [converted]

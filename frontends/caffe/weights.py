@@ -7,8 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.frontends.caffe.wire import BYTES, VARINT, WireError, read_array, read_fields, read_varints
+from tpuconvert.frontends.caffe.wire import (
+    BYTES,
+    VARINT,
+    AmbiguousWireError,
+    WireError,
+    read_array,
+    read_fields,
+    read_varints,
+)
 from tpuconvert.frontends.sniffing import corrupt_input, read_checked
+from tpuconvert.schema.errors import AmbiguousInputError
 from tpuconvert.schema.limits import Limits, current_limits
 from tpuconvert.schema.types import Array
 
@@ -50,6 +59,8 @@ def read_weights(path: str | os.PathLike[str], limits: Limits | None = None) -> 
     content = memoryview(read_checked(path, "caffemodel", limits=limits))
     try:
         weights, count = _read_net(content, limits)
+    except AmbiguousWireError as error:
+        raise AmbiguousInputError(str(error), file=str(path)) from error
     except WireError as error:
         raise corrupt_input(path, "caffemodel", str(error)) from error
     if not count:
@@ -107,26 +118,25 @@ def _read_layer(content: memoryview, name_field: int, blobs_field: int) -> tuple
 
 def _read_blob(content: memoryview) -> Blob:
     legacy: dict[int, int] = {}
-    shape: tuple[int, ...] | None = None
+    shapes: list[tuple[int, ...]] = []
     floats: list[memoryview] = []
     doubles: list[memoryview] = []
-    raw_type, raw = 1, memoryview(b"")
+    raw_type, raws = 1, list[memoryview]()
     for number, kind, value, data in read_fields(content):
         if number in _BLOB_LEGACY_DIMS and kind == VARINT:
             legacy[number] = value
         elif number == _BLOB_SHAPE and kind == BYTES:
-            shape = _read_shape(data)
-        elif number == _BLOB_DATA and kind == BYTES:
+            shapes.append(_read_shape(data))
+        elif number == _BLOB_DATA and kind != VARINT:
             floats.append(data)
         elif number == _BLOB_DOUBLE_DATA and kind != VARINT:
             doubles.append(data)
         elif number == _BLOB_RAW_TYPE and kind == VARINT:
             raw_type = value
         elif number == _BLOB_RAW and kind == BYTES:
-            raw = data
-    elements = _elements(floats, doubles, raw_type, raw)
-    if shape is None:
-        shape = tuple(legacy.get(number, 0) for number in _BLOB_LEGACY_DIMS) if legacy else (len(elements),)
+            raws.append(data)
+    elements = _elements(floats, doubles, raw_type, raws)
+    shape = _shape(shapes, legacy, len(elements))
     if min(shape, default=0) < 0:
         raise WireError(f"a blob of shape {list(shape)}")
     expected = math.prod(shape)
@@ -135,8 +145,37 @@ def _read_blob(content: memoryview) -> Blob:
     return Blob(shape, elements.reshape(shape))
 
 
-def _elements(floats: list[memoryview], doubles: list[memoryview], raw_type: int, raw: memoryview) -> Array:
-    if len(raw):
+def _shape(shapes: list[tuple[int, ...]], legacy: dict[int, int], count: int) -> tuple[int, ...]:
+    """Return the shape of a blob, which old files store as four extents.
+
+    Raises:
+        AmbiguousWireError: several shapes differ, apart from leading unit axes.
+
+    """
+    if legacy:
+        shapes = [*shapes, tuple(legacy.get(number, 0) for number in _BLOB_LEGACY_DIMS)]
+    if not shapes:
+        return (count,)
+    for other in shapes[1:]:
+        rank = max(len(shapes[0]), len(other))
+        if (1,) * (rank - len(shapes[0])) + shapes[0] != (1,) * (rank - len(other)) + other:
+            raise AmbiguousWireError(f"a blob has two shapes, {list(shapes[0])} and {list(other)}; expected one")
+    return shapes[0]
+
+
+def _elements(floats: list[memoryview], doubles: list[memoryview], raw_type: int, raws: list[memoryview]) -> Array:
+    """Return the elements of a blob.
+
+    Raises:
+        AmbiguousWireError: more than one field holds elements.
+
+    """
+    fields = {"data": floats, "double_data": doubles, "raw_data": raws}
+    stored = [name for name, parts in fields.items() if any(map(len, parts))]
+    if len(stored) > 1 or len(raws) > 1:
+        raise AmbiguousWireError(f"a blob has two contents: {stored[0]} and {stored[-1]}; expected one")
+    if any(map(len, raws)):
+        (raw,) = raws
         if raw_type not in _RAW_DTYPES:
             raise WireError(f"a blob has elements of type {raw_type}")
         return read_array([raw], _RAW_DTYPES[raw_type]).astype(np.float32)

@@ -20,6 +20,10 @@ class WireError(Exception):
     """The bytes are not a protobuf message."""
 
 
+class AmbiguousWireError(WireError):
+    """A value is stored twice."""
+
+
 Field = tuple[int, int, int, memoryview]
 """Field number, wire type, value of a VARINT (otherwise 0), and bytes of other wire types (empty for a VARINT)."""
 

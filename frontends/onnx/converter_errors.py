@@ -13,7 +13,6 @@ from tpuconvert.frontends.open_extents import OpenExtentError, names_in
 from tpuconvert.schema.errors import (
     INVALID_NODE,
     UNKNOWN_SHAPE,
-    InternalError,
     ProblemList,
     ShapeError,
     TpuConvertError,
@@ -21,6 +20,7 @@ from tpuconvert.schema.errors import (
 from tpuconvert.schema.graph import Graph, Port
 from tpuconvert.schema.memory_errors import not_enough_memory
 from tpuconvert.schema.types import Shape, format_shape
+from tpuconvert.schema.user_code import unexpected, with_place
 
 DynamicShapeProblem = tuple[str, str, str, Sequence[OnnxTensor | None]]
 """A node that requires a symbolic extent as a number: its operator, its name, the extent, and its inputs."""
@@ -150,10 +150,10 @@ def run_converter(
         if extent := open_extent_of(node.inputs):  # probably raised by NumPy, which rejects symbolic extents
             raise OpenExtentError(extent) from error
         if isinstance(error, ValueError):
-            raise CannotConvertError(INVALID_NODE, str(error)) from error
+            raise CannotConvertError(INVALID_NODE, with_place(error)) from error
         raise _internal(node, error, file) from error
     except OverflowError as error:
-        raise CannotConvertError(INVALID_NODE, str(error)) from error
+        raise CannotConvertError(INVALID_NODE, with_place(error)) from error
     except MemoryError as error:
         raise not_enough_memory("its conversion", error, file=file, node=node.name) from error
     except Exception as error:
@@ -163,6 +163,5 @@ def run_converter(
     return converted if isinstance(converted, (list, tuple)) else [converted]
 
 
-def _internal(node: OnnxNode, error: Exception, file: str) -> InternalError:
-    what = f"{node.op_type} could not be converted: {type(error).__name__}: {error}"
-    return InternalError(what, file=file, node=node.name)
+def _internal(node: OnnxNode, error: Exception, file: str) -> TpuConvertError:
+    return unexpected(f"{node.op_type} could not be converted", error, file=file, node=node.name)

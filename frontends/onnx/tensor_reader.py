@@ -20,7 +20,7 @@ from tpuconvert.frontends.onnx.external_files import external_file, open_externa
 from tpuconvert.frontends.onnx.messages import SparseTensorProto, TensorProto
 from tpuconvert.frontends.onnx.raw_data import OWN_FILE
 from tpuconvert.schema.constant_budget import current_budget
-from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError
+from tpuconvert.schema.errors import AmbiguousInputError, CorruptInputError, ResourceLimitError
 from tpuconvert.schema.input_files import note_input
 from tpuconvert.schema.limits import Limits, exceeded
 from tpuconvert.schema.mapped_pages import map_file
@@ -30,6 +30,7 @@ IN_MEMORY = "<ModelProto>"
 """Name of a model that is not a file, in messages."""
 
 _EXTERNAL = TensorProto.EXTERNAL
+_TYPED_FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 _IS_LITTLE = sys.byteorder == "little"
 
 
@@ -111,6 +112,7 @@ class TensorReader:
         element, shape = self.element(tensor), self.shape(tensor)
         if tensor.HasField("segment"):
             raise self._corrupt(tensor, "is stored in segments, which no ONNX version defines for models")
+        self._check_single_content(tensor)
         is_external = tensor.data_location == _EXTERNAL
         if not is_external and not tensor.HasField("raw_data"):
             return element, self._decode_typed(tensor, element, shape)
@@ -126,6 +128,7 @@ class TensorReader:
     def external_bytes(self, tensor: TensorProto) -> bytes:
         """Return the elements of a tensor with external data as they are stored; raises the errors of ``read``."""
         element, shape = self.element(tensor), self.shape(tensor)
+        self._check_single_content(tensor)
         expected = (math.prod(shape) * element.bits + 7) // 8
         data = self._external(tensor, expected)
         if data.size != expected:
@@ -153,6 +156,33 @@ class TensorReader:
         result = np.zeros(math.prod(shape), values.dtype)
         result[indices] = values
         return result.reshape(shape)
+
+    def _check_single_content(self, tensor: TensorProto) -> None:
+        """Refuse a tensor with several contents: the standard does not say which one counts, and readers differ.
+
+        Raises:
+            AmbiguousInputError: more than one field holds elements, or an entry of its external data occurs twice.
+        """
+        stored = [field for field in _TYPED_FIELDS if len(getattr(tensor, field))]
+        if not stored and not tensor.external_data:  # nearly always
+            return
+        external = [entry.key for entry in tensor.external_data]
+        is_own = any(entry.key == "location" and entry.value == OWN_FILE for entry in tensor.external_data)
+        if tensor.HasField("raw_data") or is_own:
+            stored.insert(0, "raw_data")
+        if "location" in external and not is_own:
+            stored.append("external data")
+        if len(stored) > 1:
+            found = f"has two contents: {stored[0]} and {stored[1]}; expected one"
+        elif len(set(external)) < len(external):
+            found = "has external data with an entry that occurs twice"
+        else:
+            return
+        raise AmbiguousInputError(
+            f"constant '{tensor.name[:200]}' {found}",
+            file=self._file,
+            hint="write the model again with the program that made it, or clear one of them",
+        )
 
     def _decode_typed(self, tensor: TensorProto, element: Element, shape: tuple[int, ...]) -> Array:
         """Decode the field of a type: ``int32_data`` contains all types of up to 16 bits, as bit patterns."""

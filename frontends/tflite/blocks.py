@@ -14,7 +14,7 @@ from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.space_to_batch import BatchToSpace, SpaceToBatch
-from tpuconvert.schema.types import Scalar
+from tpuconvert.schema.types import Array, Scalar
 
 
 def _plane(node: TfliteNode) -> tuple[int, int, int, int]:
@@ -54,7 +54,7 @@ def _block_and_pads(node: TfliteNode) -> tuple[tuple[int, ...], tuple[int, ...]]
 
 
 @tflite_op("SPACE_TO_BATCH_ND", kind=Kind.DIRECT)
-def space_to_batch_nd(node: TfliteNode, g: Graph) -> Value | Permuted:
+def space_to_batch_nd(node: TfliteNode, g: Graph) -> Value | Permuted | Array:
     """Pad, then move each position inside a block to a separate batch."""
     block, pads = _block_and_pads(node)
     shape = node.shape(0)
@@ -64,6 +64,9 @@ def space_to_batch_nd(node: TfliteNode, g: Graph) -> Value | Permuted:
     if len(shape) == 4 and len(block) == 2 and not node.is_quantized:
         op = SpaceToBatch(block_size=(block[0], block[1]), pad=(pads[0], pads[1], pads[2], pads[3]))
         return node.nhwc(g.add(op, node.nchw(0)))
+    if node.is_empty(0):
+        inner_extents = (extent // b for extent, b in zip(extents, block, strict=True))
+        return node.empty((shape[0] * math.prod(block), *inner_extents, *shape[len(block) + 1 :]))
     x = node.input(0)
     if any(pads):
         paddings = (0, 0, *pads, *(0, 0) * (len(shape) - 1 - len(block)))
@@ -82,7 +85,7 @@ def space_to_batch_nd(node: TfliteNode, g: Graph) -> Value | Permuted:
 
 
 @tflite_op("BATCH_TO_SPACE_ND", kind=Kind.DIRECT)
-def batch_to_space_nd(node: TfliteNode, g: Graph) -> Value | Permuted:
+def batch_to_space_nd(node: TfliteNode, g: Graph) -> Value | Permuted | Array:
     """The inverse of SPACE_TO_BATCH_ND, then crop."""
     block, crops = _block_and_pads(node)
     shape = node.shape(0)
@@ -94,12 +97,15 @@ def batch_to_space_nd(node: TfliteNode, g: Graph) -> Value | Permuted:
     count = len(block)
     batches = shape[0] // math.prod(block)
     extents, rest = shape[1 : count + 1], shape[count + 1 :]
+    grown = tuple(e * b for e, b in zip(extents, block, strict=True))
+    if node.is_empty(0):
+        inside = (e - crops[2 * i] - crops[2 * i + 1] for i, e in enumerate(grown))
+        return node.empty((batches, *inside, *rest))
     blocks = reshape(g, node.input(0), (*block, batches, *extents, *rest))
     order = [count]
     for i in range(count):
         order += [count + 1 + i, i]
     order += range(2 * count + 1, 2 * count + 1 + len(rest))
-    grown = tuple(e * b for e, b in zip(extents, block, strict=True))
     plane = reshape(g, g.add(Permute(order=tuple(order)), blocks), (batches, *grown, *rest))
     if not any(crops):
         return plane

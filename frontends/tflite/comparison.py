@@ -13,7 +13,7 @@ from tpuconvert.schema.ops.arithmetic import Max, Mul
 from tpuconvert.schema.ops.compare import Eq, Eqs, Ge, Gt, Le, Lt, Ne
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.selection import ConditionSelect
-from tpuconvert.schema.types import Scalar
+from tpuconvert.schema.types import Array, Scalar
 
 _COMPARISONS: dict[str, Op] = {
     **{"EQUAL": Eq(), "NOT_EQUAL": Ne(), "LESS": Lt(), "LESS_EQUAL": Le()},
@@ -63,13 +63,15 @@ def logical_not(node: TfliteNode, g: Graph) -> Value:
 
 
 @tflite_op("SELECT", "SELECT_V2", "STABLEHLO_SELECT", kind=Kind.DIRECT)
-def select(node: TfliteNode, g: Graph) -> Value:
+def select(node: TfliteNode, g: Graph) -> Value | Array:
     """``where(condition, x, y)``. SELECT applies a condition of rank 1 to whole rows; SELECT_V2 broadcasts it."""
     condition, yes, no = node.input(0), node.input(1), node.input(2)
     if node.op_type == "SELECT" and node.rank(0) == 1 and node.rank(1) > 1:
         rows = (static(condition.shape)[0], *(1,) * (node.rank(1) - 1))
         condition = reshape(g, condition, rows)
     shape = broadcast_shape(*align(g, condition, yes, no))
+    if 0 in shape:
+        return node.empty(shape)
     parts = [expand(node.graph, emit.as_float(g, value), shape) for value in (condition, yes, no)]
     if parts[0].is_constant:
         parts[0] = g.add(Copy(), parts[0])

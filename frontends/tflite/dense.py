@@ -54,10 +54,9 @@ def batch_matmul(node: TfliteNode, g: Graph) -> Value:
     if inner != inner_b:
         raise node.fail(INVALID_NODE, f"{list(a_shape)} times {list(b_shape)}")
     a_batch, b_batch = a_shape[:-2], b_shape[:-2]
-    if math.prod(b_batch) == 1:
+    if math.prod(b_batch) == 1 and not node.is_quantized:  # the integer kernels of both operators round differently
         batch = a_batch if len(a_batch) >= len(b_batch) else (1,) * (len(b_batch) - len(a_batch)) + a_batch
         product = g.add(MatrixMul(), reshape(g, a, (-1, inner)), reshape(g, b, (inner, columns)))
-        product.quant = node.output_quant()
         return reshape(g, product, (*batch, rows, columns))
     return _multiply_batches(node, g, a, b)
 

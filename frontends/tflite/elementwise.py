@@ -25,7 +25,7 @@ from tpuconvert.schema.ops.round_to_integer import Ceil, Floor
 from tpuconvert.schema.ops.selection import ConditionSelect
 from tpuconvert.schema.ops.shift_by_amount import ArithLshift, ArithRshift
 from tpuconvert.schema.ops.trigonometry import Cos, Sin
-from tpuconvert.schema.types import I32, Scalar
+from tpuconvert.schema.types import I32, Array, Scalar
 
 _FUSED_BINARY: dict[str, Op] = {"ADD": Add(), "SUB": Sub(), "MUL": Mul()}
 _BINARY: dict[str, Op] = {
@@ -198,12 +198,12 @@ def bucketize(node: TfliteNode, g: Graph) -> Value:
 
 
 @tflite_op("CUMSUM")
-def cumsum(node: TfliteNode, g: Graph) -> Value:
+def cumsum(node: TfliteNode, g: Graph) -> Value | Array:
     """Cumulative sum along an axis: a matmul with a constant triangular matrix."""
     shape = node.shape(0)
     axis = node.axis(node.one_int(1), len(shape))
-    if math.prod(shape) == 0:
-        raise node.fail(INVALID_NODE, f"input {list(shape)} is empty")
+    if node.is_empty(0):
+        return node.empty(shape)
     node.check_size([shape[axis], shape[axis]])
     x = emit.as_float(g, node.input(0))
     summed = functions.cumulative_sum(

@@ -22,8 +22,10 @@ from tpuconvert.schema.types import Array
 Folded = Array | tuple[Array, ...] | None
 
 
-def _integers(node: TfliteNode, count: int | None = None) -> list[Array] | None:
+def _integers(node: TfliteNode, count: int | None = None, *, moves: bool = False) -> list[Array] | None:
     """All inputs as 64-bit integers or Booleans; None if one is not constant, has another type or is quantized.
+
+    With ``moves`` the operator only moves elements, so that a tensor of any type without elements is accepted.
 
     Raises:
         CannotConvertError: the node does not have ``count`` inputs, or has no inputs.
@@ -31,12 +33,17 @@ def _integers(node: TfliteNode, count: int | None = None) -> list[Array] | None:
     if not node.input_count or (count is not None and node.input_count != count):
         raise node.fail(INVALID_NODE, f"has {node.input_count} inputs, expected {count or 'at least one'}")
     arrays: list[Array] = []
+    is_empty = False
     for index in range(node.input_count):
         array = node.tensors.array(node.tensor(index)) if node.has_input(index) else None
-        if array is None or array.dtype.kind not in "iub" or node.quant(index) is not None:
+        if array is None:
             return None
+        if array.dtype.kind not in "iub" or node.quant(index) is not None:
+            if not moves or array.size:
+                return None
+            is_empty = True
         arrays.append(array if array.dtype == np.bool_ else array.astype(np.int64))
-    return arrays if node.output_quant() is None else None
+    return arrays if is_empty or node.output_quant() is None else None
 
 
 def _result(node: TfliteNode, array: Array, index: int = 0) -> Array:
@@ -57,14 +64,19 @@ IntegerFunction = Callable[..., Array | None]
 """Evaluator of integers: function of the node and its inputs that returns the result, or None if it does not apply."""
 
 
-def _integer_fold(*names: str, inputs: int | None = None) -> Callable[[IntegerFunction], IntegerFunction]:
-    """Register an evaluator for operators with only integer inputs, whose number is checked if it is given."""
+def _integer_fold(
+    *names: str, inputs: int | None = None, moves: bool = False
+) -> Callable[[IntegerFunction], IntegerFunction]:
+    """Register an evaluator for operators with only integer inputs, whose number is checked if it is given.
+
+    With ``moves`` it also evaluates data movement of a tensor of another type that has no elements.
+    """
 
     def register(function: IntegerFunction) -> IntegerFunction:
         @folds(*names)
         @functools.wraps(function)
         def evaluate(node: TfliteNode) -> Folded:
-            arrays = _integers(node, inputs)
+            arrays = _integers(node, inputs, moves=moves)
             result = None if arrays is None else function(node, *arrays)
             return None if result is None else _result(node, result)
 
@@ -152,11 +164,11 @@ _REDUCTIONS: dict[str, Callable[..., Array]] = {
 
 
 @_integer_fold(*_REDUCTIONS, inputs=2)
-def reduce(node: TfliteNode, x: Array, _axes: Array) -> Array:
+def reduce(node: TfliteNode, x: Array, _axes: Array) -> Array | None:
     """Integer reductions."""
     axes = node.axes(node.ints(1), node.rank(0))
-    if not x.size:
-        raise node.fail(INVALID_NODE, "reduces an empty tensor")
+    if not x.size and node.op_type in ("REDUCE_MAX", "REDUCE_MIN"):
+        return None
     return np.asarray(_REDUCTIONS[node.op_type](x, axes, keepdims=node.option("keep_dims")))
 
 
@@ -172,7 +184,7 @@ def select(node: TfliteNode, condition: Array, x: Array, y: Array) -> Array | No
 # Data movement
 
 
-@_integer_fold("TRANSPOSE")
+@_integer_fold("TRANSPOSE", moves=True)
 def transpose(node: TfliteNode, x: Array, *_order: Array) -> Array:
     """Permute the axes."""
     order = node.ints(1)
@@ -181,26 +193,26 @@ def transpose(node: TfliteNode, x: Array, *_order: Array) -> Array:
     return x.transpose(order)
 
 
-@_integer_fold("EXPAND_DIMS")
+@_integer_fold("EXPAND_DIMS", moves=True)
 def expand_dims(node: TfliteNode, x: Array, *_axis: Array) -> Array:
     """Insert an axis of extent 1."""
     return np.expand_dims(x, node.axis(node.one_int(1), x.ndim + 1))
 
 
-@_integer_fold("SQUEEZE")
+@_integer_fold("SQUEEZE", moves=True)
 def squeeze(node: TfliteNode, x: Array, *_unused: Array) -> Array:
     """Remove some or all axes of extent 1."""
     return np.squeeze(x, node.axes(node.option("squeeze_dims", ()), x.ndim) or None)
 
 
-@_integer_fold("RESHAPE")
+@_integer_fold("RESHAPE", moves=True)
 def reshape(node: TfliteNode, x: Array, *_shape: Array) -> Array:
     """Reshape. The second input takes precedence over the option, as in TFLite."""
     declared = node.option("new_shape", ())
     return x.reshape(node.ints(1) if node.has_input(1) else declared)
 
 
-@_integer_fold("PACK")
+@_integer_fold("PACK", moves=True)
 def pack(node: TfliteNode, *parts: Array) -> Array | None:
     """Stack tensors along a new axis."""
     if len({part.shape for part in parts}) != 1:
@@ -212,7 +224,7 @@ def pack(node: TfliteNode, *parts: Array) -> Array | None:
 @folds("UNPACK")
 def unpack(node: TfliteNode) -> Folded:
     """Split along an axis into slices, and remove the axis."""
-    arrays = _integers(node, 1)
+    arrays = _integers(node, 1, moves=True)
     if arrays is None or not arrays[0].ndim:
         return None
     node.ignore_option("num")
@@ -223,7 +235,7 @@ def unpack(node: TfliteNode) -> Folded:
     return tuple(_result(node, part, index) for index, part in enumerate(parts))
 
 
-@_integer_fold("CONCATENATION")
+@_integer_fold("CONCATENATION", moves=True)
 def concatenation(node: TfliteNode, *parts: Array) -> Array | None:
     """Concatenate tensors along an axis."""
     if node.option("fused_activation_function"):
@@ -231,13 +243,13 @@ def concatenation(node: TfliteNode, *parts: Array) -> Array | None:
     return np.concatenate(parts, node.axis(node.option("axis"), parts[0].ndim))
 
 
-@_integer_fold("STRIDED_SLICE", inputs=4)
+@_integer_fold("STRIDED_SLICE", inputs=4, moves=True)
 def strided_slice(node: TfliteNode, x: Array, *_bounds: Array) -> Array:
     """Strided slice, as a NumPy index."""
     return np.asarray(x[strided_index(node)])
 
 
-@_integer_fold("SLICE", inputs=3)
+@_integer_fold("SLICE", inputs=3, moves=True)
 def slice_(node: TfliteNode, x: Array, *_bounds: Array) -> Array:
     """Slice a box."""
     begin, size = node.ints(1), node.ints(2)
@@ -246,7 +258,7 @@ def slice_(node: TfliteNode, x: Array, *_bounds: Array) -> Array:
     return x[tuple(slice(b, None if s < 0 else b + s) for b, s in zip(begin, size, strict=True))]
 
 
-@_integer_fold("GATHER", inputs=2)
+@_integer_fold("GATHER", inputs=2, moves=True)
 def gather(node: TfliteNode, x: Array, indices: Array) -> Array | None:
     """Gather slices along an axis."""
     if node.option("batch_dims"):
@@ -257,7 +269,7 @@ def gather(node: TfliteNode, x: Array, indices: Array) -> Array | None:
     return np.take(x, indices, axis)
 
 
-@_integer_fold("TILE", inputs=2)
+@_integer_fold("TILE", inputs=2, moves=True)
 def tile(node: TfliteNode, x: Array, times: Array) -> Array | None:
     """Repeat the whole tensor along its axes."""
     if times.size != x.ndim:
@@ -266,7 +278,7 @@ def tile(node: TfliteNode, x: Array, times: Array) -> Array | None:
     return np.tile(x, node.ints(1))
 
 
-@_integer_fold("BROADCAST_TO", inputs=2)
+@_integer_fold("BROADCAST_TO", inputs=2, moves=True)
 def broadcast_to(node: TfliteNode, x: Array, _shape: Array) -> Array:
     """Broadcast to a shape: repeat unit axes."""
     _within_limit(node, node.ints(1))

@@ -15,7 +15,14 @@ from tpuconvert.frontends.tflite import layout
 from tpuconvert.frontends.tflite.layout import Permuted
 from tpuconvert.frontends.tflite.metadata import read_metadata
 from tpuconvert.frontends.tflite.node import Bound, Converted, TfliteNode, folds, tflite_op
-from tpuconvert.frontends.tflite.not_representable import CUSTOM_PREFIX, explain
+from tpuconvert.frontends.tflite.not_representable import (
+    COPIED_OPERANDS,
+    CUSTOM_PREFIX,
+    IGNORED_SCALES,
+    WITHOUT_SCALES,
+    explain,
+)
+from tpuconvert.frontends.tflite.open_inputs import OF_SHAPES, OpenInput
 from tpuconvert.frontends.tflite.reader import BUILTIN_NAMES, ModelFile, Operator, Subgraph, Tensor
 from tpuconvert.frontends.tflite.signatures import Signature, choose
 from tpuconvert.frontends.tflite.states import StateMode, States, assigned_variables
@@ -26,18 +33,20 @@ from tpuconvert.schema.errors import (
     TOO_LARGE,
     UNKNOWN_SHAPE,
     UNSUPPORTED_ATTRIBUTE,
-    InternalError,
+    UNSUPPORTED_TYPE,
     Problem,
+    ProblemKind,
     ProblemList,
     ShapeError,
     TpuConvertError,
     UsageError,
 )
-from tpuconvert.schema.graph import Graph, Port, Source, Value
+from tpuconvert.schema.graph import Graph, Port, Source, Value, static
 from tpuconvert.schema.limits import check_time
 from tpuconvert.schema.memory_errors import not_enough_memory
 from tpuconvert.schema.spelling import did_you_mean, nearest
 from tpuconvert.schema.types import F32, MAX_RANK, Array, QuantParams, Shape, TensorType, format_shape
+from tpuconvert.schema.user_code import unexpected, with_place
 from tpuconvert.schema.value_limits import check_size
 
 CUSTOM_DOMAIN = "custom"
@@ -164,6 +173,7 @@ class _Importer:
         self.tensors = Tensors(file, subgraph, graph, work.hybrid)
         self.problems: ProblemList = caller.problems if caller else ProblemList(str(file.path))
         self.work = work
+        self.open_inputs: dict[int, OpenInput] = {}  # by tensor that depends on one: the first such input
         self.depth: int = caller.depth + 1 if caller else 0
 
     @property
@@ -193,10 +203,8 @@ class _Importer:
             given = shapes.pop(name, None) or shapes.pop(tensor.name, None)
             shape = tensor.shape if given is None else self._check_shape(tensor, given)
             if given is None and any(extent < 0 for extent in tensor.signature):
-                self.graph.notes.append(
-                    f"input '{tensor.name}' leaves extents open ({list(tensor.signature)}): "
-                    f"taken as {list(shape)}; other shapes by --input-shapes"
-                )
+                self.open_inputs[index] = OpenInput(name, tensor.signature, shape)
+                self.graph.notes.append(self.open_inputs[index].note)
             if 0 in shape:
                 message = f"has the shape {format_shape(shape)}, which holds no element"
                 self.problems.add(UNKNOWN_SHAPE, "input", tensor.name, message, f"--input-shapes {tensor.name}=...")
@@ -265,25 +273,40 @@ class _Importer:
 
     # Operators
 
+    def _open_input(self, operator: Operator) -> OpenInput | None:
+        """Return an input of the model with open extents on which an operator depends, or None."""
+        return next((self.open_inputs[index] for index in operator.inputs if index in self.open_inputs), None)
+
+    def _add_problem(self, operator: Operator, kind: ProblemKind, name: str, message: str, hint: str = "") -> None:
+        """Add the problem of an operator. Extents that were open may be its cause, which the hint then says."""
+        found = self._open_input(operator) if kind in OF_SHAPES else None
+        if found is not None:
+            hint = f"{hint}\n{found.hint}" if hint else found.hint
+        self.problems.add(kind, operator.name, name, message, hint)
+
     def convert(self, operator: Operator) -> None:
         check_time()
+        found = self._open_input(operator)
+        if found is not None:
+            self.open_inputs.update(dict.fromkeys(operator.outputs, found))
         node = TfliteNode(operator, self.tensors, self)
         try:
             with self.graph.source(Source(self.file.file, node.name, operator.name)):
                 self._convert(node)
         except CannotConvertError as problem:
-            self.problems.add(problem.kind, operator.name, node.name, problem.message, problem.hint)
+            self._add_problem(operator, problem.kind, node.name, problem.message, problem.hint)
         except ShapeError as error:
-            self.problems.add(INVALID_NODE, operator.name, node.name, error.message, error.hint)
+            self._add_problem(operator, INVALID_NODE, node.name, error.message, error.hint)
         except TpuConvertError:
             raise
         except (ValueError, OverflowError) as error:  # raised by operator definitions for invalid attributes
-            self.problems.add(INVALID_NODE, operator.name, node.name, str(error))
+            self._add_problem(operator, INVALID_NODE, node.name, with_place(error))
         except MemoryError as error:
             raise not_enough_memory("its conversion", error, file=self.file.file, node=node.name) from error
         except Exception as error:
-            text = f"{operator.name} could not be converted: {type(error).__name__}: {error}"
-            raise InternalError(text, file=self.file.file, node=node.name) from error
+            raise unexpected(
+                f"{operator.name} could not be converted", error, file=self.file.file, node=node.name
+            ) from error
         else:
             return
         self._substitute_results(operator)
@@ -299,6 +322,7 @@ class _Importer:
         if any(node.quant(i) is not None for i in range(node.input_count) if node.has_input(i)):
             self.graph.rescale = "tflite"
         self._check_sized(node)
+        self._check_scales(node)
         arrays = self._evaluate(node)
         if arrays is not None:
             for index, array in zip(node.operator.outputs, arrays, strict=True):
@@ -311,7 +335,11 @@ class _Importer:
                     self.tensors.bind_pair(tensor, result)
                 elif isinstance(result, Value | Permuted):
                     self._check_elements(node, result)
-                    self.tensors.bind(tensor, result)
+                    if 0 in (extents := self._source_extents(result)):
+                        kind = NUMPY_NAMES.get(tensor.type, "float32")
+                        self.tensors.bind_array(tensor, np.zeros(static(extents), kind))
+                    else:
+                        self.tensors.bind(tensor, result)
                 else:
                     self.tensors.bind_array(tensor, result)
         for name, value in node.operator.options.unread():
@@ -324,12 +352,27 @@ class _Importer:
                 message = f"the size of its input '{node.tensor(index).name}' depends on the model's inputs"
                 raise node.fail(UNKNOWN_SHAPE, message)
 
+    def _check_scales(self, node: TfliteNode) -> None:
+        """Raise an error if the kernel of the operator ignores scales that matter."""
+        if not node.is_quantized:
+            return
+        operands = [node.quant(index) for index in COPIED_OPERANDS.get(node.op_type, ()) if node.has_input(index)]
+        if node.op_type in WITHOUT_SCALES or any(quant != node.output_quant() for quant in operands):
+            raise node.fail(UNSUPPORTED_TYPE, *IGNORED_SCALES)
+
     def _check_elements(self, node: TfliteNode, result: Value | Permuted) -> None:
         value = result.value if isinstance(result, Permuted) else result
         extents = [extent for extent in value.shape if isinstance(extent, int)]
         elements, most = math.prod(extents), self.file.limits.max_tensor_elements
         if elements > most:
             raise node.fail(TOO_LARGE, f"its result has {elements} elements, more than {most}")
+
+    @staticmethod
+    def _source_extents(result: Value | Permuted) -> Shape:
+        """Shape of a result in the axis order of the source."""
+        if isinstance(result, Value):
+            return result.shape
+        return tuple(result.value.shape[axis] for axis in layout.inverse(result.order))
 
     def _evaluate(self, node: TfliteNode) -> tuple[Array, ...] | None:
         """Evaluate an operator on constants; return None if it must be converted to nodes."""
@@ -387,6 +430,9 @@ class _Importer:
             message = f"calls nested {self.depth} deep with {self.work.calls} operators written out"
             raise node.fail(TOO_LARGE, message, "the loop may have no end")
         inner = _Importer(self.file, called, self.graph, self.work, self)
+        open_input = self._open_input(node.operator)
+        if open_input is not None:
+            inner.open_inputs = dict.fromkeys(called.inputs, open_input)
         for index, given in zip(called.inputs, inputs, strict=True):
             tensor = inner.tensors.source(index)
             if isinstance(given, Value):
@@ -398,10 +444,12 @@ class _Importer:
         return [inner.binding(index) for index in called.outputs]
 
     def binding(self, index: int) -> Bound:
-        """Constant array of a tensor if it is constant and not quantized, else its graph value."""
+        """Constant array of a tensor if it is constant and not quantized, or has no elements, else its graph value."""
         tensor = self.tensors.source(index)
         array = self.tensors.array(tensor)
-        return self.tensors.value(tensor) if array is None or self.tensors.quant(tensor) is not None else array
+        if array is None or (array.size and self.tensors.quant(tensor) is not None):
+            return self.tensors.value(tensor)
+        return array
 
     def complete_hints(self, problems: Mapping[int, int]) -> None:
         """Append advice on possible ``--outputs`` to the hints of operators that have no converter.

@@ -6,6 +6,7 @@ tensor states, and the output the scale of the result tensor.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,14 +20,19 @@ from tpuconvert.schema.ops.arithmetic_with_scalar import Rsubs
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.concat import Split
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
-from tpuconvert.schema.types import I8, I16, I32, Array, QuantParams, Scalar
+from tpuconvert.schema.types import I8, I16, I32, Arithmetic, Array, QuantParams, Scalar
 
 if TYPE_CHECKING:
     from tpuconvert.frontends.tflite.recurrent import InputIndices, Sequence
 
-_SUM = QuantParams.per_tensor(2.0**-12, 0, I16)
-_WIDE_SUM = QuantParams.per_tensor(2.0**-12, 0, I32)
-_GATE = QuantParams.per_tensor(2.0**-15, 0, I16)
+
+def _in_cell(params: QuantParams) -> QuantParams:
+    return dataclasses.replace(params, arithmetic=Arithmetic.RECURRENT_CELL)
+
+
+_SUM = _in_cell(QuantParams.per_tensor(2.0**-12, 0, I16))
+_WIDE_SUM = _in_cell(QuantParams.per_tensor(2.0**-12, 0, I32))
+_GATE = _in_cell(QuantParams.per_tensor(2.0**-15, 0, I16))
 _SIGMOID, _TANH = Active(ActiveType.ACTIVE_SIGMOID), Active(ActiveType.ACTIVE_TANH)
 
 
@@ -55,7 +61,7 @@ class IntegerLstm:
         x, y, cell = node.quant(0), node.output_quant(), node.quant(indices.cell_state)
         assert x is not None and y is not None and cell is not None
         self.node, self.g, self.indices = node, g, indices
-        self.x, self.y, self.cell = x, y, cell
+        self.x, self.y, self.cell = x, _in_cell(y), _in_cell(cell)
         self.gates = [gate for gate in range(4) if node.has_input(indices.input_weights[gate])]
         self.units = node.shape(indices.input_weights[3])[0]
 

@@ -14,7 +14,7 @@ from tpuconvert.schema.errors import INVALID_NODE
 from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape
-from tpuconvert.schema.types import I16, I32, QuantParams
+from tpuconvert.schema.types import I16, I32, Arithmetic, QuantParams
 
 
 def reshape(g: Graph, value: Value, shape: Sequence[int]) -> Value:
@@ -149,13 +149,21 @@ def shift_to_result_scale(node: TfliteNode, g: Graph, value: Value) -> Value:
     x, y = value.quant, node.output_quant()
     if x is None or y is None or value.is_constant or not all(_is_power_of_two(q) for q in (x, y)):
         return value
-    if x.scale[0] >= y.scale[0] or any(not _is_power_of_two(node.quant(index)) for index in (0, 1)):
+    if any(not _is_power_of_two(node.quant(index)) for index in (0, 1)):
+        return value
+    if x == y or round(math.log2(x.scale[0])) > round(math.log2(y.scale[0])):
         return value
     result = g.add(Copy(), value)
-    result.quant = y
+    result.quant = dataclasses.replace(y, arithmetic=Arithmetic.SHIFT)
     return result
 
 
+_NEAR_POWER = 1e-3
+"""Distance of the binary logarithm of a scale from an integer below which the kernel takes it for a power of two."""
+
+
 def _is_power_of_two(quant: QuantParams | None) -> bool:
-    symmetric = quant is not None and quant.dtype is I16 and quant.axis is None and not any(quant.zero_point)
-    return symmetric and quant is not None and math.frexp(quant.scale[0])[0] == 0.5
+    if quant is None or quant.dtype is not I16 or quant.axis is not None or any(quant.zero_point):
+        return False
+    exponent = math.log2(quant.scale[0])
+    return abs(exponent - round(exponent)) < _NEAR_POWER

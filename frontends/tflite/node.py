@@ -221,13 +221,30 @@ class TfliteNode:
         array, quant = self.constant(index), self.quant(index)
         return array.astype(np.float32) if quant is None else quant.dequantize(array)
 
+    def is_empty(self, index: int) -> bool:
+        """Return True if an input is given and has no elements. Such an input is always constant."""
+        return self.is_constant(index) and not self.constant(index).size
+
+    def empty(self, shape: Iterable[int], index: int = 0) -> Array:
+        """Return a result without elements: a constant, even if the operands are computed.
+
+        Raises:
+            CannotConvertError: the shape has elements, or a negative extent.
+        """
+        extents = tuple(shape)
+        if min(extents, default=1) != 0:
+            raise self.fail(INVALID_NODE, f"a result of the shape {list(extents)} without operands that have elements")
+        return np.zeros(extents, NUMPY_NAMES.get(self.output_tensor(index).type, "float32"))
+
     # Subgraphs
 
     def binding(self, index: int) -> Bound:
-        """Constant array of an input if it is constant and not quantized, else its graph value."""
+        """Constant array of an input if it is constant and not quantized, or has no elements, else its graph value."""
         tensor = self.tensor(index)
         array = self.tensors.array(tensor)
-        return self.input(index) if array is None or self.quant(index) is not None else array
+        if array is None or (array.size and self.quant(index) is not None):
+            return self.input(index)
+        return array
 
     def inline_subgraph(self, subgraph: int, first: int = 0) -> tuple[Bound, ...]:
         """Inline a subgraph with the node's inputs from ``first`` on, and return its results."""

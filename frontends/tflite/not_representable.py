@@ -40,3 +40,18 @@ def explain(name: str, version: int, alike: str = "") -> tuple[str, str]:
     if name.startswith("operator "):
         return f"code {name.removeprefix('operator ')} of a later schema", "export for an older runtime"
     return "" if version == 1 else f"version {version}", "give a converter by --plugin"
+
+
+WITHOUT_SCALES = frozenset(
+    {"FLOOR_DIV", "FLOOR_MOD", "BITWISE_XOR", "RIGHT_SHIFT", "MATRIX_DIAG", "SCATTER_ND", "FAKE_QUANT"}
+    | {"STABLEHLO_ADD", "STABLEHLO_SUBTRACT", "STABLEHLO_MULTIPLY", "STABLEHLO_DIVIDE", "STABLEHLO_REMAINDER"}
+)
+"""Operators whose kernels compute with the stored integers of a quantized tensor, without scale and zero point."""
+
+COPIED_OPERANDS = {"GATHER": (0,), "GATHER_ND": (0,), "SELECT": (1, 2), "SELECT_V2": (1, 2)}
+"""Operands whose integers become those of the result, so that both must have the same scale and zero point."""
+
+IGNORED_SCALES = (
+    "the scales of its quantized operands and result, which the TFLite kernel ignores",
+    "export the model with DEQUANTIZE before and QUANTIZE after it",
+)

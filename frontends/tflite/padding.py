@@ -23,8 +23,8 @@ def _paddings(node: TfliteNode) -> tuple[int, ...]:
 def pad(node: TfliteNode, g: Graph) -> Value:
     """Pad with a constant, by default 0; in a quantized tensor, this is the dequantized value."""
     x = node.input(0)
-    number = node.scalar(2) if node.has_input(2) else 0.0
-    return g.add(Pad(pad_val=number_like(x, number), paddings=_paddings(node)), x)
+    number, paddings = node.scalar(2) if node.has_input(2) else 0.0, _paddings(node)
+    return g.add(Pad(pad_val=number_like(x, number), paddings=paddings), x) if paddings else x
 
 
 @tflite_op("STABLEHLO_PAD")
@@ -47,5 +47,5 @@ def mirror_pad(node: TfliteNode, g: Graph) -> Value:
     number = node.option("mode")
     if not 0 <= number < len(modes):
         raise node.fail(INVALID_NODE, f"mode is {number}")
-    x = node.input(0)
-    return g.add(Pad(pad_val=Scalar(x.dtype, 0), paddings=_paddings(node), pad_mode=modes[number]), x)
+    x, paddings = node.input(0), _paddings(node)
+    return g.add(Pad(pad_val=Scalar(x.dtype, 0), paddings=paddings, pad_mode=modes[number]), x) if paddings else x

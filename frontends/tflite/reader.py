@@ -21,7 +21,7 @@ from tpuconvert.frontends.sniffing import corrupt_input, identify, read_head
 from tpuconvert.frontends.tflite.schema import IDENTIFIER, SCHEMA, enum_names, integers
 from tpuconvert.frontends.tflite.sparse import densify_tensor
 from tpuconvert.schema import flatbuffer_reader
-from tpuconvert.schema.errors import ResourceLimitError, UsageError
+from tpuconvert.schema.errors import AmbiguousInputError, ResourceLimitError, UsageError
 from tpuconvert.schema.flatbuffer_reader import FlatBufferError, verify
 from tpuconvert.schema.flatbuffer_schema import Kind
 from tpuconvert.schema.limits import Limits, current_limits, exceeded
@@ -199,16 +199,19 @@ class ModelFile:
     def data(self, tensor: Tensor) -> Array | None:
         """Elements of a constant tensor in the type of the file (INT4 as int8, BFLOAT16 as float32).
 
-        The result is None for a tensor without data, a variable, and types without a NumPy type, such as strings.
+        The result is None for a tensor with elements but without data, a variable, and types without a NumPy type, such
+        as strings.
 
         Raises:
             CorruptInputError: the size of the buffer does not match the tensor.
             ResourceLimitError: the tensor is larger than the limits allow.
         """
         raw = self.buffer(tensor.buffer)
+        count = math.prod(tensor.shape)
+        if raw is None and not count and tensor.type in _NUMPY:
+            raw = memoryview(b"")  # a constant without elements needs no buffer
         if raw is None or tensor.is_variable:
             return None
-        count = math.prod(tensor.shape)
         itemsize = np.dtype(_NUMPY[tensor.type]).itemsize if tensor.type in _NUMPY else 0
         expected = -(-count // 2) if tensor.type == "INT4" else count * itemsize
         if expected == 0 and count:
@@ -248,6 +251,12 @@ class ModelFile:
         if offset > 1:  # the values 0 and 1 mean that the data are a vector of the Buffer table
             if offset + size > len(self.view):
                 self.corrupt(f"buffer {index} is at bytes {offset} to {offset + size} of {len(self.view)}")
+            if not buffer.DataIsNone() and buffer.DataLength():
+                raise AmbiguousInputError(
+                    f"buffer {index} has two contents: {buffer.DataLength()} bytes in its table, and {size} bytes at "
+                    f"offset {offset}; expected one",
+                    file=str(self.path),
+                )
             return self.view[offset : offset + size]
         if buffer.DataIsNone() or buffer.DataLength() == 0:
             return None

@@ -17,11 +17,11 @@ from tpuconvert.schema.types import Array
 
 
 @tflite_op("SCATTER_ND", limits="constant indices")
-def scatter_nd(node: TfliteNode, g: Graph) -> Value:
+def scatter_nd(node: TfliteNode, g: Graph) -> Value | Array:
     """Sum updates at constant indices, as a matmul with a 0/1 matrix."""
     indices, shape = node.constant(0), node.ints(2)
     depth = indices.shape[-1] if indices.ndim else 0
-    if not 1 <= depth <= len(shape) or min(shape) < 1:
+    if not 1 <= depth <= len(shape) or min(shape) < 0:
         raise node.fail(INVALID_NODE, f"indices {list(indices.shape)} into {list(shape)}")
     leading, rest = shape[:depth], shape[depth:]
     rows = flat_indices(node, indices.reshape(-1, depth), leading)
@@ -29,20 +29,26 @@ def scatter_nd(node: TfliteNode, g: Graph) -> Value:
 
 
 @tflite_op("SEGMENT_SUM", "UNSORTED_SEGMENT_SUM", limits="constant segment numbers")
-def segment_sum(node: TfliteNode, g: Graph) -> Value:
+def segment_sum(node: TfliteNode, g: Graph) -> Value | Array:
     """Sum the rows of each segment, as a matmul with a 0/1 matrix; rows with a negative segment number are dropped."""
     numbers = np.asarray(node.ints(1), dtype=np.int64)
-    if numbers.shape != node.shape(1) or not numbers.size or numbers.shape != node.shape(0)[:1]:
+    if numbers.shape != node.shape(1) or numbers.shape != node.shape(0)[:1]:
         raise node.fail(INVALID_NODE, f"segment numbers {list(node.shape(1))} for {list(node.shape(0))}")
-    count = node.one_int(2) if node.op_type == "UNSORTED_SEGMENT_SUM" else int(numbers[-1]) + 1
     may_leave_out = node.op_type == "UNSORTED_SEGMENT_SUM"
-    if int(numbers.max()) >= count or (int(numbers.min()) < 0 and not may_leave_out):
+    count = node.one_int(2) if may_leave_out else int(numbers[-1]) + 1 if numbers.size else 0
+    if int(numbers.max(initial=-1)) >= count or (int(numbers.min(initial=0)) < 0 and not may_leave_out):
         raise node.fail(INVALID_NODE, f"a segment number is outside 0 to {count - 1}")
     return _sum_rows(node, g, numbers, count, 0, (count, *node.shape(0)[1:]))
 
 
-def _sum_rows(node: TfliteNode, g: Graph, targets: Array, count: int, index: int, shape: tuple[int, ...]) -> Value:
+def _sum_rows(
+    node: TfliteNode, g: Graph, targets: Array, count: int, index: int, shape: tuple[int, ...]
+) -> Value | Array:
     """Add row i of an input to row ``targets[i]`` of the result; rows with a negative target are dropped."""
+    if 0 in shape:
+        return node.empty(shape)
+    if not targets.size:
+        return np.zeros(shape, node.constant(index).dtype)
     node.check_size([count, len(targets)])
     choice = np.zeros((count, len(targets)), dtype=np.float32)
     sources = np.flatnonzero(targets >= 0)

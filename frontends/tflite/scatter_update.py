@@ -129,6 +129,8 @@ def dynamic_update_slice(node: TfliteNode, g: Graph) -> Value:
     shape, box = node.shape(0), node.shape(1)
     if not len(shape) == len(box) == len(corner) or any(b > extent for b, extent in zip(box, shape, strict=True)):
         raise node.fail(INVALID_NODE, f"a box {list(box)} at {list(corner)} in {list(shape)}")
+    if 0 in box:
+        return node.input(0)
     if not shape or box == shape:
         return node.input(1)
     starts = [min(max(c, 0), extent - b) for c, b, extent in zip(corner, box, shape, strict=True)]
@@ -148,7 +150,7 @@ def unsorted_segment(node: TfliteNode, g: Graph) -> Value:
     method, number = _SEGMENTS[node.op_type]
     numbers, shape, count = np.asarray(node.ints(1), np.int64), node.shape(0), node.one_int(2)
     leading = len(node.shape(1))
-    if node.shape(1) != shape[:leading] or not numbers.size or count < 1 or int(numbers.max()) >= count:
+    if node.shape(1) != shape[:leading] or count < 1 or int(numbers.max(initial=-1)) >= count or 0 in shape[leading:]:
         raise node.fail(INVALID_NODE, f"segment numbers {list(node.shape(1))} for {list(shape)}, {count} segments")
     flat = numbers.reshape(-1)
     kept = np.flatnonzero(flat >= 0)
@@ -160,8 +162,9 @@ def unsorted_segment(node: TfliteNode, g: Graph) -> Value:
     source[flat[order], turn] = 1 + order
     width = math.prod(shape[leading:])
     x = node.input(0)
-    rows_of_x = reshape(g, x, (numbers.size, width))
-    table = gather_at(node, emit.concat(g, [neutral_row(node, number, width, x.dtype), rows_of_x], 0), 0, source)
+    rows = [neutral_row(node, number, width, x.dtype)]
+    rows += [reshape(g, x, (numbers.size, width))] if numbers.size else []
+    table = gather_at(node, emit.concat(g, rows, 0), 0, source)
     grouped = emit.as_float(g, reshape(g, table, (count, most, width)))
     result = emit.cast(g, emit.reduce(g, method, grouped, (1,), keep_dims=False), x.dtype)
     return reshape(g, result, (count, *shape[leading:]))

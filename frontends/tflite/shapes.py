@@ -18,7 +18,7 @@ from tpuconvert.schema.ops.generation import NumberLike
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape, Squeeze
 from tpuconvert.schema.ops.tile import Tile
-from tpuconvert.schema.types import Scalar
+from tpuconvert.schema.types import Array, Scalar
 
 
 @tflite_op("RESHAPE", "STABLEHLO_RESHAPE", kind=Kind.DIRECT, limits="a constant shape")
@@ -73,10 +73,20 @@ def transpose(node: TfliteNode, g: Graph) -> Value:
 @tflite_op("CONCATENATION", "STABLEHLO_CONCATENATE", kind=Kind.DIRECT)
 def concatenation(node: TfliteNode, g: Graph) -> Value:
     """Concatenate tensors along an axis."""
-    values, is_stablehlo = node.values(), node.op_type == "STABLEHLO_CONCATENATE"
-    axis = node.axis(node.option("dimension" if is_stablehlo else "axis"), values[0].rank if values else 0)
-    result = g.add(Concat(axis=axis), *values)
+    is_stablehlo = node.op_type == "STABLEHLO_CONCATENATE"
+    axis = node.axis(node.option("dimension" if is_stablehlo else "axis"), node.rank(0) if node.input_count else 0)
+    values = [node.input(index) for index in range(node.input_count) if not _is_neutral_part(node, index, axis)]
+    result = g.add(Concat(axis=axis), *values) if len(values) > 1 or not node.input_count else values[0]
     return result if is_stablehlo else node.activate(result)
+
+
+def _is_neutral_part(node: TfliteNode, index: int, axis: int) -> bool:
+    """Return True if a part without elements adds nothing to a concatenation along an axis."""
+    shape, first = node.shape(index), node.shape(0)
+    others = [(a, b) for i, (a, b) in enumerate(zip(shape, first, strict=False)) if i != axis]
+    if len(shape) != len(first) or any(a != b for a, b in others):
+        raise node.fail(INVALID_NODE, f"axis {axis} cannot join {list(first)} and {list(shape)}")
+    return shape[axis] == 0
 
 
 @tflite_op("PACK")
@@ -97,17 +107,21 @@ def pack(node: TfliteNode, g: Graph) -> Value:
 
 
 @tflite_op("TILE", kind=Kind.DIRECT, limits="constant repetitions")
-def tile(node: TfliteNode, g: Graph) -> Value:
+def tile(node: TfliteNode, g: Graph) -> Value | Array:
     """Repeat the whole tensor along its axes."""
     reps = node.ints(1)
-    if len(reps) != node.rank(0) or min(reps, default=1) < 1:
+    if len(reps) != node.rank(0) or min(reps, default=0) < 0:
         raise node.fail(INVALID_NODE, f"repetitions {list(reps)} of the shape {list(node.shape(0))}")
+    if 0 in reps:
+        return node.empty(extent * count for extent, count in zip(node.shape(0), reps, strict=True))
     return g.add(Tile(reps=reps), node.input(0)) if reps else node.input(0)
 
 
 @tflite_op("BROADCAST_TO", kind=Kind.DIRECT)
-def broadcast_to(node: TfliteNode, g: Graph) -> Value:
+def broadcast_to(node: TfliteNode, g: Graph) -> Value | Array:
     """Broadcast to a shape: repeat unit axes."""
+    if 0 in node.ints(1):
+        return node.empty(np.broadcast_shapes(node.shape(0), node.ints(1)))
     return expand(node.graph, node.input(0), node.ints(1))
 
 
@@ -145,24 +159,26 @@ def zeros_like(node: TfliteNode, g: Graph) -> Value:
 
 
 @tflite_op("FILL", kind=Kind.DIRECT)
-def fill(node: TfliteNode, g: Graph) -> Value:
+def fill(node: TfliteNode, g: Graph) -> Value | Array:
     """Broadcast a computed scalar to a constant shape."""
     shape = node.ints(0)
     if 0 in shape:
-        raise node.fail(INVALID_NODE, f"the shape {list(shape)} has no elements")
+        return node.empty(shape)
     return expand(node.graph, reshape(g, node.input(1), (1,) * max(len(shape), 1)), shape)
 
 
 @tflite_op("ONE_HOT", limits="a constant depth")
-def one_hot(node: TfliteNode, g: Graph) -> Value:
+def one_hot(node: TfliteNode, g: Graph) -> Value | Array:
     """One-hot encoding along a new axis: the on value at the index, the off value elsewhere."""
     depth, on, off = node.one_int(1), node.scalar(2), node.scalar(3)
     rank = node.rank(0)
-    if depth < 1:
+    if depth < 0:
         raise node.fail(INVALID_NODE, f"the depth is {depth}")
     axis = rank if node.option("axis", -1) == -1 else node.axis(node.option("axis"), rank + 1)
-    indices = emit.as_float(g, node.input(0))
     shape = list(node.shape(0))
+    if not depth or node.is_empty(0):
+        return node.empty((*shape[:axis], depth, *shape[axis:]))
+    indices = emit.as_float(g, node.input(0))
     spread = reshape(g, indices, (*shape[:axis], 1, *shape[axis:]))
     node.check_size([depth])
     positions = [1] * (rank + 1)

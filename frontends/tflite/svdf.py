@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.tflite import hybrid
 from tpuconvert.frontends.tflite.gather import slice_box
@@ -25,11 +23,13 @@ def svdf(node: TfliteNode, g: Graph) -> Value:
         message = f"rank {rank}, weights {list(feature.shape)} and {list(time.shape)} for {list(shape)}"
         raise node.fail(INVALID_NODE, message)
     batch, length = shape[0], time.shape[1]
-    weights = g.constant(np.ascontiguousarray(feature.T), "feature_weights")
+    weights = node.permute(1, (1, 0))
     x = hybrid.round_activations(
         node, g, node.input(0), asymmetric=bool(node.option("asymmetric_quantize_inputs", False))
     )
-    newest = reshape(g, g.add(MatrixMul(), x, weights), (batch, filters, 1))
+    product = g.add(MatrixMul(), x, weights)
+    product.quant = node.quant(4)  # the integer kernel saturates the memory to 16 bits
+    newest = reshape(g, product, (batch, filters, 1))
     before = node.state(4)
     if before is None:  # the memory is zero except for the newest step
         memory = g.add(Mul(), newest, emit.float_constant(g, time[None, :, -1:], "last_weights"))
@@ -45,4 +45,7 @@ def svdf(node: TfliteNode, g: Graph) -> Value:
     y = emit.total(g, reshape(g, memory, (batch, units, rank * filled)), (2,), keep_dims=False)
     if node.has_input(3):
         y = g.add(Add(), y, emit.float_constant(g, node.real(3).reshape(1, units), "bias"))
+    if node.is_quantized:
+        node.ignore_option("fused_activation_function")  # the integer kernel only saturates
+        return y
     return node.activate(y)

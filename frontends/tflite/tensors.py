@@ -272,7 +272,9 @@ class Tensors:
         self.rename(value, name)
         self._final.add(id(value))
         quant = self.quant(tensor)
-        value.quant = quant if order is None else layout.permute_quant(quant, order)
+        quant = quant if order is None else layout.permute_quant(quant, order)
+        if value.quant != quant:  # equal parameters may state an arithmetic, which is kept
+            value.quant = quant
 
 
 def _quant_params(tensor: Tensor) -> QuantParams | None:

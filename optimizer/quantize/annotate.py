@@ -25,6 +25,7 @@ from collections.abc import Collection, Mapping
 
 import numpy as np
 
+from tpuconvert.optimizer.annotations import is_dequantization
 from tpuconvert.optimizer.node_properties import computed_operands, element_operands
 from tpuconvert.optimizer.quantize.channel_scales import scale_channels
 from tpuconvert.optimizer.quantize.lowering import find_lowering
@@ -316,7 +317,7 @@ def share_scales(graph: Graph, stated: bool, fixed: Collection[Value] = ()) -> N
     Args:
         graph: annotated graph; values are changed in place.
         stated: the annotations come from the source and do not change. Only values without an annotation, such as the
-            operand of a fused activation, get a scale.
+            operand of a fused activation, get a scale, and dequantized ones stay float.
         fixed: values with 16 bits due to precision rules. These have no scale of 8 bits, and if there are any, no other
             value gets one of 16 bits.
     """
@@ -334,7 +335,8 @@ def share_scales(graph: Graph, stated: bool, fixed: Collection[Value] = ()) -> N
             is_float = factor is not None and value.quant is None
             if fixed and value.quant is not None and value.quant.dtype.bits != result.dtype.bits:
                 continue
-            if is_free and not is_float and not (stated and value.quant is not None):
+            has_own = value.quant is not None or (value.producer is not None and is_dequantization(value.producer))
+            if is_free and not is_float and not (stated and has_own):
                 value.quant = result
 
 

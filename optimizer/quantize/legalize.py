@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 # The lowerings register themselves when their modules are imported.
@@ -25,7 +25,7 @@ from tpuconvert.optimizer.quantize.lowering import (
     find_lowering,
     integer_type,
 )
-from tpuconvert.optimizer.quantize.tflite import exact_form, forget_inner_scales
+from tpuconvert.optimizer.quantize.tflite import compared_operands, exact_form, forget_inner_scales
 from tpuconvert.optimizer.quantize.traits import has_integer_form
 from tpuconvert.optimizer.quantize.wide_plan import NO_PLAN, WidePlan
 from tpuconvert.optimizer.recurrent_layers import remove_cell_results
@@ -160,7 +160,11 @@ def _lower(node: Node, lowering: Lowering) -> Lowered:
     function = find_lowering(type(node.op), lowering.chip, shifts_only=lowering.shifts_only)
     if function is None:
         return Declined(f"{lowering.chip.value} has no integer form of {node.op.name}")
-    return onnx_form(node, lowering) or function(node, lowering)
+    exact = onnx_form(node, lowering)
+    if exact is not None:
+        return exact
+    lowering.form = function.__name__
+    return function(node, lowering)
 
 
 def _check_form(node: Node, lowering: Lowering, before: int) -> None:
@@ -199,6 +203,7 @@ def _lower_custom(node: Node, lowering: Lowering) -> Lowered:
     operands = [None if value is None else lowering.quantized_value(value) for value in node.inputs]
     given = tuple(None if value is None else value.quant for value in operands)
     wanted = tuple(value.quant for value in node.outputs)
+    lowering.form = f"{type(node.op).__qualname__}.quantized"
     op = node.op.quantized(given, wanted)  # type: ignore[attr-defined]  # checked by has_integer_form
     if op is None:
         return Declined(f"{node.op.name} declines these scales")
@@ -211,10 +216,13 @@ def _lower_custom(node: Node, lowering: Lowering) -> Lowered:
 
 def _keep(node: Node, lowering: Lowering) -> None:
     """Copy the node, on float operands."""
+    lowering.form = "float"
     if node.name in lowering.float16:
         _keep_in_float16(node, lowering)
         return
-    inputs = [None if value is None else lowering.float_value(value) for value in node.inputs]
+    inputs: Sequence[Value | None] | None = compared_operands(node, lowering)
+    if inputs is None:
+        inputs = [None if value is None else lowering.float_value(value) for value in node.inputs]
     results = lowering.g.add_all(node.op, *inputs, names=[value.name for value in node.outputs])
     for old, new in zip(node.outputs, results, strict=True):
         lowering.set_float_value(old, new)

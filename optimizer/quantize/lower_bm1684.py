@@ -169,6 +169,8 @@ def mul(node: Node, lowering: Lowering) -> Lowered:
     a, b = (lowering.quantized_value(value) for value in operands(node))
     if any(quant.zero_point != (0,) for quant in (params_of(a), params_of(b), params)):
         return Declined("zero points are not 0, which symmetric arithmetic needs")
+    if any(quant.dtype.bits != 8 for quant in (params_of(a), params_of(b))):
+        return Declined("an operand has more than 8 bits")
     unsigned = not a.dtype.is_signed and not b.dtype.is_signed
     exact = lowering.g.add(Mul(out_dtype=U16 if unsigned else I16), a, b, name=f"{name}:int16")
     factor = params_of(a).scale[0] * params_of(b).scale[0] / params.scale[0]

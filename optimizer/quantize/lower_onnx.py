@@ -56,7 +56,10 @@ def exact_form(node: Node, lowering: Lowering) -> Lowered | None:
         if operand is not None and operand.is_constant and operand.stored is None:
             return Declined(f"its operand '{operand.name}' is float in the source")
     form = _FORMS.get(type(node.op)) if lowering.chip is Chip.BM1686 else None
-    return None if form is None else form(node, lowering)
+    if form is None:
+        return None
+    lowering.form = form.__name__
+    return form(node, lowering)
 
 
 def _are_plain_bytes(*found: QuantParams) -> bool:

@@ -24,12 +24,21 @@ from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.pool_int import OutCeilMode, PoolInt
 from tpuconvert.schema.ops.space_to_batch import SpaceToBatch
-from tpuconvert.schema.types import F32, Array, Chip, QuantParams, Scalar
+from tpuconvert.schema.types import F32, I16, Array, Chip, QuantParams, Scalar
 
 _MOST_ONES = 1 << 26
 """Largest number of weights of a convolution that sums windows."""
 
 INTEGER_CHIPS = (Chip.BM1684, Chip.BM1686)
+
+
+_COPIES_INTEGERS = ("tflite", "tflite-single")
+"""``Graph.rescale`` of sources whose data movement copies integers, even if the file gives the result another scale."""
+
+
+def _moved_integers(lowering: Lowering, x: Value, params: QuantParams | None) -> Value:
+    """Integers of an operand of data movement: at the scale of the result, or unchanged for a source that copies."""
+    return lowering.quantized_value(x, None if lowering.rescale in _COPIES_INTEGERS else params)
 
 
 @lowers(Trait.MOVES_INTEGERS, chips=INTEGER_CHIPS)
@@ -39,8 +48,8 @@ def move(node: Node, lowering: Lowering) -> Lowered:
     If the source file gives several results different scales, each result is then rescaled.
     """
     x = operand(node)
-    if len({value.quant for value in node.outputs}) == 1:
-        return lowering.moves(node.op, lowering.quantized_value(x, result_params(node)), names=names_of(node))
+    if lowering.rescale in _COPIES_INTEGERS or len({value.quant for value in node.outputs}) == 1:
+        return lowering.moves(node.op, _moved_integers(lowering, x, result_params(node)), names=names_of(node))
     moved = lowering.moves(
         node.op, lowering.quantized_value(x), names=tuple(f"{name}:moved" for name in names_of(node))
     )
@@ -53,7 +62,7 @@ def move(node: Node, lowering: Lowering) -> Lowered:
 @lowers("resize_nearest", "reshape_like", "reshape_by_formulas", chips=INTEGER_CHIPS)
 def move_to_shape(node: Node, lowering: Lowering) -> Lowered:
     """Move the integers, at the scale of the operand. Only the shapes of the other operands are used."""
-    x = lowering.quantized_value(operand(node), result_params(node))
+    x = _moved_integers(lowering, operand(node), result_params(node))
     extents = [lowering.float_value(value) for value in operands(node)[1:]]
     return lowering.moves(node.op, x, *extents, names=names_of(node))
 
@@ -64,7 +73,7 @@ def interpolate(node: Node, lowering: Lowering) -> Lowered:
     if not is_nearest_resize(node.op):
         return Declined("interpolated values are computed in floating point")
     params, name = result_params(node), node.output.name
-    integers = lowering.quantized_value(operand(node), params)
+    integers = _moved_integers(lowering, operand(node), params)
     wide = lowering.g.add(Cast(out_dtype=F32), integers, name=f"{name}:operand")
     selected = lowering.g.add(node.op, wide, name=f"{name}:float32")
     return (with_quant(lowering.g.add(Cast(out_dtype=params.dtype), selected, name=name), params),)
@@ -90,15 +99,21 @@ def concat(node: Node, lowering: Lowering) -> Lowered:
     """Requantize the operands to the scale of the result, then concatenate."""
     params = result_params(node)
     # If the result has per-channel scales, every operand already has the scales of its channels.
-    target = None if params.axis is not None else params
+    target = None if params.axis is not None or _is_copied(lowering, params) else params
     values = [lowering.quantized_value(value, target) for value in operands(node)]
     return lowering.moves(node.op, *values, names=names_of(node))
+
+
+def _is_copied(lowering: Lowering, params: QuantParams) -> bool:
+    """Return True if the source's kernel copies 16-bit operands of any scales. It rejects those of 8 bits."""
+    return lowering.rescale in _COPIES_INTEGERS and params.dtype is I16
 
 
 @lowers("max", "min", chips=INTEGER_CHIPS)
 def select(node: Node, lowering: Lowering) -> Lowered:
     """Requantize the operands to the scale of the result, then take the maximum or minimum of the integers."""
-    return concat(node, lowering)
+    values = [_moved_integers(lowering, value, result_params(node)) for value in operands(node)]
+    return lowering.moves(node.op, *values, names=names_of(node))
 
 
 def average_then_rescale(node: Node, lowering: Lowering) -> Lowered:
@@ -132,7 +147,8 @@ def global_average(node: Node, lowering: Lowering, form: AverageForm) -> Value:
 
 def lower_maximum(node: Node, lowering: Lowering) -> Lowered:
     """Apply max pooling to the integers at the scale of the result."""
-    return lowering.moves(node.op, lowering.quantized_value(operand(node), result_params(node)), names=names_of(node))
+    integers = _moved_integers(lowering, operand(node), result_params(node))
+    return lowering.moves(node.op, integers, names=names_of(node))
 
 
 def sum_windows(node: Node, lowering: Lowering, op: Conv | ConvV2, window: tuple[int, int], name: str) -> Value:
@@ -159,7 +175,7 @@ def pad(node: Node, lowering: Lowering) -> Lowered:
     assert isinstance(node.op, Pad)
     integer = params.quantize(np.asarray(node.op.pad_val.value, dtype=np.float32))
     op = dataclasses.replace(node.op, pad_val=Scalar(params.dtype, int(integer)))
-    return lowering.moves(op, lowering.quantized_value(operand(node), params), names=names_of(node))
+    return lowering.moves(op, _moved_integers(lowering, operand(node), params), names=names_of(node))
 
 
 @lowers(Trait.LUT, chips=(Chip.BM1684,))

@@ -14,12 +14,13 @@ import contextlib
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from tpuconvert.optimizer.quantize.binary32_rescale import find_rescale
 from tpuconvert.optimizer.quantize.wide_plan import NO_PLAN, WidePlan
+from tpuconvert.schema.errors import InternalError
 from tpuconvert.schema.fixed_point import RoundingMode, multiplier_shift, rescale_two_roundings, saturate
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.legality import Status, check
@@ -32,6 +33,7 @@ from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
 from tpuconvert.schema.ops.lut import Lut
 from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32Mode, RequantFp32ToInt
 from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.type_inference import may_be_same_type
 from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, Array, Chip, DType, QuantParams, Scalar, TensorType
 
 _NO_FRACTION = 3 << 22
@@ -108,6 +110,8 @@ def find_lowering(op: type[Op], chip: Chip, *, shifts_only: bool = False) -> Low
 class Lowering:
     """Construction of the new graph: it stores the float and quantized forms of the old graph's values.
 
+    ``form`` is the name of the lowering that is applied to a node, for messages.
+
     ``products`` maps the result of every integer linear operator to its float counterpart. The names of both may
     differ: if a clamp needed no operator, the integer result has the name of the clamp. ``per_tensor`` has the names of
     linear operators with one scale for all weights, ``two_terms`` those whose weights are sums of two terms, and
@@ -140,6 +144,7 @@ class Lowering:
         self.g.notes = list(old.notes)
         self.rescale = old.rescale
         self.products: dict[Value, Product] = {}
+        self.form = ""
         self._floats: dict[Value, Value] = {}
         self._halves: dict[Value, Value] = {}
         self._quantized: dict[Value, Value] = {}
@@ -147,18 +152,34 @@ class Lowering:
     # Forms of a value
 
     def set_float_value(self, old: Value, new: Value) -> None:
-        """Set the FLOAT32 form of a value."""
+        """Set the FLOAT32 form of a value, or the only form of integers of the source."""
+        if not may_be_same_type(new.type, old.type):
+            self._fail(old, f"is {old.type}, and lowered as {new.type}")
         self._floats[old] = new
 
     def set_half_value(self, old: Value, new: Value) -> None:
         """Set the FLOAT16 form of a value."""
+        if not may_be_same_type(new.type, TensorType(F16, old.shape)):
+            self._fail(old, f"is {old.type}, and lowered as {new.type}")
         self._halves[old] = new
 
     def set_quantized(self, old: Value, new: Value) -> None:
         """Set the integer form of a value."""
         new.quant = old.quant if new.quant is None else new.quant
-        assert new.quant == old.quant, f"'{old.name}' is annotated {old.quant}, and lowered as {new.quant}"
+        if new.quant != old.quant:
+            self._fail(old, f"is annotated {old.quant}, and lowered as {new.quant}")
+        if not may_be_same_type(new.type, integer_type(old)):
+            self._fail(old, f"is annotated {integer_type(old)}, and lowered as {new.type}")
         self._quantized[old] = new
+
+    def _fail(self, old: Value, message: str) -> NoReturn:
+        """Raise the internal error for a lowered value that is not the annotated one: a fault of a form or a rule."""
+        node = old.producer
+        if node is None:
+            raise InternalError(f"'{old.name}' {message}", file=self.g.file)
+        rules = f", after the rules {', '.join(node.rules)}" if node.rules else ""
+        text = f"'{old.name}' {message}, by the form '{self.form}' of {node.op.name}{rules}"
+        raise InternalError(text, file=self.g.file, node=node.name)
 
     def float_value(self, old: Value) -> Value:
         """Return the FLOAT32 form of a value. It is dequantized at the first use."""

@@ -26,7 +26,6 @@ from tpuconvert.optimizer.strided_view import View
 from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.op import Op, Trait
 from tpuconvert.schema.ops.channel_shuffle import ChannelShuffle
-from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.shape_change import Reshape
@@ -42,14 +41,15 @@ def _chain(node: Node) -> list[Node]:
     found = [node]
     while len(found) < _LONGEST:
         above = operand(found[-1]).producer
-        if above is None or not _is_move(above) or rounds(above):
+        if above is None or not _is_move(above):
             break
         found.append(above)
     return found
 
 
 def _is_move(node: Node) -> bool:
-    if Trait.VIEWS not in node.op.traits:
+    """Return True for data movement of known extents that does not round: requantization is a node of its own."""
+    if Trait.VIEWS not in node.op.traits or rounds(node):
         return False
     x, y = operand(node), node.output
     return x.type.is_static and y.type.is_static and 0 not in x.shape and 0 not in y.shape
@@ -84,7 +84,7 @@ def simplify_data_movement(graph: Graph, m: Match) -> Replacement:
 def _build(graph: Graph, last: Node, x: Value, form: Form) -> Replacement:
     quant = x.quant
     if not form:
-        return x if quant == last.output.quant else graph.add(Copy(), x)
+        return x
     for index, op in enumerate(form):
         x = graph.add(op, x)
         if index < len(form) - 1:

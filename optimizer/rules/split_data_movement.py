@@ -66,6 +66,8 @@ def hoist_reshape_above_split(graph: Graph, m: Match) -> Replacement:
 def _cut_axis(shapes: list[tuple[int, ...]], outer: int) -> int | None:
     """Return the axis that concatenates tensors of these shapes, with ``outer`` elements in the axes before it."""
     first = shapes[0]
+    if any(len(shape) != len(first) for shape in shapes):
+        return None
     for axis in range(len(first)):
         others = {(shape[:axis], shape[axis + 1 :]) for shape in shapes}
         if math.prod(first[:axis]) == outer and len(others) == 1 and (first[axis] != 1 or axis == len(first) - 1):

@@ -139,8 +139,7 @@ class Builder:
             is_pitched = not stored.is_dense
             if stored.buffer.kind == EXTERNAL or not stored.has_order(wanted) or (dense and is_pitched):
                 continue
-            if not is_pitched or wanted[-1] == stored.order[-1]:
-                return stored.in_order(wanted)
+            return stored.in_order(wanted)
         copy = self._dense(self._buffer(ARENA, _bytes_of(value)), value, wanted)
         self.copy(View.of(self.memory_of(value)), View.of(copy))
         self._keep(value, copy)

@@ -9,6 +9,7 @@ import numpy as np
 
 from tpuconvert.runtime.native.builder import Builder
 from tpuconvert.runtime.native.groups import Site, computes, first_operand, operands_of
+from tpuconvert.runtime.native.storage import Stored
 from tpuconvert.runtime.native.tables import check_table
 from tpuconvert.runtime.native.views import View
 from tpuconvert.schema.graph import Node, Value
@@ -72,17 +73,44 @@ def index_select(builder: Builder, node: Node, op: IndexSelect) -> None:
     stored, indices = builder.read_exactly(x), builder.read(index)
     order, shape = stored.order, stored.shape
     position = order.index(dim)
+    inner_bytes = prod(shape[axis] for axis in order[position + 1 :]) * stored.itemsize
+    target = builder.write(node.output, order)
+    aligned = _aligned(builder, target, inner_bytes)
     builder.kernel_step(
         "index_select",
         "IndexSelectSpec",
-        {"source": stored, "indices": indices},
-        {"target": builder.write(node.output, order)},
+        {"source": _aligned_copy(builder, stored, inner_bytes), "indices": indices},
+        {"target": aligned},
         outer=prod(shape[axis] for axis in order[:position]),
         extent=shape[dim],
-        inner_bytes=prod(shape[axis] for axis in order[position + 1 :]) * stored.itemsize,
+        inner_bytes=inner_bytes,
         count=indices.size,
         bounds=f"0..{shape[dim] - 1}, axis {op.dim} of {format_shape(x.shape)}",
     )
+    _copy_back(builder, aligned, target)
+
+
+def _is_aligned(stored: Stored, inner_bytes: int) -> bool:
+    """Return True if slices can be moved: the kernels move slices of 2 or 4 bytes as elements of that size."""
+    return inner_bytes not in (2, 4) or stored.offset % inner_bytes == 0
+
+
+def _aligned(builder: Builder, stored: Stored, inner_bytes: int) -> Stored:
+    """Return the memory itself if slices of this size can be moved, else another one."""
+    if _is_aligned(stored, inner_bytes):
+        return stored
+    return builder.temporary(stored.dtype, stored.shape)._replace(order=stored.order)
+
+
+def _aligned_copy(builder: Builder, stored: Stored, inner_bytes: int) -> Stored:
+    result = _aligned(builder, stored, inner_bytes)
+    _copy_back(builder, stored, result)
+    return result
+
+
+def _copy_back(builder: Builder, source: Stored, target: Stored) -> None:
+    if source is not target:
+        builder.copy(View.of(source), View.of(target))
 
 
 def _source_indices(op: Pad, axis: int, x: Value) -> Array:
@@ -112,17 +140,20 @@ def _gather(builder: Builder, node: Node, sources: Sequence[Array | None]) -> No
         inner = prod(shape[other] for other in order[position + 1 :])
         extent, shape[axis] = shape[axis], len(indices)
         is_last = number == len(axes) - 1
+        inner_bytes = inner * stored.itemsize
         target = builder.write(y, order) if is_last else builder.temporary(y.dtype, tuple(shape))
+        aligned = _aligned(builder, target, inner_bytes)
         builder.kernel_step(
             "gather",
             "GatherSpec",
-            {"source": stored},
-            {"target": target},
+            {"source": _aligned_copy(builder, stored, inner_bytes)},
+            {"target": aligned},
             outer=outer,
             extent=extent,
-            inner_bytes=inner * stored.itemsize,
+            inner_bytes=inner_bytes,
             indices=indices.tolist(),
         )
+        _copy_back(builder, aligned, target)
         stored = target
     if not axes:
         builder.alias(y, stored)

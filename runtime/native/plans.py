@@ -11,11 +11,12 @@ from tpuconvert.runtime.native.cache_analysis import bind_caches, find_caches
 from tpuconvert.runtime.native.direct_plan import DirectPlan
 from tpuconvert.runtime.native.plan import NativePlan
 from tpuconvert.runtime.run_memory import check_run_memory
-from tpuconvert.schema.errors import ShapeError, UsageError
+from tpuconvert.schema.errors import CorruptInputError, ShapeError, UsageError
 from tpuconvert.schema.gc_control import reduced_gc_frequency
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.graph_copy import copy_graph
 from tpuconvert.schema.states import State
+from tpuconvert.schema.types import format_shape
 
 KEPT = 4
 """Maximum number of plans of a model without buckets; the least recently used one is dropped.
@@ -114,6 +115,13 @@ class Plans:
 
     def _make(self, extents: Mapping[str, int], *, is_observed: bool, like: NativePlan | None) -> NativePlan:
         graph = self._translate(lambda: copy_graph(self._graph, extents), extents) if extents else self._graph
+        open_value = None if self._is_static else next((item for item in graph.values if not item.type.is_static), None)
+        if open_value is not None:  # a type in a file hides that an extent depends on data
+            raise CorruptInputError(
+                f"'{open_value.name}' has the shape {format_shape(open_value.shape)}, whose extents are unknown after "
+                "those of the inputs are given",
+                file=self._graph.file,
+            )
         check_run_memory(graph)
         return NativePlan(
             graph,

@@ -107,9 +107,14 @@ class Stored(NamedTuple):
         return tuple(steps)
 
     def has_order(self, order: Order) -> bool:
-        """Return True if ``order`` describes the same memory: the positions of unit axes do not matter."""
+        """Return True if ``order`` describes the same memory: the positions of unit axes do not matter.
+
+        Rows with a pitch are those of the last axis, so that the order must have the same one.
+        """
         if order == self.order:
             return True
+        if not self.is_dense and order[-1] != self.order[-1]:
+            return False
         own = [axis for axis in self.order if self.shape[axis] != 1]
         wanted = [axis for axis in order if self.shape[axis] != 1]
         return own == wanted
@@ -117,7 +122,7 @@ class Stored(NamedTuple):
     def in_order(self, order: Order) -> Stored:
         """Return a view with an equivalent order, which differs only in the positions of unit axes."""
         is_dense = self.is_dense
-        assert self.has_order(order) and (is_dense or order[-1] == self.order[-1])
+        assert self.has_order(order)
         # A single row needs no pitch. Drop it, because it would be wrong for the rows of another order.
         pitch = None if is_dense else self.pitch
         if order == self.order and pitch == self.pitch:

@@ -99,6 +99,10 @@ def rule(does: str) -> Call:
 
 
 def internal_error() -> Call:
+    return ["convert", network("Sigmoid", {"x": [1, 4]})]
+
+
+def mistake_of_a_plugin() -> Call:
     return rule("1 / 0")
 
 
@@ -135,6 +139,17 @@ def invalid_signature() -> Call:
     sign("net.onnx", key="key.pem")
     Path("net.onnx").write_bytes(b"another model")
     return ["verify-signature", "net.onnx", "--key", "key.pub"]
+
+
+def two_contents() -> Call:
+    network("Relu", {"x": [1, 4]})
+    model = onnx.load("net.onnx")
+    constant = helper.make_tensor("w", TensorProto.FLOAT, [4], bytes(16), raw=True)
+    constant.float_data.extend([1.0] * 4)
+    model.graph.node[0].CopyFrom(helper.make_node("Add", ["x", "w"], ["y"], name="node_0"))
+    model.graph.initializer.append(constant)
+    onnx.save(model, "net.onnx")
+    return ["check", "net.onnx"]
 
 
 def threshold() -> Call:
@@ -193,6 +208,7 @@ CALLS: dict[str, Callable[[], Call]] = {
     "TC1001": internal_error,
     "TC1002": failing_operator,
     "TC2001": usage,
+    "TC2002": mistake_of_a_plugin,
     "TC3001": shapes_that_do_not_fit,
     "TC3100": no_operator,
     "TC3101": no_operator,
@@ -206,12 +222,14 @@ CALLS: dict[str, Callable[[], Call]] = {
     "TC3109": no_exact_form,
     "TC4001": corrupt,
     "TC4002": invalid_signature,
+    "TC4003": two_contents,
     "TC5001": threshold,
     "TC5002": nan_output,
     "TC6001": resource_limit,
     "TC7001": missing_extra,
 }
 CIRCUMSTANCES = {
+    "TC1001": "import tpuconvert.cli.convert as module; module.convert_files = None",
     "TC6001": "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))",  # limit file sizes to 100 bytes
     "TC7001": "sys.modules['PIL'] = None",
 }

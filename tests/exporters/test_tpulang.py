@@ -55,7 +55,7 @@ def home(tmp_path):
 def run(folder, home):
     """Run the program of an export."""
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(TESTS), "TPU_MLIR_HOME": str(home)}
-    program = folder / "net.py"
+    program = folder / "compile_bmodel.py"
     return subprocess.run([sys.executable, program], env=environment, capture_output=True, text=True, check=False)
 
 
@@ -196,7 +196,7 @@ def test_consecutive_reshapes_read_the_same_tensor(tmp_path):
     x = input_of(graph, I8, (1, 6, 5))
     output(graph, Reshape((5, 6)), graph.add(Reshape((1, 30)), x, name="first"))
     tc.export(model_of(graph), tmp_path / "out", to="tpulang", with_checks=True)
-    lines = (tmp_path / "out" / "net.py").read_text().splitlines()
+    lines = (tmp_path / "out" / "compile_bmodel.py").read_text().splitlines()
     assert [line.split("(")[1].split(",")[0] for line in lines if "tpul.reshape(" in line] == ["t0", "t0"]
 
 
@@ -235,12 +235,12 @@ def test_files(table):
         "expected.npz",
         "export.json",
         "inputs.npz",
-        "net.py",
+        "compile_bmodel.py",
         "net_weights.npz",
         "run_bmodel.py",
     }
     assert "psutil" in (table / "README.md").read_text()
-    assert "run net.py first" in (table / "run_bmodel.py").read_text()
+    assert "run compile_bmodel.py first" in (table / "run_bmodel.py").read_text()
 
 
 def test_program_without_the_vendors_package(table, tmp_path):

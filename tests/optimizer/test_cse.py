@@ -1,5 +1,7 @@
 """Merging of equal constants and equal nodes."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from optimizer.graphs import OTHER_Q, RELU, TANH, Q, annotate, graph_of, ops, optimize_checked, random_constant
@@ -17,7 +19,7 @@ from tpuconvert.schema.ops.compare import Eq, Gt, Ne
 from tpuconvert.schema.ops.concat import Split
 from tpuconvert.schema.ops.customed_ops import CustomedOps
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
-from tpuconvert.schema.types import I8, U8, TensorType
+from tpuconvert.schema.types import I8, U8, Arithmetic, TensorType
 
 SHAPE = (2, 4)
 RSQRT = Active(ActiveType.ACTIVE_RSQRT)
@@ -174,3 +176,17 @@ def test_impure_operators_are_neither_merged_nor_folded(monkeypatch):
     graph = graph_of(lambda g, x: g.add(Add(), x, g.add(RELU, random_constant(g, *SHAPE))), SHAPE)
     assert fold_constants(graph)[0] == 0
     assert not CustomedOps(op_type=1).is_pure
+
+
+@pytest.mark.parametrize(("arithmetic", "left"), [(Arithmetic.OPERATOR, 1), (Arithmetic.SHIFT, 2)])
+def test_nodes_of_different_kernels_stay(arithmetic, left):
+    """A requantization by a shift rounds in another way than one by a multiplier, to equal parameters."""
+
+    def requantize(g, x):
+        quants = OTHER_Q, dataclasses.replace(OTHER_Q, arithmetic=arithmetic)
+        values = [annotate(g.add(TANH, x), quant) for quant in quants]
+        return annotate(g.add(Add(), *values))
+
+    graph = graph_of(requantize, SHAPE)
+    share_nodes(graph)
+    assert ops(graph).count("active") == left

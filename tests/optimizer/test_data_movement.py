@@ -4,13 +4,14 @@ import math
 
 import numpy as np
 import pytest
-from optimizer.graphs import Q, annotate, graph_of, ops, optimize_checked, reasons
+from optimizer.graphs import OTHER_Q, Q, annotate, graph_of, ops, optimize_checked, reasons
 from optimizer.rule_patterns import Draw
 
 from tpuconvert.optimizer import optimize
 from tpuconvert.optimizer.strided_view import View
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.ops.channel_shuffle import ChannelShuffle
+from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.shape_change import Reshape
@@ -123,3 +124,15 @@ def test_view_gives_the_position_of_every_element(seed):
         view = None if view is None else view.after(value.producer)
         if view is not None:
             np.testing.assert_array_equal(positions(view), elements, err_msg=f"seed {seed}")
+
+
+def test_a_requantized_slice_stays_a_slice_before_a_copy():
+    """The copy rounds as the source's operator does; a merged node would be a slice that rounds."""
+
+    def build(g, x):
+        cut = annotate(g.add(Extract((0, 2, 0, 0), (1, 3, 4, 5), (1, 1, 1, 1)), annotate(x)))
+        return annotate(g.add(Copy(), cut), OTHER_Q)
+
+    graph = graph_of(build, SHAPE)
+    optimize(graph)
+    assert ops(graph) == ["extract", "copy"]

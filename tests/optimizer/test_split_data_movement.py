@@ -146,3 +146,14 @@ def test_annotations_stay():
     trace = optimize(graph)
     assert trace.fired[RESHAPE] == 1
     assert {value.quant for node in graph.nodes[:2] for value in node.outputs} == {Q}
+
+
+def test_declines_reshapes_of_different_ranks():
+    """[3, 1] and [3] agree in the axes before and after axis 1, which the second does not have."""
+
+    def build(g, x):
+        left, right = g.add_all(Split(1, 2), x)
+        return g.add(Reshape((3, 1)), left), g.add(Reshape((3,)), right)
+
+    graph, _ = optimize_checked(build, (3, 2, 1), rtol=0)
+    assert [value.shape for value in graph.outputs] == [(3, 1), (3,)]

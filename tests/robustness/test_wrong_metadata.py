@@ -56,7 +56,8 @@ def test_golden_vectors(part: str, model: tc.Model, tmp_path: Path) -> None:
     """No value raises another error than the documented ones."""
     array = {"dtype": "float32", "shape": [1, 1, 8, 8], "data": DATA}
     fields = {"names": ["a"], "formats": ["f4"], "itemsize": 1 << 70}  # raises OverflowError as a dtype
-    for value in [*WRONG, [1 << 70], [-1, 1 << 62], "O", "V0", "AAAA", fields]:  # AAAA: base64, but not of zlib
+    types = [",,,,", "f4,i4", "(2,)f4", "f", "datetime64[s]"]
+    for value in [*WRONG, *types, [1 << 70], [-1, 1 << 62], "O", "V0", "AAAA", fields]:  # AAAA: base64, but not of zlib
         feed = {"image": {**array, part: value} if part in array else array}
         golden: Any = {"inputs": [feed], "digests": {}}
         golden = value if part == "golden" else {**golden, **({part: value} if part in golden else {})}

@@ -22,7 +22,7 @@ DIGITS = Path(tc.__file__).parents[1] / "examples" / "digits" / "digits.onnx"
 
 WRONG: list[Any] = [
     None, True, 3, -1, math.inf, math.nan, 1 << 80, 1e12, "x", "", "\0", "/dev/zero", b"x", [], [1], [[]], [None], [{}],
-    {}, {"a": 1}, {1: 2}, datetime.date(2020, 1, 1),
+    {}, {"a": 1}, {1: 2}, datetime.date(2020, 1, 1), [["a"]], {"a": [1.5]}, {"a": "b"}, {"a": {"b": 1}}, [True],
 ]  # fmt: skip
 
 
@@ -62,6 +62,48 @@ def test_values_of_a_manifest(key: str, tmp_path: Path) -> None:
             {"models": {"m": {"source": "net.onnx", "limits": {"cosine": value, "size": value}}}}, tmp_path
         )
         accepts_or_explains(value, tmp_path)
+
+
+ACCEPTED: dict[str, tuple[Any, ...]] = {
+    "bool": (True, False), "int": (1,), "int | None": (None, 0, 1), "float | None": (None, 0, 1, 0.5),
+    "str": (), "str | None": (None, "a"), "tuple[str, ...]": (), "tuple[str, ...] | None": (None, "a", ["a"]),
+}  # fmt: skip
+"""Type of an option -> values of that type."""
+
+
+@pytest.mark.parametrize("name", [name for name in OPTIONS if str(OPTIONS[name].type) in ACCEPTED])
+def test_values_have_the_declared_type(name: str) -> None:
+    """Values of another type are refused when the options are read, and not stored."""
+    accepted = ACCEPTED[str(OPTIONS[name].type)]
+    for value in [*WRONG, False, 0, 1, 0.5, "a", ["a"], {"x"}]:
+        error = error_of(functools.partial(Options.of, **{name: value}))
+        is_accepted = any(value is item or (value == item and type(value) is type(item)) for item in accepted)
+        if error is None and not is_accepted:
+            stored = getattr(Options.of(**{name: value}), name)
+            assert isinstance(stored, TYPES[str(OPTIONS[name].type)]), (name, value)
+
+
+TYPES: dict[str, tuple[type, ...]] = {
+    "bool": (bool,), "int": (int,), "int | None": (int, type(None)), "float | None": (float, type(None)),
+    "str": (str,), "str | None": (str, type(None)), "tuple[str, ...]": (tuple,),
+    "tuple[str, ...] | None": (tuple, type(None)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [{"inputs": [["a"]]}, {"outputs": [1]}, {"max_transposes": "a"}, {"max_transposes": -1}, {"golden": True},
+     {"strict_set": 1}, {"signature": 3}, {"input_shapes": {"x": "a"}}, {"input_shapes": {"x": [1.5]}},
+     {"limits": False}],
+    ids=str,
+)  # fmt: skip
+def test_value_is_named(entry: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copy(DIGITS, tmp_path / "net.onnx")
+    path = tmp_path / "models.yaml"
+    path.write_text(yaml.safe_dump({"models": {"m": {"source": "net.onnx", **entry}}}))
+    assert run(["ci", str(path), "--jobs", "1", "--cache", str(tmp_path / "cache")]) == 2
+    text = capsys.readouterr().err
+    assert next(iter(entry)) in text and "models.yaml" in text
 
 
 @pytest.mark.parametrize("samples", [0, True, 2.5, 10**12, "many", math.inf])
@@ -116,6 +158,7 @@ POISON = [
     {"key": "1"}, {"key": None}, {"key": {}}, {"measures": None}, {"measures": []}, {"measures": {}}, {"sections": 3},
     {"sections": []}, {"sections": {"verification": True}}, {"sections": {"verification": "x"}},
     *({"measures": {**MEASURES, name: value}} for name in ("size", "sqnr", "chip") for value in ([], {}, True)),
+    {"measures": {**MEASURES, "size": 10**4000}},
     {"measures": {**MEASURES, "difference": None}}, {"measures": {**MEASURES, "difference": "x"}},
 ]  # fmt: skip
 

@@ -43,6 +43,10 @@ def _gathers() -> Iterator[Case]:
     yield Case("GATHER", [feed("g", (4, 5)), i32(2)], table="GatherOptions", options={"axis": 1}, note="number")
     batched = [feed("g", (2, 4, 5)), Given(i32([[1, 0], [3, 3]]))]
     yield Case("GATHER", batched, table="GatherOptions", options={"axis": 1, "batch_dims": 1}, note="per batch")
+    for axis, indices in ((2, i32([[1, 0], [3, 3]])), (3, i32([[[1, 0]], [[3, 3]]])), (2, i32([1, 2]))):
+        operands = [feed("g", (2, 3, 4, 5)), Given(indices)]
+        options = {"axis": axis, "batch_dims": 1}
+        yield Case("GATHER", operands, table="GatherOptions", options=options, note=f"per batch {axis} {indices.ndim}")
     yield Case("GATHER_ND", [feed("g", (3, 4, 5)), Given(i32([[[1, 0, 2]], [[2, 3, 4]]]))], note="run time")
     yield Case("EMBEDDING_LOOKUP", [Given(i32(2, 0, 1, 1)), numbers("table", (4, 6))])
     for axis in (-1, 0, 1):

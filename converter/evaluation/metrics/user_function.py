@@ -11,6 +11,7 @@ from tpuconvert.evaluation.classes import Labelled, load_any
 from tpuconvert.evaluation.metric import Metric, Sample, Setup, evaluation_metric
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.types import Array
+from tpuconvert.schema.user_code import with_place
 from tpuconvert.user_functions import load_function
 
 
@@ -52,6 +53,6 @@ class UserFunction(Metric):
             result = self.function(stacked, self.labels)
             return {self.name: float(result)}
         except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
+            reason = f"{type(error).__name__}: {with_place(error)}"
             hint = "it takes the outputs by name and the list of labels, and returns a number"
             raise UsageError(f"metric {self.name} failed: {reason}", hint=hint) from error

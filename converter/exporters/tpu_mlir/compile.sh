@@ -27,7 +27,7 @@ run_pass() {
       grep -aE 'Assert|error:' "$log" >&2 || tail -n 20 "$log" >&2
       exit 1; }
 }
-# The passes write weight files with fixed names into the working folder.
+# The passes write weight files with fixed names into the working folder. No model is named step-1: it is an identifier.
 work=$(mktemp -d "$PWD/.compile.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 log=$PWD/$log
@@ -35,11 +35,11 @@ cp "$name.mlir" "${name}_weights.npz" "$work"
 cd "$work"
 run_pass "$name.mlir" \
   --strip-io-quant="quant_input=False quant_output=False quant_input_list= quant_output_list= quant_output_bf16=False quant_input_int8=False quant_output_int8=False" \
-  --processor-tpu-optimize -o optimized.mlir
-run_pass optimized.mlir --dev-parallel --weight-reorder --subnet-divide="dynamic=False" --op-reorder --topo-sort \
+  --processor-tpu-optimize -o step-1.mlir
+run_pass step-1.mlir --dev-parallel --weight-reorder --subnet-divide="dynamic=False" --op-reorder --topo-sort \
   --layer-group="opt=$LAYER_GROUP_OPT group_by_cores=auto compress_mode=none debugger=0 disable_group_overlap=false lgcache=false config_filename= enable_lghash=False lghash_dir=" \
-  --core-parallel --after-layergroup-weight-reorder --address-assign -o final.mlir
-run_pass final.mlir \
+  --core-parallel --after-layergroup-weight-reorder --address-assign -o step-2.mlir
+run_pass step-2.mlir \
   --codegen="model_file=$name.bmodel embed_debug_info=False model_version=latest bmodel_only=True gdma_check=False rvti=False" \
   -o /dev/null
 if [ ! -s "$name.bmodel" ]; then

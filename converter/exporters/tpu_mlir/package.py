@@ -18,6 +18,7 @@ from tpuconvert.exporters.tpu_mlir.chips import TARGETS, Target
 from tpuconvert.exporters.tpu_mlir.dialect import COMPILER_VERSION, Tensor
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering
 from tpuconvert.exporters.tpu_mlir.registry import lowers, lowers_bm1684
+from tpuconvert.markdown_text import code_span, table_code_span
 from tpuconvert.model import Model
 from tpuconvert.runtime.session import Session
 from tpuconvert.samples.array_writer import write_npz
@@ -269,7 +270,7 @@ def _describe(value: Value) -> dict[str, Any]:
 def _output_row(output: Mapping[str, Any]) -> str:
     """Return the row of an output in the table of README.md."""
     scale, zero_point = ("" if output[key] is None else output[key][0] for key in ("scale", "zero_point"))
-    return f"| `{output['name']}` | {output['dtype']} | {output['shape']} | {scale} | {zero_point} |"
+    return f"| {table_code_span(output['name'])} | {output['dtype']} | {output['shape']} | {scale} | {zero_point} |"
 
 
 def readme(manifest: Mapping[str, Any], form: ProgramForm) -> str:
@@ -277,7 +278,7 @@ def readme(manifest: Mapping[str, Any], form: ProgramForm) -> str:
     name, chip = manifest["name"], manifest["chip"]
     program, compiler, command = (text.format(name=name) for text in (form.program, form.compile, form.command))
     rows = "\n".join(map(_output_row, manifest["outputs"]))
-    host = "".join(f"- {node['operator']} `{node['name']}`\n" for node in manifest["host_nodes"])
+    host = "".join(f"- {node['operator']} {code_span(node['name'])}\n" for node in manifest["host_nodes"])
     remaining = (
         f"\n## Operators that the host computes\n\nThe program ends before these operators:\n\n{host}" if host else ""
     )

@@ -108,7 +108,8 @@ def compare(manifest: dict[str, Any], expected: Any, results: dict[str, Any]) ->
                 is_equal = count == 0
                 state = "equal" if is_equal else f"{count} of {a.size} values differ, by at most {largest:g}"
         differing += not is_equal
-        print(f"{'ok  ' if is_equal else 'DIFF'}  {output['name']:<40} {ours.dtype!s:<8} {state}")
+        name = repr(output["name"])[1:-1]  # without control characters
+        print(f"{'ok  ' if is_equal else 'DIFF'}  {name:<40} {ours.dtype!s:<8} {state}")
     return differing
 
 

@@ -28,6 +28,9 @@ from tpuconvert.schema.types import Chip
 TEMPLATE = Path(__file__).parent / "program.txt"
 """Source text of the programs, apart from the calls."""
 
+PROGRAM = "compile_bmodel.py"
+"""File of the program. The name of the model does not choose it: ``numpy.py`` would be imported instead of NumPy."""
+
 PACKAGES = (f"tpu_mlir=={COMPILER_VERSION}", "filelock", "flatbuffers", "psutil", "rich")
 """The vendor's package, and those that its API imports without requiring them."""
 
@@ -73,9 +76,9 @@ def export_tpulang(request: Request) -> dict[str, Any]:
 
     form = ProgramForm(
         to="tpulang",
-        program="{name}.py",
-        compile="{name}.py",
-        command="PYTHON {name}.py",
+        program=PROGRAM,
+        compile=PROGRAM,
+        command=f"PYTHON {PROGRAM}",
         packages=" ".join(PACKAGES),
         write=write,
     )
@@ -88,11 +91,12 @@ def write_program(folder: Path, program: Program, tensors: Sequence[Tensor]) -> 
     text = TEMPLATE.read_text(encoding="utf-8")
     replacements = {
         "@NAME@": name,
+        "@PROGRAM@": PROGRAM,
         "@CHIP@": program.lowering.target.name,
         "@COMPILER@": COMPILER_VERSION,
         "@BODY@": program.text(tensors),
     }
     for key, replacement in replacements.items():
         text = text.replace(key, replacement)
-    (folder / f"{name}.py").write_text(text, encoding="utf-8")
+    (folder / PROGRAM).write_text(text, encoding="utf-8")
     write_npz(folder / f"{name}_weights.npz", program.weights(tensors))

@@ -1,4 +1,4 @@
-"""Lowerings of binary operators: ADD and SUB of 16 bits, MUL, PRELU, SQUARED_DIFFERENCE."""
+"""Lowerings of binary operators: ADD and SUB, MUL, PRELU, SQUARED_DIFFERENCE."""
 
 from __future__ import annotations
 
@@ -11,35 +11,38 @@ from tpuconvert.optimizer.quantize.lowering import Lowered, Lowering, requant_in
 from tpuconvert.optimizer.quantize.tflite.forms import form_of
 from tpuconvert.optimizer.quantize.tflite.steps import (
     TFLITE_ONCE,
-    divided_by_power,
+    inner_node,
     narrow,
     one_scale_each,
-    operands_of,
     plain_rescale,
 )
 from tpuconvert.schema.fixed_point import multiplier_shift
 from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.ops.activation import Active
 from tpuconvert.schema.ops.arithmetic import Add, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Maxs, Mins
-from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.requant_int32 import RequantMode
 from tpuconvert.schema.types import I32, Scalar
 
 
-@form_of("PRELU")
-def prelu(node: Node, lowering: Lowering) -> Lowered | None:
+@form_of(Add, Sub)
+def sum_or_difference(node: Node, lowering: Lowering) -> Lowered | None:
+    """PRELU; ADD and SUB that round once. The general lowering rounds the other sums twice, as the kernels do."""
+    return _prelu(node, lowering) or _sum_rounded_once(node, lowering)
+
+
+def _prelu(node: Node, lowering: Lowering) -> Lowered | None:
     """Rescale positive and negative values separately. Negative values are first multiplied by the slope."""
-    operands, params, name = operands_of(node), result_params(node), node.outputs[0].name
-    slopes = [value for value in operands if value.is_constant and value.stored is not None]
-    inputs = [value for value in operands if not value.is_constant]
-    if len(inputs) != 1 or len(slopes) != 1 or not one_scale_each(*inputs, *slopes):
+    found = _match_prelu(node)
+    if found is None or not one_scale_each(*found):
         return None
-    x, slope = inputs[0].quant, slopes[0].quant
+    (operand, factors), params, name = found, result_params(node), node.outputs[0].name
+    x, slope = operand.quant, factors.quant
     assert x is not None and slope is not None
-    stored = np.asarray(slopes[0].stored, dtype=np.int64) - slope.zero_point[0]
+    stored = np.asarray(factors.stored, dtype=np.int64) - slope.zero_point[0]
     factor = float(np.float32(x.scale[0]) / np.float32(params.scale[0]))
     other = float(np.float32(x.scale[0]) * np.float32(slope.scale[0]) / np.float32(params.scale[0]))
-    wide = lowering.widen(lowering.quantized_value(inputs[0]), 0, f"{name}:centred")
+    wide = lowering.widen(lowering.quantized_value(operand), 0, f"{name}:centred")
     limit = Scalar(I32, 0)
     rising = lowering.g.add(Maxs(limit), wide, name=f"{name}:rising")
     falling = lowering.g.add(Mins(limit), wide, name=f"{name}:falling")
@@ -54,11 +57,26 @@ def prelu(node: Node, lowering: Lowering) -> Lowered | None:
     return (narrow(lowering, total, params, name),)
 
 
-@form_of("MUL")
+def _match_prelu(node: Node) -> tuple[Value, Value] | None:
+    """Match ``relu(x) + slopes * min(x, 0)`` without rounding in between: return x and the integers of the slopes."""
+    for positive, sloped in (node.inputs, node.inputs[::-1]):
+        rising, falling = inner_node(positive, Active, Maxs), inner_node(sloped, Mul)
+        if not isinstance(node.op, Add) or rising is None or falling is None:
+            continue
+        limit, slopes = inner_node(falling.inputs[0], Mins), falling.inputs[1]
+        x = rising.inputs[0]
+        if limit is None or x is None or limit.inputs[0] is not x or slopes is None or slopes.stored is None:
+            continue
+        if rising.op.clamp_range() == (0.0, math.inf) and limit.op.clamp_range() == (-math.inf, 0.0):
+            return x, slopes
+    return None
+
+
+@form_of(Mul)
 def product(node: Node, lowering: Lowering) -> Lowered | None:
-    """Multiply exactly, then rescale once by a factor that is computed in binary32."""
+    """MUL: multiply exactly, then rescale once by a factor that is computed in binary32."""
     operands, params, name = [value for value in node.inputs if value is not None], result_params(node), node.name
-    if not isinstance(node.op, Mul) or len(operands) != 2 or not one_scale_each(*operands) or params.axis is not None:
+    if not one_scale_each(*operands) or params.axis is not None:
         return None
     wide = [
         lowering.widen(lowering.quantized_value(v), 0, f"{name}:operand{index}") for index, v in enumerate(operands)
@@ -69,13 +87,11 @@ def product(node: Node, lowering: Lowering) -> Lowered | None:
     return (lowering.requantize(total, [factor], params, name),)
 
 
-@form_of("SQUARED_DIFFERENCE")
 def squared_difference(node: Node, lowering: Lowering) -> Lowered | None:
-    """Rescale both operands to a fine common unit, subtract, square, and rescale once."""
-    operands, params, name = operands_of(node), result_params(node), node.outputs[0].name
-    if len(operands) == 1:
-        operands = operands * 2
-    if len(operands) != 2 or not one_scale_each(*operands) or params.dtype.bits != 8:
+    """SQUARED_DIFFERENCE: rescale both operands to a fine common unit, subtract, square, and rescale once."""
+    inner, params, name = inner_node(node.inputs[0], Sub), result_params(node), node.outputs[0].name
+    operands = [] if inner is None else [value for value in inner.inputs if value is not None]
+    if inner is None or not one_scale_each(*operands) or params.dtype.bits != 8:
         return None
     scales = [np.float32(value.quant.scale[0]) for value in operands if value.quant is not None]
     twice = float(np.float32(2) * max(scales))
@@ -96,31 +112,13 @@ _SQUARE_SHIFT = 7
 """Fraction bits of the difference in ``SQUARED_DIFFERENCE``: its square is at most (2^7 * 255)^2 < 2^31."""
 
 
-@form_of("ADD", "SUB")
-def sum_or_difference(node: Node, lowering: Lowering) -> Lowered | None:
-    """Lower the adds that the general lowering does not support: shifted 16-bit operands, and a single rounding."""
-    if isinstance(node.op, Copy):
-        return _shift(node, lowering)
+def _sum_rounded_once(node: Node, lowering: Lowering) -> Lowered | None:
+    """Multiply both operands by integer factors of at most 22 bits, add them exactly, and shift once (``half_up``)."""
     operands = [value for value in node.inputs if value is not None]
-    if lowering.rescale != TFLITE_ONCE or not isinstance(node.op, (Add, Sub)) or not one_scale_each(*operands):
+    if lowering.rescale != TFLITE_ONCE or not one_scale_each(*operands):
         return None
     if any(value.quant is None or value.quant.dtype.bits != 8 for value in operands):
         return None
-    return _sum_rounded_once(node, lowering, operands)
-
-
-def _shift(node: Node, lowering: Lowering) -> Lowered | None:
-    """Shift an operand of a 16-bit add with power-of-two scales to the scale of the result; ties round away from 0."""
-    (x,) = node.inputs
-    params = result_params(node)
-    assert x is not None and x.quant is not None
-    shift = round(math.log2(params.scale[0] / x.quant.scale[0]))
-    result = divided_by_power(lowering, lowering.quantized_value(x), shift, node.outputs[0].name, params.dtype)
-    return with_params((result,), params)
-
-
-def _sum_rounded_once(node: Node, lowering: Lowering, operands: list[Value]) -> Lowered:
-    """Multiply both operands by integer factors of at most 22 bits, add them exactly, and shift once (``half_up``)."""
     params, name = result_params(node), node.outputs[0].name
     scales = [np.float32(value.quant.scale[0]) for value in operands if value.quant is not None]
     ratios = [float(scale / np.float32(params.scale[0])) for scale in scales]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -10,22 +9,18 @@ import numpy as np
 from tpuconvert.optimizer.quantize.lower_shared import clamp, result_params, with_params
 from tpuconvert.optimizer.quantize.lowering import Lowered, Lowering
 from tpuconvert.optimizer.quantize.tflite import tables
+from tpuconvert.optimizer.quantize.tflite.arithmetic import squared_difference
 from tpuconvert.optimizer.quantize.tflite.forms import form_of
-from tpuconvert.optimizer.quantize.tflite.steps import operands_of, plain_rescale, source_of, steps_of, table
+from tpuconvert.optimizer.quantize.tflite.steps import plain_rescale, table
 from tpuconvert.schema.fixed_point import multiplier_shift
 from tpuconvert.schema.graph import Node, Value
-from tpuconvert.schema.ops.activation import ActiveParam
+from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add
-from tpuconvert.schema.ops.arithmetic_with_scalar import Maxs, Mins
-from tpuconvert.schema.ops.smooth_activation import Gelu, GeluForm
+from tpuconvert.schema.ops.arithmetic_with_scalar import Maxs, Mins, Muls
+from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.ops.smooth_activation import Gelu, GeluForm, HardSwish
 from tpuconvert.schema.types import Array, QuantParams, Scalar
-
-_LIMITS = {
-    "RELU": (0.0, math.inf),
-    "RELU6": (0.0, 6.0),
-    "RELU_N1_TO_1": (-1.0, 1.0),
-    "RELU_0_TO_1": (0.0, 1.0),
-}
 
 
 def _logistic(x: Array) -> Array:
@@ -44,62 +39,61 @@ def _reciprocal_root(params: QuantParams) -> tables.Function:
     return lambda x: np.where(x > 0, np.float32(1) / np.sqrt(np.maximum(x, np.float32(1e-45))), highest)
 
 
-def _gelu(node: Node) -> tables.Function:
-    form = next((step.op.form for step in steps_of(node) if isinstance(step.op, Gelu)), GeluForm.ERF)
-    op = Gelu(form)
-
-    def function(x: Array) -> Array:
-        (result,) = op.evaluate(x.astype(np.float32))
-        return result
-
-    return function
+def _gelu(op: Gelu) -> tables.Function:
+    return tables.gelu_by_erf if op.form is GeluForm.ERF else tables.gelu_by_tanh
 
 
-def _alpha(node: Node) -> float | None:
-    return next((float(step.op.params[0]) for step in steps_of(node) if isinstance(step.op, ActiveParam)), None)
+def _slope(op: Op) -> float | None:
+    """Slope of a leaky ReLU for negative operands; None for other operators."""
+    is_leaky = isinstance(op, ActiveParam) and op.active_type is ActiveType.ACTIVE_LEAKY_RELU
+    return float(op.params[0]) if isinstance(op, ActiveParam) and is_leaky else None
 
 
-def _entries(node: Node, x: QuantParams, y: QuantParams) -> Array | None:
-    """Return the results of the kernel for every integer; None if the general lowering computes the same."""
-    name, wide = source_of(node), x.dtype.bits == 16
+def _entries(op: Op, x: QuantParams, y: QuantParams) -> Array | None:
+    """Return the results of the kernel for every integer; None if there is no kernel."""
+    wide, bounds, slope = x.dtype.bits == 16, op.clamp_range(), _slope(op)
     real = tables.interpolate_table if wide else tables.evaluate_table
-    if name in _LIMITS:
-        return tables.relu(x, y, *_LIMITS[name])
-    if name == "LEAKY_RELU":
-        alpha = _alpha(node)
-        return None if alpha is None else tables.leaky_relu(x, y, alpha)
-    if name == "LOGISTIC":
-        return tables.logistic_16(x, y) if wide else tables.evaluate_table(x, y, _logistic)
-    if name == "TANH":
-        return tables.tanh_16(x, y) if wide else tables.evaluate_table(x, y, np.tanh)
-    if name == "RSQRT":
-        return real(x, y, _reciprocal_root(y)) if wide else tables.reciprocal_root(x, y)
-    functions: dict[str, Callable[[], Array]] = {
-        "ABS": lambda: tables.absolute(x, y),
-        "HARD_SWISH": lambda: tables.hard_swish(x, y),
-        "GELU": lambda: real(x, y, _gelu(node)),
-        "EXP": lambda: real(x, y, tables.near(np.exp)),
-        "LOG": lambda: real(x, y, _logarithm(y)),
+    if bounds is not None:
+        return tables.relu(x, y, *bounds)
+    if slope is not None:
+        return tables.leaky_relu(x, y, slope)
+    if isinstance(op, HardSwish):
+        return tables.hard_swish(x, y)
+    if isinstance(op, Gelu):
+        return real(x, y, _gelu(op))
+    if isinstance(op, Muls):
+        return tables.negate(x) if op.scalar.value == -1 else None
+    functions: dict[ActiveType, Callable[[], Array]] = {
+        ActiveType.ACTIVE_SIGMOID: lambda: tables.logistic_16(x, y) if wide else real(x, y, _logistic),
+        ActiveType.ACTIVE_TANH: lambda: tables.tanh_16(x, y) if wide else real(x, y, np.tanh),
+        ActiveType.ACTIVE_SQRT: lambda: tables.square_root(x, y),
+        ActiveType.ACTIVE_RSQRT: lambda: real(x, y, _reciprocal_root(y)) if wide else tables.reciprocal_root(x, y),
+        ActiveType.ACTIVE_ABSVAL: lambda: tables.absolute(x, y),
+        ActiveType.ACTIVE_EXP: lambda: real(x, y, tables.near(np.exp)),
+        ActiveType.ACTIVE_LN: lambda: real(x, y, _logarithm(y)),
     }
-    return functions[name]()
+    entries = functions.get(op.active_type) if isinstance(op, Active) else None
+    return None if entries is None else entries()
 
 
-@form_of(*_LIMITS, "LEAKY_RELU", "LOGISTIC", "TANH", "RSQRT", "ABS", "HARD_SWISH", "GELU", "EXP", "LOG")
+@form_of(Active, ActiveParam, Clamp, Maxs, Mins, HardSwish, Gelu, Muls)
 def function_of_one_element(node: Node, lowering: Lowering) -> Lowered | None:
-    """Lower a unary operator to a lookup table with the results of the kernel."""
-    operands = operands_of(node)
-    x, params = operands[0].quant, result_params(node)
-    if len(operands) != 1 or x is None or x.dtype != params.dtype or x.axis is not None:
+    """RELU and its variants, LEAKY_RELU, LOGISTIC, TANH, RSQRT, ABS, HARD_SWISH, GELU, EXP, LOG: a lookup table."""
+    operand, params = node.inputs[0], result_params(node)
+    if isinstance(node.op, Active) and node.op.active_type is ActiveType.ACTIVE_SQUARE:
+        return squared_difference(node, lowering)
+    assert operand is not None
+    x, bounds, name = operand.quant, node.op.clamp_range(), node.outputs[0].name
+    if x is None or x.dtype != params.dtype or x.axis is not None or params.axis is not None:
         return None
-    name = source_of(node)
-    if name in _LIMITS and x == params:
-        return clamp(lowering, lowering.quantized_value(operands[0]), _LIMITS[name], node.outputs[0].name)
-    if params.dtype.bits == 16 and name in ("LEAKY_RELU", *_LIMITS):
-        return _piecewise_16(node, lowering, operands[0])
-    entries = _entries(node, x, params)
+    if bounds is not None and x == params:
+        return clamp(lowering, lowering.quantized_value(operand), bounds, name)
+    if params.dtype.bits == 16 and (bounds is not None or _slope(node.op) is not None):
+        return _piecewise_16(node, lowering, operand)
+    entries = _entries(node.op, x, params)
     if entries is None:
         return None
-    return (table(lowering, lowering.quantized_value(operands[0]), entries, params, node.outputs[0].name),)
+    return (table(lowering, lowering.quantized_value(operand), entries, params, name),)
 
 
 def _piecewise_16(node: Node, lowering: Lowering, operand: Value) -> Lowered | None:
@@ -110,16 +104,14 @@ def _piecewise_16(node: Node, lowering: Lowering, operand: Value) -> Lowered | N
     if any((*x.zero_point, *params.zero_point)):
         return None
     ratio = float(np.float32(x.scale[0]) / np.float32(params.scale[0]))
-    source = source_of(node)
+    bounds, alpha = node.op.clamp_range(), _slope(node.op)
     integers = lowering.quantized_value(operand)
     rising = lowering.g.add(Maxs(Scalar(x.dtype, 0)), integers, name=f"{name}:rising")
-    if source != "LEAKY_RELU":
+    if alpha is None:
+        assert bounds is not None
         moved = plain_rescale(lowering, rising, *multiplier_shift(ratio), f"{name}:moved", params.dtype)
         moved.quant = params
-        return clamp(lowering, moved, _LIMITS[source], name)
-    alpha = _alpha(node)
-    if alpha is None:
-        return None
+        return clamp(lowering, moved, bounds, name)
     slope = float(np.float32(x.scale[0]) * np.float32(alpha) / np.float32(params.scale[0]))
     multiplier, exponent = multiplier_shift(abs(slope))
     falling = lowering.g.add(Mins(Scalar(x.dtype, 0)), integers, name=f"{name}:falling")

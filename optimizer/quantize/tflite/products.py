@@ -12,13 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tpuconvert.optimizer.quantize.lower_shared import geometry, result_params, with_params
-from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, requant_int32
+from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, params_of, requant_int32, with_quant
 from tpuconvert.optimizer.quantize.tflite.forms import form_of
-from tpuconvert.optimizer.quantize.tflite.steps import TFLITE, join_bytes, source_of, split_bytes
+from tpuconvert.optimizer.quantize.tflite.steps import TFLITE, join_bytes, split_bytes
 from tpuconvert.optimizer.quantize.weights import IntegerWeights, integer_weights
 from tpuconvert.schema.fixed_point import multiplier_shift
-from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.graph import Node, Value, static
 from tpuconvert.schema.op import Op
+from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.conv_v2 import ConvV2
 from tpuconvert.schema.ops.deconv import Deconv
@@ -26,14 +27,15 @@ from tpuconvert.schema.ops.deconv_v2 import DeconvV2
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.ops.tile import Tile
 from tpuconvert.schema.types import I16, I32, U8, QuantParams
 
 
-@form_of("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV")
+@form_of(Conv, Deconv, MatrixMul)
 def product_with_weights(node: Node, lowering: Lowering) -> Lowered | None:
-    """Lower a linear operator with 16-bit activations, or a UINT8 convolution."""
+    """CONV_2D, DEPTHWISE_CONV_2D, TRANSPOSE_CONV and FULLY_CONNECTED of 16-bit activations, and UINT8 convolutions."""
     x = node.inputs[0]
-    if not isinstance(node.op, (Conv, Deconv, MatrixMul)) or x is None or x.quant is None:
+    if x is None or x.quant is None:
         return None
     if x.quant.dtype is U8 and not isinstance(node.op, MatrixMul) and lowering.rescale == TFLITE:
         return _convolution_of_unsigned_bytes(node, lowering, x)
@@ -105,8 +107,9 @@ def _product(node: Node, lowering: Lowering, x: Value, weights: IntegerWeights, 
     factors = [unit / params.scale[0] for unit in weights.units]
     # The kernel's sum has 32 bits too.
     is_narrow = bias is not None and bias.stored is not None and bias.stored.dtype == np.int32
-    if source_of(node) == "FULLY_CONNECTED" or is_narrow:  # These kernels use all bits of the multiplier.
-        twice = None if is_narrow and source_of(node) != "FULLY_CONNECTED" else False
+    is_fully_connected = isinstance(node.op, MatrixMul)
+    if is_fully_connected or is_narrow:  # These kernels use all bits of the multiplier.
+        twice = None if is_narrow and not is_fully_connected else False
         return (lowering.requantize(total, factors, params, name, twice=twice),)
     return with_params((lowering.g.add(short_rescale(factors, params), total, name=name),), params)
 
@@ -126,24 +129,23 @@ def short_rescale(factors: list[float], params: QuantParams) -> RequantInt32:
     return requant_int32(pairs, RequantMode.MULTIPLIER_SHIFT, params.dtype, params.zero_point[:1])
 
 
-@form_of("BATCH_MATMUL")
+@form_of(BatchMatmul)
 def runtime_product(node: Node, lowering: Lowering) -> Lowered | None:
-    """Lower a matmul of two computed 8-bit operands. Leading axes are batches; operands without them are repeated."""
+    """BATCH_MATMUL: lower a matmul of two 8-bit operands with equal leading axes, which are batches."""
     params = result_params(node)
     operands = [value for value in node.inputs if value is not None]
-    if node.op.name not in ("batch_matmul", "matrix_mul") or len(operands) != 2:
-        return None
     left, right = operands
     if any(v.quant is None or v.quant.axis is not None or v.quant.dtype.bits != 8 for v in operands):
         return None
-    if left.shape[:-2] != right.shape[:-2] or not 2 <= left.rank <= 5:
+    if left.rank != right.rank or not 2 <= left.rank <= 5 or not (left.type.is_static and right.type.is_static):
         return None
-    attributes = node.op.attributes()
-    integers = [lowering.quantized_value(value) for value in operands]
+    assert isinstance(node.op, BatchMatmul)
+    batch = np.broadcast_shapes(static(left.shape)[:-2], static(right.shape)[:-2])
+    integers = [_repeat_batches(lowering, lowering.quantized_value(value), batch) for value in operands]
     zeros: list[int] = [value.quant.zero_point[0] for value in integers if value.quant is not None]
     op = MatrixMulV2(
-        is_left_trans=bool(attributes.get("left_transpose", False)),
-        is_right_trans=bool(attributes.get("right_transpose", False)),
+        is_left_trans=node.op.left_transpose,
+        is_right_trans=node.op.right_transpose,
         lzp_val=zeros[0],
         rzp_val=zeros[1],
     )
@@ -153,3 +155,12 @@ def runtime_product(node: Node, lowering: Lowering) -> Lowered | None:
     unit = float(units[0]) * float(units[1])
     total.quant = QuantParams.per_tensor(unit, 0, I32)
     return (lowering.requantize(total, [unit / params.scale[0]], params, name),)
+
+
+def _repeat_batches(lowering: Lowering, x: Value, batch: tuple[int, ...]) -> Value:
+    """Repeat the leading axes of integers, because matrix_mul_v2 does not broadcast."""
+    own = static(x.shape)[:-2]
+    if own == batch:
+        return x
+    reps = (*(wanted // extent for wanted, extent in zip(batch, own, strict=True)), 1, 1)
+    return with_quant(lowering.g.add(Tile(reps=reps), x, name=f"{x.name}:batches"), params_of(x))

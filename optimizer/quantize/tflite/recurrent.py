@@ -14,26 +14,25 @@ from tpuconvert.optimizer.quantize.tflite.steps import (
     narrow,
     one_scale_each,
     plain_rescale,
-    source_of,
     table,
 )
 from tpuconvert.optimizer.quantize.tflite.tables import every_integer
+from tpuconvert.optimizer.quantize.traits import keeps_scale
 from tpuconvert.optimizer.quantize.weights import integer_weights
 from tpuconvert.schema import short_functions
 from tpuconvert.schema.fixed_point import multiplier_shift
-from tpuconvert.schema.graph import Graph, Node
+from tpuconvert.schema.graph import Graph, Node, Value
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Mul
 from tpuconvert.schema.ops.arithmetic_with_scalar import Rsubs
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
-from tpuconvert.schema.types import I8, I16, I32, Scalar
+from tpuconvert.schema.types import I8, I16, I32, Arithmetic, Scalar
 
-LAYERS = ("UNIDIRECTIONAL_SEQUENCE_LSTM",)
 _SUM_BITS = 12
 
 
-@form_of(*LAYERS)
+@form_of(MatrixMul, Active, Add, Mul, Rsubs, arithmetic=Arithmetic.RECURRENT_CELL)
 def step_of_a_cell(node: Node, lowering: Lowering) -> Lowered | None:
     """Lower one operator of an LSTM cell to the arithmetic of the reference kernel."""
     if isinstance(node.op, MatrixMul):
@@ -126,18 +125,21 @@ def _gate(node: Node, lowering: Lowering) -> Lowered | None:
 
 def forget_inner_scales(graph: Graph) -> None:
     """Remove the annotations inside recurrent cells, for chips that do not support these lowerings."""
-    for node in graph.nodes:
-        if source_of(node) not in LAYERS:
-            continue
-        for value in node.outputs:
-            inside = all(source_of(user) in LAYERS and user.sources == node.sources for user in value.users)
-            if inside and value not in graph.outputs:
-                value.quant = None
-        if isinstance(node.op, MatrixMul):
-            for constant in node.inputs[1:]:
-                if (
-                    constant is not None
-                    and constant.quant is not None
-                    and all(user.sources == node.sources for user in constant.users)
-                ):
-                    constant.quant = constant.stored = None
+    cells = [node for node in graph.nodes if any(_is_in_cell(value) for value in node.outputs)]
+    results = [value for node in cells for value in node.outputs]
+    inside = [value for value in results if not graph.is_output(value) and all(map(_stays_in_cell, value.users))]
+    for node in cells:
+        for constant in node.inputs[1:] if isinstance(node.op, MatrixMul) else ():
+            if constant is not None and all(_is_in_cell(user.outputs[0]) for user in constant.users):
+                constant.quant = constant.stored = None
+    for value in inside:
+        value.quant = None
+
+
+def _stays_in_cell(user: Node) -> bool:
+    """Return True for a node of a cell, or data movement, whose result has the same annotation."""
+    return _is_in_cell(user.outputs[0]) or keeps_scale(user.op)
+
+
+def _is_in_cell(value: Value) -> bool:
+    return value.quant is not None and value.quant.arithmetic is Arithmetic.RECURRENT_CELL

@@ -40,12 +40,13 @@ class _Line:
     high_weight: Array
 
 
-@form_of("RESIZE_BILINEAR")
+@form_of(Interpolate)
 def resize_bilinear(node: Node, lowering: Lowering) -> Lowered | None:
-    """Lower a bilinear resize whose quantization does not change."""
+    """RESIZE_BILINEAR: lower a bilinear resize whose quantization does not change."""
     (x,) = node.inputs
     params, op = result_params(node), node.op
-    if not isinstance(op, Interpolate) or op.method is not InterpolateMode.BILINEAR or x is None or x.quant != params:
+    assert isinstance(op, Interpolate)
+    if op.method is not InterpolateMode.BILINEAR or x is None or x.quant != params:
         return None
     if params.dtype not in _FORMS or not x.type.is_static:
         return None

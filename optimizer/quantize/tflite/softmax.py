@@ -43,9 +43,9 @@ def _entries(step: float, zero: int, function: tables.Function) -> Array:
     return tables.between_points(tables.points(step, zero, 2.0 / _RANGE, 0, function, np.float64))
 
 
-@form_of("SOFTMAX")
+@form_of(Softmax)
 def softmax_of_16_bits(node: Node, lowering: Lowering) -> Lowered | None:
-    """Lower a 16-bit softmax along an axis of at most 512 elements; 8 bits use softmax_int."""
+    """SOFTMAX: lower a 16-bit softmax along an axis of at most 512 elements; 8 bits use softmax_int."""
     (x,) = node.inputs
     params, name = result_params(node), node.outputs[0].name
     if not isinstance(node.op, Softmax) or x is None or x.quant is None or params.dtype is not I16:

@@ -8,6 +8,7 @@ import numpy as np
 
 from tpuconvert.optimizer.quantize.lowering import Lowering, requant_int32
 from tpuconvert.schema.graph import Node, Value, static
+from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift, RoundingMode
 from tpuconvert.schema.ops.bit_logic import BitAnds
@@ -24,30 +25,10 @@ TFLITE, TFLITE_ONCE = "tflite", "tflite-single"
 once."""
 
 
-def source_of(node: Node) -> str:
-    """Name of the source operator from which a node was converted."""
-    return node.sources[-1].op if node.sources else ""
-
-
-def operands_of(node: Node) -> list[Value]:
-    """Operands of the source operator of a node: values that its nodes use but do not compute."""
-    inside = steps_of(node)
-    read = [value for step in reversed(inside) for value in step.inputs if value is not None]
-    return list(dict.fromkeys(value for value in read if value.producer not in inside))
-
-
-def steps_of(node: Node) -> list[Node]:
-    """The node and those nodes of its source operator that compute it through unquantized values, last node first."""
-    found, waiting = [node], [node]
-    while waiting:
-        for value in waiting.pop().inputs:
-            inner = None if value is None else value.producer
-            if value is None or inner is None or value.quant is not None or inner in found:
-                continue
-            if inner.sources[-1:] == node.sources[-1:]:
-                found.append(inner)
-                waiting.append(inner)
-    return found
+def inner_node(value: Value | None, *operators: type[Op]) -> Node | None:
+    """Node with one of the operators that computes a value inside of a kernel, where it is not rounded; else None."""
+    node = None if value is None or value.quant is not None else value.producer
+    return node if node is not None and isinstance(node.op, operators) else None
 
 
 def table(lowering: Lowering, x: Value, entries: Array, params: QuantParams, name: str) -> Value:
@@ -60,15 +41,38 @@ def table(lowering: Lowering, x: Value, entries: Array, params: QuantParams, nam
         by_pattern = entries if x.dtype is U8 else np.roll(entries, 128)
         result = lowering.g.add(Lut(), x, lowering.g.constant(by_pattern, f"{name}:table"), name=name)
     else:
-        shape = static(x.shape)
         place = plain_rescale(lowering, x, 1 << 30, 1, f"{name}:place", I32, offset=-x.dtype.min)
-        flat = lowering.g.add(Reshape(reshape_param=(-1,)), place, name=f"{name}:flat")
-        numbers = _shared_numbers(lowering, entries.astype(np.float32))
-        chosen = lowering.g.add(IndexSelect(dim=0), numbers, flat, name=f"{name}:chosen")
-        whole = lowering.g.add(Cast(out_dtype=params.dtype), chosen, name=f"{name}:whole")
-        result = lowering.g.add(Reshape(reshape_param=shape), whole, name=name)
+        result = _gather_numbers(lowering, place, entries, params, name)
     result.quant = params
     return result
+
+
+def table_of_pairs(lowering: Lowering, a: Value, b: Value, entries: Array, params: QuantParams, name: str) -> Value:
+    """Look up the results of a binary function of 8-bit integers, which broadcast.
+
+    ``entries`` [256, 256] has a row for every integer of ``a`` and a column for every integer of ``b``, ascending.
+    """
+    row = _index(lowering, a, 8, f"{name}:row")
+    column = _index(lowering, b, 0, f"{name}:column")
+    place = lowering.g.add(Add(), row, column, name=f"{name}:place")
+    result = _gather_numbers(lowering, place, entries.reshape(-1), params, name)
+    result.quant = params
+    return result
+
+
+def _index(lowering: Lowering, x: Value, left_shift: int, name: str) -> Value:
+    """Return ``(x - lowest) * 2^left_shift`` as INT32."""
+    op = requant_int32([(1 << 30, left_shift + 1)], RequantMode.TFLITE_LSHIFT, I32, [-x.dtype.min << left_shift])
+    return lowering.g.add(op, x, name=name)
+
+
+def _gather_numbers(lowering: Lowering, place: Value, entries: Array, params: QuantParams, name: str) -> Value:
+    """Gather integers by INT32 positions, through FLOAT32, which represents them exactly."""
+    flat = lowering.g.add(Reshape(reshape_param=(-1,)), place, name=f"{name}:flat")
+    numbers = _shared_numbers(lowering, entries.astype(np.float32))
+    chosen = lowering.g.add(IndexSelect(dim=0), numbers, flat, name=f"{name}:chosen")
+    whole = lowering.g.add(Cast(out_dtype=params.dtype), chosen, name=f"{name}:whole")
+    return lowering.g.add(Reshape(reshape_param=static(place.shape)), whole, name=name)
 
 
 def _shared_numbers(lowering: Lowering, numbers: Array) -> Value:

@@ -13,7 +13,6 @@ from tpuconvert.optimizer.quantize.tflite.steps import (
     TFLITE_ONCE,
     join_bytes,
     one_scale_each,
-    operands_of,
     plain_rescale,
     split_bytes,
 )
@@ -26,16 +25,15 @@ from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.shape_change import Reshape
 
 
-@form_of("MEAN", "SUM")
+@form_of(Reduce)
 def sums(node: Node, lowering: Lowering) -> Lowered | None:
-    """Sum the integers exactly by a matmul with ones, then rescale once."""
-    operands, params, name = operands_of(node), result_params(node), node.outputs[0].name
-    if len(operands) != 1 or not isinstance(node.op, Reduce) or node.inputs[0] is not operands[0]:
+    """MEAN and SUM: sum the integers exactly by a matmul with ones, then rescale once."""
+    operand, params, name = node.inputs[0], result_params(node), node.outputs[0].name
+    assert isinstance(node.op, Reduce) and operand is not None
+    x = operand.quant
+    if x is None or not one_scale_each(operand) or params.axis is not None or not operand.type.is_static:
         return None
-    x = operands[0].quant
-    if x is None or not one_scale_each(operands[0]) or params.axis is not None or not operands[0].type.is_static:
-        return None
-    shape = static(operands[0].shape)
+    shape = static(operand.shape)
     axes = sorted({axis % len(shape) for axis in node.op.axis_list[: node.op.axis_num]})
     count = math.prod(shape[axis] for axis in axes)
     is_mean = node.op.method is ReduceMethodType.REDUCE_MEAN
@@ -48,7 +46,7 @@ def sums(node: Node, lowering: Lowering) -> Lowered | None:
         return None
     if count * 2 ** (x.dtype.bits + 1) > 2**31:
         return None  # The sum may overflow 32 bits.
-    total = _total(lowering, lowering.quantized_value(operands[0]), shape, axes, f"{name}:sum")
+    total = _total(lowering, lowering.quantized_value(operand), shape, axes, f"{name}:sum")
     rescaled = plain_rescale(
         lowering, total, multiplier, exponent, f"{name}:rescaled", params.dtype, offset=params.zero_point[0]
     )
@@ -75,12 +73,13 @@ def _total(lowering: Lowering, x: Value, shape: tuple[int, ...], axes: list[int]
     return join_bytes(lowering, high, low, name)
 
 
-@form_of("AVERAGE_POOL_2D")
+@form_of(Pool)
 def average_pool(node: Node, lowering: Lowering) -> Lowered | None:
-    """Lower 16-bit average pooling, rounded ``half_away`` without padding. The general lowering handles 8 bits."""
+    """AVERAGE_POOL_2D of 16 bits, rounded ``half_away`` without padding. The general lowering handles 8 bits."""
     (x,) = node.inputs
     params, op = result_params(node), node.op
-    if not isinstance(op, Pool) or op.pooling_type is not PoolType.AVE or x is None or x.quant != params:
+    assert isinstance(op, Pool)
+    if op.pooling_type is not PoolType.AVE or x is None or x.quant != params:
         return None
     if params.dtype.bits != 16 or op.is_global_pooling:
         return None

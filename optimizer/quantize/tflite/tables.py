@@ -72,6 +72,11 @@ def absolute(x: QuantParams, y: QuantParams) -> Array:
     return saturate(result + y.zero_point[0], y.dtype)
 
 
+def negate(x: QuantParams) -> Array:
+    """NEG. The kernel negates the integers, without scale and zero point; the lowest integer wraps to itself."""
+    return (-every_integer(x.dtype)).astype(x.dtype.numpy)
+
+
 def requantize(x: QuantParams, y: QuantParams) -> Array:
     """QUANTIZE of integers. The factor is the ratio of the scales in binary64."""
     return saturate(rescale(subtract_zero_point(x), x.scale[0] / y.scale[0]) + y.zero_point[0], y.dtype)
@@ -97,6 +102,13 @@ def reciprocal_root(x: QuantParams, y: QuantParams) -> Array:
         fine = rescale_two_roundings(np.ones(1, np.int64), inverse, shift + _ROOT_SHIFT)
         result[index] = rescale_two_roundings(fine, multiplier, exponent - _ROOT_SHIFT)[0] + y.zero_point[0]
     return saturate(result, y.dtype)
+
+
+def square_root(x: QuantParams, y: QuantParams) -> Array:
+    """SQRT in binary32. The kernel truncates the quotient, and rejects negative inputs, for which this is sqrt(0)."""
+    real = _single(x.scale[0]) * np.maximum(subtract_zero_point(x), 0).astype(np.float32)
+    steps = np.trunc(np.sqrt(real) / _single(y.scale[0])).astype(np.int64)
+    return saturate(steps + y.zero_point[0], y.dtype)
 
 
 _ROOT_SHIFT = 20
@@ -178,6 +190,24 @@ def near(function: Function) -> Function:
         return result
 
     return evaluate
+
+
+_error_function = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def gelu_by_erf(x: Array) -> Array:
+    """``x / 2 * (1 + erf(x / sqrt(2)))`` in binary32, with the cancellation of the kernel for negative x."""
+    x = x.astype(np.float32)
+    result: Array = _single(0.5) * x * (_single(1) + near(_error_function)(x * _single(math.sqrt(0.5))))
+    return result
+
+
+def gelu_by_tanh(x: Array) -> Array:
+    """``x / 2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 * x^3)))`` in binary32."""
+    x = x.astype(np.float32)
+    inner = _single(math.sqrt(2 / math.pi)) * (x + _single(0.044715) * x * x * x)
+    result: Array = _single(0.5) * x * (_single(1) + near(np.tanh)(inner))
+    return result
 
 
 # --- tables of float functions ----------------------------------------------------------------------------------------
@@ -282,13 +312,17 @@ def _between(magnitude: Integers, bits: int, most: int) -> Integers:
     return np.where(index >= 255, most, value)
 
 
+_NEAR_POWER = 1e-3
+"""Distance of the binary logarithm of a scale from an integer below which the kernels take it for a power of two."""
+
+
 def _table_units(x: QuantParams, plain_shifts: tuple[int, ...]) -> Integers:
-    """Inputs in units of 2^-12 / 3: exact for a few powers of two, else by a multiplier of 15 bits."""
+    """Inputs in units of 2^-12 / 3: exact for scales near a few powers of two, else by a multiplier of 15 bits."""
     values = every_integer(x.dtype)
     scale = float(_single(x.scale[0]))
-    mantissa, exponent = math.frexp(scale)
-    plain = 12 + exponent - 1
-    if mantissa == 0.5 and plain in plain_shifts:
+    exponent = round(math.log2(scale))
+    plain = 12 + exponent
+    if abs(math.log2(scale) - exponent) < _NEAR_POWER and plain in plain_shifts:
         return values * (3 << plain)
     multiplier, shift = scale * 4096.0 * 3.0, 0
     while multiplier <= 32767.0 / 2.0 and shift <= 30:

@@ -180,13 +180,35 @@ def test_cutting_the_model(tmp_path: Path) -> None:
 def test_input_shapes(tmp_path: Path) -> None:
     subgraph = single("ABS", [T("x", shape=(1, 2), signature=(-1, 2))], [T(shape=(1, 2))])
     graph = graph_of(tmp_path, subgraph)
-    assert "leaves extents open" in graph.notes[0]
+    assert "input 'x' has the open shape [-1, 2]: axis 0 is fixed to 1" in graph.notes[0]
+    assert "--input-shapes x=..." in graph.notes[0]
     graph = graph_of(tmp_path, subgraph, input_shapes={"x": (5, 2)})
     assert graph.output_ports[0].shape == (5, 2)
     assert not graph.notes
     for shapes, says in (({"z": (1,)}, "no input 'z'"), ({"x": (1,)}, "cannot have"), ({"x": (0, 2)}, "cannot have")):
         with pytest.raises(UsageError, match=says):
             load(tmp_path / "model.tflite", input_shapes=shapes)
+
+
+def test_problems_behind_open_extents_name_the_input(tmp_path: Path) -> None:
+    """An extent that was taken as 1 may be the cause of a problem of an operator that depends on it, and only there."""
+    window = {"stride_h": 1, "stride_w": 1, "filter_height": 1, "filter_width": 4, "padding": 1}
+    tensors = [
+        T("x", (1, 1, 1, 1), signature=(-1, 1, -1, 1)),
+        T("z", (1, 1, 1, 1)),
+        T("a", (1, 1, 1, 1)),
+        *(T(name, (1, 1, 1, 1)) for name in "pq"),
+    ]
+    operators = [
+        O("ABS", [0], [2]),
+        O("MAX_POOL_2D", [2], [3], "Pool2DOptions", window),
+        O("MAX_POOL_2D", [1], [4], "Pool2DOptions", window),
+    ]
+    problems = list(error_of(tmp_path, S(tensors, operators, [0, 1], [3, 4])).problems)
+    assert [problem.node for problem in problems] == ["p", "q"]
+    assert "input 'x' has the open shape [-1, 1, -1, 1], taken as [1, 1, 1, 1]" in problems[0].hint
+    assert "--input-shapes x=..." in problems[0].hint
+    assert "--input-shapes" not in problems[1].hint
 
 
 def test_an_input_without_elements(tmp_path: Path) -> None:

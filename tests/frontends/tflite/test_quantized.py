@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tflite_models import O, S, T, graph_of, ops, run, single
+from tflite_models import O, S, T, graph_of, ops, run, serialize, single
 
+import tpuconvert as tc
 from tpuconvert.schema.errors import UnsupportedError
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.types import I8, I32, U8, QuantParams
@@ -185,3 +186,62 @@ def test_sixteen_bit_activations_with_64_bit_bias(tmp_path: Path) -> None:
 def test_impossible_parameters(tmp_path: Path, tensor: T, says: str) -> None:
     with pytest.raises(UnsupportedError, match=says):
         graph_of(tmp_path, single("ABS", [tensor], [T("y", (2,))]))
+
+
+@pytest.mark.parametrize(
+    ("op", "table", "options"),
+    [("FLOOR_DIV", "", {}), ("STABLEHLO_ADD", "", {}), ("BITWISE_XOR", "", {})],
+)
+def test_refuses_operators_whose_kernels_ignore_scales(
+    op: str, table: str, options: dict[str, Any], tmp_path: Path
+) -> None:
+    """The kernels compute with the stored integers; in real numbers the result would be another one."""
+    x = T("", (2, 3), "INT8", None, (0.5,), (3,))
+    model = single(op, [x, x], [x], table, **options)
+    (tmp_path / "model.tflite").write_bytes(serialize(model))
+    with pytest.raises(UnsupportedError, match="which the TFLite kernel ignores"):
+        tc.convert(tmp_path / "model.tflite")
+
+
+@pytest.mark.parametrize("op", ["GATHER", "SELECT_V2"])
+def test_refuses_selections_between_scales(op: str, tmp_path: Path) -> None:
+    x, y = (T("", (2, 3), "INT8", None, (scale,), (3,)) for scale in (0.5, 0.25))
+    indices = T("i", data=np.asarray([1, 0], np.int32))
+    mask = T("m", data=np.asarray([True, False, True]))
+    inputs = [x, indices] if op == "GATHER" else [mask, x, x]
+    model = single(op, inputs, [y], "GatherOptions" if op == "GATHER" else "")
+    (tmp_path / "model.tflite").write_bytes(serialize(model))
+    with pytest.raises(UnsupportedError, match="which the TFLite kernel ignores"):
+        tc.convert(tmp_path / "model.tflite")
+
+
+@pytest.mark.parametrize("op", ["RESHAPE", "TRANSPOSE", "TILE", "MAXIMUM", "MAX_POOL_2D"])
+def test_copies_integers_between_scales(op: str, tmp_path: Path) -> None:
+    """Kernels of data movement ignore scales: the integers of the result are those of the operand."""
+    x, y = (T("", (1, 2, 4, 3), "INT8", None, (scale,), (3,)) for scale in (0.5, 0.2))
+    extra, table, options = {
+        "RESHAPE": ([[24]], "ReshapeOptions", {}),
+        "TRANSPOSE": ([[3, 2, 1, 0]], "TransposeOptions", {}),
+        "TILE": ([[1, 1, 2, 1]], "", {}),
+        "MAXIMUM": ([], "MaximumMinimumOptions", {}),
+        "MAX_POOL_2D": (
+            [],
+            "Pool2DOptions",
+            {"stride_h": 1, "stride_w": 1, "filter_height": 2, "filter_width": 2, "padding": 1},
+        ),
+    }[op]
+    data = np.random.default_rng(0).integers(-128, 128, (1, 2, 4, 3)).astype(np.int8)
+    want = {
+        "RESHAPE": data.reshape(24),
+        "TRANSPOSE": data.transpose(),
+        "TILE": np.tile(data, (1, 1, 2, 1)),
+        "MAXIMUM": data,
+        "MAX_POOL_2D": np.maximum(data[:, :, :-1], data[:, :, 1:]).max(axis=1, keepdims=True),
+    }[op]
+    constants = [T(f"c{number}", data=np.asarray(numbers, np.int32)) for number, numbers in enumerate(extra)]
+    y = T("", want.shape, y.type, None, y.scale, y.zero_point)
+    model = single(op, [x, *([x] if op == "MAXIMUM" else []), *constants], [y], table, **options)
+    (tmp_path / "model.tflite").write_bytes(serialize(model))
+    with tc.Session(tc.convert(tmp_path / "model.tflite")) as session:
+        (found,) = session.run(dict.fromkeys((port.name for port in session.inputs), data)).values()
+    np.testing.assert_array_equal(found, want)

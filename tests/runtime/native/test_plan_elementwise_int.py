@@ -7,18 +7,21 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tests.runtime.native.random_graphs import INTEGERS, SMALL, Drawing, needs_extension
+from tests.runtime.native.random_graphs import INTEGERS, SMALL, Drawing, check, needs_extension
 from tpuconvert.schema.fixed_point import RoundingMode
-from tpuconvert.schema.graph import Value
+from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Max, Min, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Maxs, Mins, Muls, Rsubs, Subs
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
+from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.lut import Lut
+from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32Mode, RequantFp32ToInt
 from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.ops.shift_arithmetic import (
     AddShift,
     AddsShift,
@@ -28,7 +31,7 @@ from tpuconvert.schema.ops.shift_arithmetic import (
     SubShift,
     SubsShift,
 )
-from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Chip, DType, Scalar
+from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Chip, DType, Scalar, TensorType
 
 pytestmark = needs_extension
 SEEDS = range(6)
@@ -407,3 +410,14 @@ def test_out_of_integers(seed: int, dtype: DType) -> None:
     reals = [case.graph.add(draw(), x) for draw in draws]
     again = case.graph.add(into(dtype, scale_val=3.3), case.graph.add(DequantIntToFp32(scale_val=0.7), x))
     case.check(*reals, again)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (2, 1, 0)])
+def test_columns_of_an_input_in_another_order(order: tuple[int, ...]) -> None:
+    """A column has a pitch between its rows of one element, which another order of the unit axes would not have."""
+    graph = Graph()
+    x = graph.input("x", TensorType(I16, (6, 1, 5)))
+    first, second = (graph.add(Extract((0, 0, at), (2, 1, at + 1), (1, 1, 1)), x) for at in (1, 3))
+    turned = graph.add(Permute(order), second)
+    graph.output(graph.add(Min(), graph.add(Reshape(turned.type.static_shape), first), turned, name="y"))
+    check(graph, [np.random.default_rng(0).integers(-999, 999, (6, 1, 5)).astype(np.int16)])
