@@ -301,8 +301,7 @@ def convert_source(
     check: AccuracyCheck | None = None
     if calibration is not None:
         # 185 ms: imports the quantizer
-        from tpuconvert.quantize.accuracy_check import AccuracyCheck
-        from tpuconvert.quantize.quantization import CalibrationCache, calibration_feeds, open_partial
+        from tpuconvert.quantize.quantization import AccuracyCheck, CalibrationCache, calibration_feeds, open_partial
 
         feeds = calibration_feeds(graph, options, calibration)
         check = AccuracyCheck()

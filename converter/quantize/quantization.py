@@ -38,7 +38,7 @@ from tpuconvert.optimizer.quantize.recorded_floats import RecordedFloats
 from tpuconvert.optimizer.quantize.state_ranges import tie_state_ranges
 from tpuconvert.options import INT16_NODES, REFINEMENTS, Options
 from tpuconvert.progress import SILENT, Progress
-from tpuconvert.quantize.accuracy_check import AccuracyCheck
+from tpuconvert.quantize.accuracy_check import AccuracyCheck as AccuracyCheck
 from tpuconvert.quantize.auto_methods import calibrate_and_check
 from tpuconvert.quantize.balancing import describe_balancing, find_balancing
 from tpuconvert.quantize.gates import STRUCTURAL, effective, gate_algorithms, last_feeds
