@@ -77,6 +77,7 @@ class QuantizeOptions(TuneOptions, total=False):
     """Options of ``quantize``."""
 
     min_int8_share: float | None
+    strict_accuracy: bool
 
 
 class ReduceOptions(QuantizeOptions, total=False):

@@ -382,6 +382,12 @@ class Options:
         least=0.0,
         most=1.0,
     )
+    strict_accuracy: bool = option(
+        False,
+        "Refuse a quantized model with an output below the accuracy limits on calibration samples (exit code 5). "
+        "Otherwise a warning names the output.",
+        in_recipe=False,  # does not change the result
+    )
     fix_inputs: Mapping[str, Any] = option(
         {},
         "Values of inputs that become constants: numbers, Booleans, lists, arrays or names of ``.npy`` files.",
@@ -511,6 +517,9 @@ class Options:
         if options.allow_non_finite and options.quantize is not None:
             found = f"allow_non_finite with quantize={options.quantize}: integers have no NaN and no infinity"
             raise UsageError(found, hint="convert in float, or repair the constants")
+        if options.strict_accuracy and (options.quantize, options.weight_type) == (None, "float32"):
+            hint = "add --quantize int8 or --weight-type int4, or leave --strict-accuracy out"
+            raise UsageError("strict_accuracy without quantization", hint=hint)
         if options.quantize is None:
             for name in QUANTIZATION_OPTIONS:
                 if getattr(options, name) != default_of(name):

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 
 import numpy as np
 
+from tpuconvert.accuracy_notes import warn_of_inaccurate_outputs
 from tpuconvert.memory_sources import source_files
 from tpuconvert.model import Model
 from tpuconvert.model_building import QuantizedGraph, build_model
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
     from tpuconvert.pass_instrumentation import Watch
+    from tpuconvert.quantize.accuracy_check import AccuracyCheck
     from tpuconvert.quantize.quantization import CalibrationCache
     from tpuconvert.quantize.ranges_file import MeasuredRanges
     from tpuconvert.samples.calibration_data import CalibrationSource, FeedSource
@@ -105,6 +107,7 @@ def convert(
     tflite_rounding: str = "double",
     max_transposes: int | None = None,
     min_int8_share: float | None = None,
+    strict_accuracy: bool = False,
     fix_inputs: Mapping[str, Any] | None = None,
     max_iterations: int = 1_000_000,
     exact_on: str = "none",
@@ -185,6 +188,8 @@ def convert(
         max_transposes: Largest number of transposes in the result; more are an error (exit code 5).
         min_int8_share: Smallest share of the multiply-accumulates in integers, from 0 to 1; less is an error (exit code
             5).
+        strict_accuracy: Refuse a quantized model with an output below the accuracy limits on calibration samples (exit
+            code 5). Otherwise a warning names the output.
         fix_inputs: Values of inputs that become constants: numbers, Booleans, lists, arrays or names of ``.npy`` files.
         max_iterations: Largest number of iterations of a loop of an ONNX model that the host executes; more are an
             error when the model runs.
@@ -207,7 +212,8 @@ def convert(
         UnsupportedError: Lists everything in the source that cannot be represented.
         CorruptInputError: The source is damaged, or not a model.
         UsageError: Arguments exclude each other or do not fit the source.
-        ThresholdError: More transposes or fewer integers than allowed, or a pass changed what the graph computes.
+        ThresholdError: More transposes or fewer integers than allowed, an output below the accuracy limits with
+            ``strict_accuracy``, or a pass changed what the graph computes.
 
     Example:
         >>> settings = {"calibration": "calibration.npz", "preprocess": "color=GRAY,scale=0.0625"}
@@ -224,7 +230,9 @@ def convert(
     load_plugins(plugins)
     checked = Options.of(**given)
     with source_files(source, weights) as files:
-        return convert_in_memory(*files, checked, calibration, resume=resume, progress=progress, watch=watch)
+        model = convert_in_memory(*files, checked, calibration, resume=resume, progress=progress, watch=watch)
+    warn_of_inaccurate_outputs(model, stacklevel=4)  # the decorator adds a frame
+    return model
 
 
 def convert_in_memory(
@@ -278,6 +286,9 @@ def convert_source(
     if calibration is not None and options.quantize is None and not has_packed_weights:
         hint = "add --quantize int8 or --weight-type int4, or leave them out"
         raise UsageError("calibration samples without quantization", hint=hint)
+    if options.strict_accuracy and calibration is None:
+        hint = "add --calibration; a source that is quantized already keeps its integers, and has no float outputs"
+        raise UsageError("strict_accuracy without calibration samples, on which accuracy is measured", hint=hint)
     if watch is not None:
         watch.check_names()
     progress.stage("load")
@@ -287,16 +298,23 @@ def convert_source(
         ranges.check_source(source, weights, *files)
     options = with_preprocessing_of(graph, options)
     feeds: FeedSource | None = None
+    check: AccuracyCheck | None = None
     if calibration is not None:
         # 185 ms: imports the quantizer
-        from tpuconvert.quantize.quantization import CalibrationCache, calibration_feeds, open_partial
+        from tpuconvert.quantize.quantization import AccuracyCheck, CalibrationCache, calibration_feeds, open_partial
 
         feeds = calibration_feeds(graph, options, calibration)
+        check = AccuracyCheck()
         if cache is None and options.quantize is not None:
             partial = open_partial(resume, (source, weights, *files), options, progress)
             cache = CalibrationCache(partial=partial)
     try:
-        model = convert_graph(graph, options, feeds, ranges=ranges, cache=cache, progress=progress, watch=watch)
+        model = convert_graph(
+            graph, options, feeds, ranges=ranges, cache=cache, check=check, progress=progress, watch=watch
+        )
+        if check is not None:
+            progress.stage("measure")
+            model = check.checked(model, is_strict=options.strict_accuracy)
     except KeyboardInterrupt:
         if cache is not None and cache.partial is not None:
             cache.partial.report_after_interrupt()  # the calibration may be complete, and a later step interrupted
@@ -326,13 +344,14 @@ def convert_graph(
     *,
     ranges: MeasuredRanges | None = None,
     cache: CalibrationCache | None = None,
+    check: AccuracyCheck | None = None,
     progress: Progress = SILENT,
     watch: Watch | None = None,
 ) -> Model:
     """Convert the graph of a frontend to a model without recipe. The graph is changed in place."""
     try:
         with MemoryErrors("the conversion", graph.file):
-            return _convert_graph(graph, options, calibration, ranges, cache, progress, watch)
+            return _convert_graph(graph, options, calibration, ranges, cache, check, progress, watch)
     except ShapeError as error:  # of an operator that the optimizer added
         error.file = error.file or graph.file
         raise
@@ -344,6 +363,7 @@ def _convert_graph(
     calibration: CalibrationSource | None,
     ranges: MeasuredRanges | None,
     cache: CalibrationCache | None,
+    check: AccuracyCheck | None,
     progress: Progress,
     watch: Watch | None,
 ) -> Model:
@@ -352,13 +372,15 @@ def _convert_graph(
         # 185 ms: imports the quantizer
         from tpuconvert.quantize.packed_weights import quantize_matmuls
 
-        return build_model(quantize_matmuls(graph, options, calibration, progress), options)
+        return build_model(quantize_matmuls(graph, options, calibration, progress, check), options)
     if options.quantize is None and all(value.quant is None for value in graph.values):
         return build_model(QuantizedGraph(graph), options)
     # 185 ms: imports the quantizer
     from tpuconvert.quantize.quantization import quantize_graph
 
-    quantized = quantize_graph(optimized, options, calibration, ranges=ranges, cache=cache, progress=progress)
+    quantized = quantize_graph(
+        optimized, options, calibration, ranges=ranges, cache=cache, check=check, progress=progress
+    )
     if options.fuse_preprocess != "none":
         tabulate_pixels(quantized.graph, options.chip)
     return build_model(quantized, options)

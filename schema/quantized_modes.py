@@ -13,7 +13,7 @@ import numpy as np
 
 from tpuconvert.schema.dtype_rules import ZP_ALL_ZERO, ZP_IN_RANGE
 from tpuconvert.schema.op import Case, Op, case
-from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, DType
+from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, DType, ScaleError
 
 
 class QCalMode(enum.IntEnum):
@@ -28,12 +28,12 @@ def check_scale(op: Op, scale: float) -> None:
     """Check that a scale is positive and finite in float32.
 
     Raises:
-        ValueError: it is not.
+        ScaleError: it is not.
     """
     with np.errstate(over="ignore"):
         rounded = np.float32(scale)
     if not (rounded > 0 and np.isfinite(rounded)):
-        raise ValueError(f"{op.name}: scale must be positive and finite in binary32, found {scale}")
+        raise ScaleError(f"{op.name}: scale must be positive and finite in binary32, found {scale}")
 
 
 def mode_cases(left: str, right: str, bias: str, result: str, late_biases: tuple[DType, ...]) -> tuple[Case, ...]:

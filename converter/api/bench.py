@@ -191,7 +191,7 @@ def _feed(model: Model, data: CalibrationSource | None, seed: int) -> Feed:
     """Return the sample that is used in every run."""
     ports = model.graph.input_ports
     if data is not None:
-        return next(iter(load_feeds(data, ports, model.preprocess)))
+        return next(iter(load_feeds(data, ports, model.preprocess, most=1)))
     for name, extents in unknown_extents(ports).items():
         raise UsageError(
             f"input '{name}' has no fixed shape ({', '.join(extents)})",

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
+from tpuconvert.accuracy_notes import warn_of_inaccurate_outputs
 from tpuconvert.memory_sources import AnySource, Weights, source_files
 from tpuconvert.model import Model
 from tpuconvert.option_types import QuantizeOptions
@@ -44,8 +45,8 @@ def quantize(
         resume: File for the statistics of an interrupted calibration, as for ``convert``.
         plugins: Python files with custom operators and converters.
         progress: Receives the stages.
-        options: ``chip``, ``calibration_method``, ``strict_set``, ``min_int8_share``, the options of the quantization
-            and those that decide how the source is read, as for ``convert``.
+        options: ``chip``, ``calibration_method``, ``strict_set``, ``min_int8_share``, ``strict_accuracy``, the options
+            of the quantization and those that decide how the source is read, as for ``convert``.
 
     Returns:
         The model; ``save`` writes its file.
@@ -66,7 +67,9 @@ def quantize(
     settings = Options.of(**{**options, "quantize": "int8"})
     measured = ranges if ranges is None or isinstance(ranges, MeasuredRanges) else read_ranges(ranges)
     with source_files(source, weights) as files:
-        return convert_in_memory(*files, settings, calibration, ranges=measured, resume=resume, progress=progress)
+        model = convert_in_memory(*files, settings, calibration, ranges=measured, resume=resume, progress=progress)
+    warn_of_inaccurate_outputs(model, stacklevel=3)
+    return model
 
 
 def check_data(has_ranges: bool, has_samples: bool) -> None:

@@ -46,7 +46,7 @@ from tpuconvert.source_loading import source_format
 PACKAGES = ("tpuconvert", "tpuconvert.schema", "tpuconvert.runtime", "tpuconvert.frontends", "tpuconvert.optimizer")
 KEYED_FILES = ("source", "weights", "calibration", "data", "evaluation", "baseline")
 
-_FORM = 3
+_FORM = 4
 """Version of the entry format. Entries of another version are not found, because it is part of the key."""
 
 _MOST_BYTES = 1 << 26

@@ -34,6 +34,9 @@ from tpuconvert.yaml_files import read_yaml
 FILES = ("source", "weights", "calibration", "data", "evaluation", "baseline", "output")
 """Keys that name files. ``calibration`` and ``data`` may also be folders of images."""
 
+ACCEPTED = "inaccurate_outputs"
+"""Key with the names of outputs that may be below the accuracy limits of a quantized model."""
+
 NUMBERS = ("samples",)
 """Keys with an integer. ``samples`` is the number of samples that are compared with the source."""
 
@@ -87,6 +90,11 @@ LIMITS = (
     Limit("transposes", "transposes", False, "", "", "transposes that are left"),
 )
 
+ACCURACY = Limit(
+    ACCEPTED, ACCEPTED, False, "", "", "outputs of a quantized model below the accuracy limits that are not accepted"
+)
+"""Limit of every quantized model. The manifest has the accepted outputs instead of a number."""
+
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([KMG]i?B|B)?", re.IGNORECASE)
 _FACTORS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
@@ -104,6 +112,7 @@ class Job:
         plugins: absolute paths of the plugins.
         missing: message about a file of the manifest that does not exist, so that the model cannot be converted; else
             empty.
+        accepted: names of outputs that may be below the accuracy limits.
     """
 
     name: str
@@ -113,6 +122,7 @@ class Job:
     samples: int = DEFAULT_SAMPLES
     plugins: tuple[Path, ...] = ()
     missing: str = ""
+    accepted: tuple[str, ...] = ()
 
     @property
     def inputs(self) -> list[Path]:
@@ -156,7 +166,7 @@ class _Reader:
         limits = {**self._limits(defaults, "defaults"), **self._limits(entry, where)}
         given = {**defaults, **entry}
         given.pop("limits", None)
-        self._check_keys(given, (*FILES, *NUMBERS, "limits", *OPTIONS), where)
+        self._check_keys(given, (*FILES, *NUMBERS, ACCEPTED, "limits", *OPTIONS), where)
         named = {key: given.pop(key) for key in FILES if key in given}
         files = {key: self._place(name, f"{where}.{key}") for key, name in named.items() if name is not None}
         if "source" not in files:
@@ -167,6 +177,7 @@ class _Reader:
         samples = given.pop("samples", DEFAULT_SAMPLES)
         if not isinstance(samples, int) or isinstance(samples, bool) or not 1 <= samples <= MOST_SAMPLES:
             raise self._wrong(f"{where}.samples: {samples!r} is not a number of samples from 1 to {MOST_SAMPLES}")
+        accepted = self._names(given.pop(ACCEPTED, None) or [], f"{where}.{ACCEPTED}")
         if given.get("allow_root") is not None:
             given["allow_root"] = str(self._place(given["allow_root"], f"{where}.allow_root"))
         preprocess = given.get("preprocess")
@@ -174,7 +185,7 @@ class _Reader:
             given["preprocess"] = str(self._place(preprocess, f"{where}.preprocess"))
         missing = self._missing(files, given)
         if missing:
-            return Job(name, files, {}, limits, samples, plugins, missing)
+            return Job(name, files, {}, limits, samples, plugins, missing, accepted)
         try:
             if "fix_inputs" in given:  # read the .npy files now, so that their values are part of the cache key
                 given["fix_inputs"] = read_fixed(self._mapping(given["fix_inputs"], "fix_inputs"), self.path.parent)
@@ -183,9 +194,8 @@ class _Reader:
             Options.of(**given)
         except UsageError as error:
             raise self._wrong(f"{where}: {error.message}", hint=error.hint) from error
-        return Job(
-            name, files, {key: value for key, value in given.items() if key not in FILES}, limits, samples, plugins
-        )
+        options = {key: value for key, value in given.items() if key not in FILES}
+        return Job(name, files, options, limits, samples, plugins, accepted=accepted)
 
     def _missing(self, files: Mapping[str, Path], given: Mapping[str, Any]) -> str:
         """Return a message about the first file that a model needs and that does not exist."""
@@ -214,6 +224,12 @@ class _Reader:
         if size >= _LARGEST:
             raise self._wrong(f"{where}: {str(value)[:80]!r} is not a {'size' if is_size else 'number'}")
         return size
+
+    def _names(self, value: Any, where: str) -> tuple[str, ...]:
+        names = [value] if isinstance(value, str) else value
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise self._wrong(f"{where}: is not a list of names")
+        return tuple(names)
 
     def _place(self, name: Any, where: str) -> Path:
         if not isinstance(name, str) or not name or "\0" in name:

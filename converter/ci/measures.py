@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from tpuconvert.accuracy_notes import KEY as ACCURACY
 from tpuconvert.ci.manifest import Job
 from tpuconvert.evaluation.evaluation import evaluate
 from tpuconvert.evaluation.result import Evaluation
@@ -57,9 +58,9 @@ def convert_and_measure(job: Job, target: Path) -> Measurement:
     load_plugins(job.plugins)
     options = Options.of(**job.options)
     started = time.perf_counter()
-    model = convert_source(job.files["source"], job.files.get("weights"), options, job.files.get("calibration"))
+    converted = convert_source(job.files["source"], job.files.get("weights"), options, job.files.get("calibration"))
     seconds = time.perf_counter() - started
-    model.save(target)
+    converted.save(target)
     model = load(target)
     nodes = model.graph.nodes
     measures: Measures = {
@@ -73,7 +74,7 @@ def convert_and_measure(job: Job, target: Path) -> Measurement:
     }
     compared = _compare(job, model, options)
     measures.update(_fidelity(job, compared))
-    sections = {"verification": compared.to_dict()}
+    sections = {"verification": compared.to_dict(), **_accuracy_of_outputs(converted)}
     if "evaluation" in job.files:
         evaluated = evaluate(model, job.files["evaluation"], metrics="top1", reference=_float_version(job))
         measures.update(_accuracy(evaluated))
@@ -120,6 +121,16 @@ def _fidelity(job: Job, result: Verification) -> Measures:
         "sqnr": min((item.sqnr for item in outputs), default=math.inf),
         "first_difference": "" if first is None else f"'{first.name}' ({first.op}, {first.stage})",
     }
+
+
+def _accuracy_of_outputs(model: Model) -> dict[str, Any]:
+    """Return a section with the names of the measured outputs, and texts about those below an accuracy limit."""
+    found = model.metadata.get(ACCURACY)
+    if found is None:
+        return {}
+    texts = iter([note.message for note in model.notes if note.kind == ACCURACY])
+    inaccurate = {item["name"]: next(texts) for item in found["outputs"] if not item["is_accurate"]}
+    return {ACCURACY: {"outputs": [item["name"] for item in found["outputs"]], "inaccurate": inaccurate}}
 
 
 def _accuracy(found: Evaluation) -> Measures:

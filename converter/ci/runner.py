@@ -6,13 +6,14 @@ import contextlib
 import fnmatch
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+from tpuconvert.accuracy_notes import KEY as ACCURACY_SECTION
 from tpuconvert.ci.cache import Cache, DamagedEntry, Entry, key_of
-from tpuconvert.ci.manifest import LIMITS, Job, Limit
+from tpuconvert.ci.manifest import ACCEPTED, ACCURACY, LIMITS, Job, Limit
 from tpuconvert.ci.measures import Measurement, Measures, convert_and_measure
 from tpuconvert.known_errors import known_error
 from tpuconvert.reproduction import file_sha256
@@ -36,8 +37,11 @@ class Miss:
     limit: Limit
     wanted: float
     found: float
+    reason: str = ""
 
     def __str__(self) -> str:
+        if self.reason:
+            return self.reason
         text = against_limit(self.found, self.wanted, is_least=self.limit.is_least, unit=self.limit.unit)
         return f"{self.limit.key} {text}"
 
@@ -66,6 +70,7 @@ class Outcome:
         is_cached: whether the model was taken from the cache.
         measures: measurements by name; empty if there is no model.
         limits: limits of the job by key.
+        accepted: names of outputs that may be below the accuracy limits.
         trouble: error that prevented the conversion, or None.
         note: reason why an existing cache entry was not used; usually empty.
         model: the model file in the cache, or None.
@@ -77,6 +82,7 @@ class Outcome:
     is_cached: bool = False
     measures: Measures = field(default_factory=dict)
     limits: dict[str, float] = field(default_factory=dict)
+    accepted: tuple[str, ...] = ()
     trouble: Trouble | None = None
     note: str = ""
     model: Path | None = None
@@ -92,7 +98,14 @@ class Outcome:
                 # A comparison with NaN is false: NaN misses every limit.
                 if not (value >= wanted if limit.is_least else value <= wanted):
                     found.append(Miss(limit, wanted, value))
-        return found
+        inaccurate = {name: text for name, text in self._inaccurate.items() if name not in self.accepted}
+        return [*found, *(Miss(ACCURACY, 0.0, float(len(inaccurate)), str(text)) for text in inaccurate.values())]
+
+    @property
+    def _inaccurate(self) -> Mapping[str, str]:
+        """Texts about outputs below the accuracy limits, by name."""
+        texts = self.sections.get(ACCURACY_SECTION, {}).get("inaccurate", {})
+        return texts if isinstance(texts, Mapping) else {}
 
     @property
     def status(self) -> str:
@@ -245,12 +258,20 @@ def _success(job: Job, entry: Entry, *, is_cached: bool, note: str = "") -> Outc
         if isinstance(trouble, Trouble):
             return _failure(job, trouble, note)
     found = entry.measurement
+    measured = found.sections.get(ACCURACY_SECTION, {}).get("outputs", [])
+    unknown = [name for name in job.accepted if name not in measured]
+    if unknown:
+        known = ", ".join(map(str, measured)) or "none: the model is not quantized on calibration samples"
+        hint = f"outputs with a measured accuracy: {known}"
+        error = UsageError(f"{ACCEPTED}: there is no output '{unknown[0]}'", file=_source_name(job), hint=hint)
+        return _failure(job, Trouble.of(error), note)
     return Outcome(
         job.name,
         _source_name(job),
         is_cached,
         found.measures,
         dict(job.limits),
+        job.accepted,
         note=note,
         model=entry.model,
         sections=found.sections,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tpuconvert.accuracy_notes import KEY as ACCURACY
 from tpuconvert.api.report import report
 from tpuconvert.cli.json_output import print_json
 from tpuconvert.cli.problems import ensure, ensure_model_name
@@ -118,8 +119,10 @@ def convert_files(
         files.partial.unlink(missing_ok=True)
     if files.report is not None:
         report(model, files.report, verification=verification)
+    remedy = _remedy(files, options, source_args)
+    is_inaccurate = any(note.kind == ACCURACY for note in model.notes)
     next_command = _next_command(model, files, source_args, is_verified=verification is not None)
-    return summarize(model, files.target, verification, next_command)
+    return summarize(model, files.target, verification, remedy if is_inaccurate else next_command, remedy)
 
 
 def _verify(model: Model, files: Files, options: Options, progress: Progress) -> Verification:
@@ -170,6 +173,22 @@ def command_text(command: str, options: Sequence[str], files: Sequence[str]) -> 
     """Return a command for a shell. A double dash precedes files if one of them begins with a dash."""
     has_dash = any(file.startswith("-") for file in files)
     return shlex.join(["tpuconvert", command, *([*options, "--", *files] if has_dash else [*files, *options])])
+
+
+def _remedy(files: Files, options: Options, source_args: Callable[[str], list[str]]) -> str:
+    """Return the next command for a model with an inaccurate output.
+
+    It finds the nodes that cause the error. Packed weights have no integer nodes: they are replaced by wider ones.
+    """
+    sources = [files.model, *([files.weights] if files.weights else [])]
+    data = [] if files.calibration is None else [files.calibration]
+    if options.quantize is not None:
+        words = [word for name in data for word in ("--data", name)]
+        return command_text("attribute", [*words, *source_args("attribute")], [*sources, files.target])
+    words = ["-o", files.target, "--chip", options.chip.value.lower()]
+    if options.weight_type == "int4":
+        words += ["--weight-type", "int8", *(word for name in data for word in ("--calibration", name))]
+    return command_text("convert", [*words, *source_args("convert")], sources)
 
 
 def _stem(name: str) -> str:

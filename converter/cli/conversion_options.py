@@ -22,6 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 NEEDED_AGAIN = {
     "verify": (*(name for name in SOURCE_OPTIONS if name != "preprocess"), "plugins"),
     "attribute": ("allow_root", "plugins"),
+    "convert": (*SOURCE_OPTIONS, "plugins"),
 }
 """Options that a later command must repeat with the values given to ``convert``. Preprocessing is stored in the model;
 ``attribute`` reads all options except paths from its recipe."""

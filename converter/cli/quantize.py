@@ -28,7 +28,13 @@ from tpuconvert.plugins import load_plugins
 
 @click.command("quantize")
 @conversion_options(
-    *SOURCE_OPTIONS, "chip", "calibration_method", *QUANTIZATION_OPTIONS, "min_int8_share", "strict_set"
+    *SOURCE_OPTIONS,
+    "chip",
+    "calibration_method",
+    *QUANTIZATION_OPTIONS,
+    "min_int8_share",
+    "strict_accuracy",
+    "strict_set",
 )
 @model_output_option
 @click.option("--ranges", type=InputFile(), metavar="RANGES.json", help="Ranges that tpuconvert calibrate has written.")

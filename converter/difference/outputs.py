@@ -213,12 +213,12 @@ def _feeds(
             yield feed, {names[name]: array for name, array in feed.items()}
         return
     rules = before.preprocess or after.preprocess, after.preprocess or before.preprocess
-    first = load_feeds(data, old, rules[0])
+    first = load_feeds(data, old, rules[0], most=samples)
     if rules[0] == rules[1] and _same_types(before.graph, after.graph, inputs):
         for feed in itertools.islice(first, samples):
             yield feed, {names[name]: array for name, array in feed.items()}
         return
-    second: Iterator[dict[str, Array]] = iter(load_feeds(data, new, rules[1]))
+    second: Iterator[dict[str, Array]] = iter(load_feeds(data, new, rules[1], most=samples))
     yield from itertools.islice(zip(first, second, strict=False), samples)
 
 

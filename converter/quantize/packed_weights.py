@@ -26,7 +26,8 @@ from tpuconvert.schema.types import I8
 if TYPE_CHECKING:
     from tpuconvert.options import Options
     from tpuconvert.progress import Progress
-    from tpuconvert.samples.calibration_data import CalibrationSource
+    from tpuconvert.quantize.accuracy_check import AccuracyCheck
+    from tpuconvert.samples.calibration_data import CalibrationSource, FeedSource
     from tpuconvert.schema.graph import Graph, Node
     from tpuconvert.schema.types import Array
 
@@ -38,17 +39,32 @@ _MOST_NAMES = 3
 
 
 def quantize_matmuls(
-    graph: Graph, options: Options, calibration: CalibrationSource | None, progress: Progress
+    graph: Graph,
+    options: Options,
+    calibration: CalibrationSource | None,
+    progress: Progress,
+    check: AccuracyCheck | None = None,
 ) -> QuantizedGraph:
     """Pack weights and quantize activations, as the options request. The graph is changed in place.
+
+    Args:
+        graph: float graph.
+        options: options of the conversion.
+        calibration: samples for the rounding of the weights, or None.
+        progress: receives the stages.
+        check: records the float outputs on some samples, if there are any.
 
     Raises:
         UsageError: no matmul can be quantized, or the samples do not fit.
 
     """
     notes = []
+    feeds = None if calibration is None else calibration_feeds(graph, options, calibration)
+    if feeds is not None and check is not None:
+        check.choose(graph, options.chip, feeds, feeds.samples)
+        check.record(graph)
     if options.weight_type != "float32":
-        notes.append(_pack_weights(graph, options, calibration, progress))
+        notes.append(_pack_weights(graph, options, feeds, progress))
     if options.activation_type != "float32":
         notes.append(_quantize_activations(graph, options))
     graph.prune()
@@ -68,7 +84,7 @@ def _quantize_activations(graph: Graph, options: Options) -> Note:
     return Note(KIND, "", f"{len(nodes)} matmuls have activations in {name}, with a scale per row and group of inputs")
 
 
-def _pack_weights(graph: Graph, options: Options, calibration: CalibrationSource | None, progress: Progress) -> Note:
+def _pack_weights(graph: Graph, options: Options, feeds: FeedSource | None, progress: Progress) -> Note:
     """Pack the weights of the matmuls of a float graph.
 
     Raises:
@@ -89,11 +105,10 @@ def _pack_weights(graph: Graph, options: Options, calibration: CalibrationSource
         by_operand.setdefault(node.inputs[0].name, []).append(node)
     progress.stage("quantize")
     packed: dict[str, PackedWeight] = {}
-    if calibration is None:
+    if feeds is None:
         packed = {node.name: pack_weight(node.name, _weight(node), form) for node in nodes}
         origin = "rounded to nearest without samples"
     else:
-        feeds = calibration_feeds(graph, options, calibration)
         origin = f"rounded on {feeds.description}"
         for operand, moments in second_moments(graph, nodes, feeds):
             packed |= {weight.node: weight for weight in _pack_on_samples(by_operand[operand], form, moments)}

@@ -38,6 +38,7 @@ from tpuconvert.optimizer.quantize.recorded_floats import RecordedFloats
 from tpuconvert.optimizer.quantize.state_ranges import tie_state_ranges
 from tpuconvert.options import INT16_NODES, REFINEMENTS, Options
 from tpuconvert.progress import SILENT, Progress
+from tpuconvert.quantize.accuracy_check import AccuracyCheck as AccuracyCheck
 from tpuconvert.quantize.auto_methods import calibrate_and_check
 from tpuconvert.quantize.balancing import describe_balancing, find_balancing
 from tpuconvert.quantize.gates import STRUCTURAL, effective, gate_algorithms, last_feeds
@@ -97,6 +98,7 @@ def quantize_graph(
     *,
     ranges: MeasuredRanges | None = None,
     cache: CalibrationCache | None = None,
+    check: AccuracyCheck | None = None,
     progress: Progress = SILENT,
 ) -> QuantizedGraph:
     """Quantize a float graph if the options request it, and legalize quantized nodes for the chip.
@@ -107,6 +109,7 @@ def quantize_graph(
         calibration: calibration samples. They determine the ranges if none are given, and refine the weights.
         ranges: measured ranges. If they are given, samples only refine the weights.
         cache: calibration that several quantizations share; the first one fills it.
+        check: records the float outputs on some samples, if there are any.
         progress: receives the stages.
 
     Raises:
@@ -121,7 +124,7 @@ def quantize_graph(
     if options.quantize is not None and not is_quantized:
         cache = cache or CalibrationCache()
         with open_workers(cache.workers or options.workers, options.scheduler) as workers:
-            return _Quantization(workers, optimized, options, cache, progress).run(calibration, ranges)
+            return _Quantization(workers, optimized, options, cache, check, progress).run(calibration, ranges)
     precision = _rules_of_quantized_source(optimized, options)
     progress.stage("legalize")
     legalized = legalize(graph, options.chip, precision.floats, shifts_only=options.exact_on == "bm1684")
@@ -137,17 +140,25 @@ class _Quantization:
         optimized: the graph, which is changed in place.
         options: options of the conversion.
         cache: calibration that several quantizations share.
+        check: records the float outputs on some samples.
         progress: receives the stages.
     """
 
     def __init__(
-        self, workers: Workers, optimized: OptimizedGraph, options: Options, cache: CalibrationCache, progress: Progress
+        self,
+        workers: Workers,
+        optimized: OptimizedGraph,
+        options: Options,
+        cache: CalibrationCache,
+        check: AccuracyCheck | None,
+        progress: Progress,
     ) -> None:
         self._workers = workers
         self._optimized = optimized
         self._graph = optimized.graph
         self._options = options
         self._cache = cache
+        self._check = check
         self._progress = progress
         self._refinements = effective([name for name in REFINEMENTS if options.has_algorithm(name)])
         self._notes: list[Note] = []
@@ -164,9 +175,23 @@ class _Quantization:
         prepare(graph, options.disable_rules)
         check_finite(graph, known=constants)
         precision = apply_rules(graph, options.precision_rules, options.chip, self._optimized.tensors)
+        measured_on: Sequence[int] = ()
+        if feeds is not None and self._check is not None:
+            refined = options.refinement_samples if self._refinements else 0
+            measured_on = self._check.choose(graph, options.chip, feeds, refined).numbers
         ranges, self._notes = _find_ranges(
-            self._workers, self._optimized, options, feeds, measured, precision, self._cache, self._progress
+            self._workers,
+            self._optimized,
+            options,
+            feeds,
+            measured,
+            precision,
+            self._cache,
+            measured_on,
+            self._progress,
         )
+        if measured_on and self._check is not None:
+            self._check.record(graph, self._cache.floats)
         check_float16_ranges(precision, graph, ranges)
         forms = IntegerForms(graph, options, precision, ranges)
         self._progress.stage("quantize")
@@ -242,8 +267,10 @@ class _Quantization:
             return legalized
         others = [name for name in STRUCTURAL if options.has_algorithm(name)] if options.effort == "high" else []
         costly = [INT16_NODES] if forms.int16 is not None and options.requests_int16 else []
-        known = self._cache.floats.outputs if self._cache.floats is not None else ()
-        error = OutputError(graph, options.chip, last_feeds(feeds), known)
+        last = last_feeds(feeds)
+        floats = self._cache.floats
+        known = floats.outputs_of(range(len(feeds) - len(last), len(feeds))) if floats is not None else ()
+        error = OutputError(graph, options.chip, last, known)
         gated = gate_algorithms(legalized, rebuild, refine_without, error, self._refinements, others, costly)
         if INT16_NODES in gated.without_gain:
             self._int16_notes = []
@@ -318,6 +345,7 @@ def _find_ranges(
     measured: MeasuredRanges | None,
     precision: Precision,
     cache: CalibrationCache,
+    measured_on: Sequence[int],
     progress: Progress,
 ) -> tuple[Mapping[str, Range], list[Note]]:
     graph = optimized.graph
@@ -327,7 +355,7 @@ def _find_ranges(
         return ranges, [*few_samples(measured.samples), *constant_inputs(graph, ranges)]
     assert feeds is not None, "a quantization without samples was refused"
     if cache.ranges is None:
-        means = FirstMeans(options.refinement_samples, _floats_to_record(graph, options, feeds))
+        means = FirstMeans(options.refinement_samples, _floats_to_record(graph, options, feeds, measured_on))
         cache.ranges, cache.notes = calibrate_and_check(
             workers, graph, feeds, options, optimized.expected, progress, precision, means, cache.partial
         )
@@ -336,13 +364,17 @@ def _find_ranges(
     return ranges, [*few_samples(feeds.samples), *cache.notes]
 
 
-def _floats_to_record(graph: Graph, options: Options, feeds: FeedSource) -> RecordedFloats | None:
-    """Return the record of the float tensors that the refinement needs; None if it does not change weights."""
-    if not all(options.has_algorithm(name) for name in ("weight-rounding", "reconstruction")):
-        return None
+def _floats_to_record(
+    graph: Graph, options: Options, feeds: FeedSource, measured_on: Sequence[int]
+) -> RecordedFloats | None:
+    """Return the record of the float tensors that later steps need; None if they need none."""
     count = len(feeds)
-    refined = min(count, options.refinement_samples) if feeds.samples == count else 0
-    outputs = range(count - len(last_feeds(feeds)), count)
+    refined, outputs = 0, {*measured_on}
+    if all(options.has_algorithm(name) for name in ("weight-rounding", "reconstruction")):
+        refined = min(count, options.refinement_samples) if feeds.samples == count else 0
+        outputs |= {*range(count - len(last_feeds(feeds)), count)}
+    elif not outputs:
+        return None
     return RecordedFloats(graph, refined, uncorrected_results(graph, options.chip), outputs)
 
 
@@ -356,7 +388,6 @@ def calibration_feeds(graph: Graph, options: Options, calibration: CalibrationSo
     if calibration is None:
         raise UsageError("quantization needs samples to find ranges with", hint=_CALIBRATION_HINT)
     feeds = load_feeds(calibration, graph.input_ports, options.preprocess)
-    feeds.check_numbers()
     return feeds.sorted_by_content()
 
 

@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tpuconvert.accuracy_notes import KEY as ACCURACY
 from tpuconvert.model import Model
 from tpuconvert.quantize.integer_share import integer_share, is_integer
 from tpuconvert.report.model_description import describe_model
 from tpuconvert.report.notes import SHARE, NoteGroup, group_line, group_notes, share_lines
 from tpuconvert.report.text import port_lines, requirement_lines, sqnr_text, verdict_lines
 from tpuconvert.schema.cost import total_macs
-from tpuconvert.text_format import bytes_text, operator_counts, several
+from tpuconvert.text_format import bytes_text, operator_counts, several, shorten
 
 if TYPE_CHECKING:
     from tpuconvert.schema.graph import Node
@@ -24,11 +25,16 @@ Summary = dict[str, Any]
 REASONS = 6
 """Largest number of groups of notes in the summary; ``inspect`` shows all."""
 
+OUTPUTS = 8
+"""Largest number of outputs whose error is printed, those with the largest errors."""
+
 KINDS = 6
 """Largest number of operators in the summary, the most frequent ones first."""
 
 
-def summarize(model: Model, path: str | os.PathLike[str], verification: Verification | None, next_step: str) -> Summary:
+def summarize(
+    model: Model, path: str | os.PathLike[str], verification: Verification | None, next_step: str, remedy: str = ""
+) -> Summary:
     """Return the summary of a conversion as plain values, as printed by ``convert --json``.
 
     Args:
@@ -36,6 +42,7 @@ def summarize(model: Model, path: str | os.PathLike[str], verification: Verifica
         path: the written model file.
         verification: the comparison with the source; None if it was not made.
         next_step: suggested next command.
+        remedy: command that finds the causes of inaccurate outputs.
 
     """
     description = describe_model(model, verification, layers=False)
@@ -61,6 +68,8 @@ def summarize(model: Model, path: str | os.PathLike[str], verification: Verifica
         "constant_bytes": description["constant_bytes"],
         "preprocessing": description["preprocessing"],
         "plugins": description["plugins"],
+        "accuracy": model.metadata.get(ACCURACY),
+        "warnings": [f"{note.message}; next: {remedy}" for note in model.notes if note.kind == ACCURACY],
         "notes": _grouped_notes(description["notes"], nodes),
         "verification": description["verification"],
         "next_step": next_step,
@@ -92,6 +101,7 @@ def summary_lines(summary: Summary) -> list[str]:
     if verification is not None:
         lines += [f"  {line}" for line in verdict_lines(verification)]
         lines += [f"  similarity of '{entry['name']}': {_similarity(entry)}" for entry in verification["outputs"]]
+    lines += _accuracy_lines(summary)
     lines.append(f"wrote {summary['output']} ({summary['bytes']:,} bytes)")
     lines.append(f"next: {summary['next_step']}")
     return lines
@@ -125,13 +135,39 @@ def _note_lines(summary: Summary) -> list[str]:
     groups = [
         NoteGroup(note["kind"], note["reason"], Counter(note["operators"]), note["nodes"])
         for note in summary["notes"]
-        if note["kind"] != SHARE
+        if note["kind"] not in (SHARE, ACCURACY)
     ]
     lines = [group_line(group) for group in groups[:REASONS]]
     if len(groups) > REASONS:
         more = len(groups) - REASONS
         lines.append(f"  {several(more, 'more reason')}: tpuconvert inspect {summary['output']} --summary")
     return lines
+
+
+def _accuracy_lines(summary: Summary) -> list[str]:
+    """Return the measured error of every output, and a warning for each that is below a limit."""
+    found = summary["accuracy"]
+    if found is None:
+        return []
+    origin = f"{found['samples']} held-out samples"
+    if not found["held_out"]:
+        origin = f"{several(found['samples'], 'sample')} that calibrated it (too few to hold any out)"
+    lines = [f"  quantization error at the outputs, on {origin}:"]
+    # The worst outputs first. Those below a limit have a line of their own.
+    outputs = sorted(found["outputs"], key=lambda item: (item["is_accurate"], item["cosine"]))
+    lines += [f"    {shorten(item['name'])}: {_measures(item)}" for item in outputs[:OUTPUTS]]
+    if len(outputs) > OUTPUTS:
+        lines.append(
+            f"    {several(len(outputs) - OUTPUTS, 'more output')}: cosine {outputs[OUTPUTS]['cosine']:.4f} or more"
+        )
+    return lines + [f"warning: {text}" for text in summary["warnings"]]
+
+
+def _measures(item: Summary) -> str:
+    if item["equal_share"] is not None:
+        return f"{item['equal_share']:.1%} of the elements are equal"
+    sqnr = "" if item["sqnr_db"] is None else f", SQNR {item['sqnr_db']:.1f} dB"
+    return f"cosine {item['cosine']:.4f}{sqnr}"
 
 
 def _similarity(entry: Summary) -> str:

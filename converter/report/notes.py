@@ -11,6 +11,7 @@ from typing import Any
 from tpuconvert.text_format import operator_counts, shorten
 
 HEADINGS = {
+    "accuracy": "warning",
     "int8": "INT8 share",
     "deviation": "warning",
     "preprocessing": "check the samples",

@@ -10,6 +10,7 @@ The same rules serve calibration, ``run``, ``verify`` and evaluation:
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,11 +23,13 @@ import numpy as np
 from tpuconvert.runtime.batches import one_by_one
 from tpuconvert.runtime.border import numpy_type
 from tpuconvert.samples.array_files import copied_from_file, load_arrays, released_after_use
+from tpuconvert.samples.axis_order import axis_order
 from tpuconvert.samples.image_files import IMAGE_SUFFIXES, images_in
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.absent_file import absent_file
 from tpuconvert.schema.content_digest import Digest, digest_of
 from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.finite import is_finite
 from tpuconvert.schema.graph import Port
 from tpuconvert.schema.input_files import note_input
 from tpuconvert.schema.input_types import convert_input
@@ -164,24 +167,26 @@ class FeedSource:
             file = ", ".join(map(str, paths)) or self._builder.file
             raise UsageError("has other samples on this worker than on the client", file=file, hint=_SAME_FILES)
 
-    def check_numbers(self) -> None:
-        """Refuse arrays with NaN, from which no range can be found. Images have none.
+    def check_numbers(self, most: int | None = None) -> None:
+        """Refuse arrays with NaN or infinities. Images have none.
+
+        A mask, whose numbers are 0 and infinities of one sign, is accepted: it is added before a softmax.
+
+        Args:
+            most: number of batches to check, the first ones; None for all.
 
         Raises:
-            UsageError: an array contains NaN; the message names the first such sample.
+            UsageError: an array has such an element; the message names the file, the first such sample and its input.
 
         """
-        for index, batch in enumerate(released_after_use(self._batches)):
+        for index, batch in enumerate(itertools.islice(released_after_use(self._batches), most)):
             if isinstance(batch, list):  # images
                 continue
             named = batch if isinstance(batch, Mapping) else {self._builder.only_port.name: batch}
-            for name, array in named.items():
-                if array.dtype.kind == "f" and np.isnan(array).any():
-                    raise UsageError(
-                        f"sample {index} of input '{name}' holds NaN, which is not a number",
-                        file=self._builder.file,
-                        hint="leave such samples out, or mend what makes them",
-                    )
+            for name, port in self._builder.ports.items():
+                array = np.asarray(named[name])
+                if array.dtype.kind == "f" and not is_finite(array) and not _is_mask(array):
+                    raise self._builder.not_finite(port, array, index)
 
     def check_complete(self) -> None:
         """Refuse an incomplete last batch, for uses in which no sample may be left out.
@@ -240,23 +245,32 @@ def _arrays_of_file(file: Path, mtime_ns: int, size: int) -> dict[str, Array]:
     return load_arrays(file)
 
 
-def load_feeds(source: Any, ports: list[Port], preprocess: Preprocess | None = None) -> FeedSource:
-    """Create feeds for the inputs ``ports`` from ``source``.
+def load_feeds(
+    source: Any, ports: list[Port], preprocess: Preprocess | None = None, *, most: int | None = None
+) -> FeedSource:
+    """Create feeds of finite numbers for the inputs ``ports`` from ``source``.
 
     Args:
         source: a folder of images, an image, an ``.npz`` or ``.npy`` file, a mapping {input name: array}, or any
             iterable of arrays or of such mappings. A ``FeedSource`` is returned unchanged.
         ports: the model's inputs.
         preprocess: preprocessing of images. If it has no size, the size of the model's input is used.
+        most: number of feeds that are used, the first ones; None for all. Numbers of others are not checked.
 
     Raises:
-        UsageError: the data do not fit the model; the message describes both.
+        UsageError: the data do not fit the model, or are not finite; the message describes both.
         CorruptInputError: a file does not have the format that its suffix indicates.
         MissingExtraError: the source has images, but Pillow is not installed.
 
     """
     if isinstance(source, FeedSource):
         return source
+    feeds = _load_feeds(source, ports, preprocess)
+    feeds.check_numbers(most)
+    return feeds
+
+
+def _load_feeds(source: Any, ports: list[Port], preprocess: Preprocess | None) -> FeedSource:
     builder = _FeedBuilder(ports, preprocess, str(source) if isinstance(source, str | Path) else "")
     if isinstance(source, str | Path):
         return _from_path(Path(source), builder)
@@ -379,6 +393,20 @@ class _FeedBuilder:
         arrays = list(batch.values()) if isinstance(batch, Mapping) else [batch]
         return len(arrays) == len(self.ports) == 1 and self.is_images(self.only_port, arrays[0])
 
+    def not_finite(self, port: Port, array: Array, index: int) -> UsageError:
+        """Return the error about the array of a batch that has NaN or an infinity."""
+        first = np.argwhere(~np.isfinite(array))[0] if array.ndim else np.zeros(0, int)
+        size = self.batch(port)
+        sample = index * size + (int(first[0]) if size > 1 and array.ndim == len(port.shape) else 0)
+        value = array[tuple(first)]
+        what = "NaN" if np.isnan(value) else "infinity (inf)" if value > 0 else "-infinity (-inf)"
+        place = f" at {first.tolist()}" if len(first) else ""
+        return UsageError(
+            f"sample {sample} of input '{port.name}' holds {what}{place}, expected finite numbers",
+            file=self.file,
+            hint="leave such samples out, or correct what computes them",
+        )
+
     def is_images(self, port: Port, array: Array) -> bool:
         """Return True if the preprocessing applies to an array."""
         return (
@@ -396,7 +424,8 @@ class _FeedBuilder:
 
     def _fit_input(self, port: Port, array: Array) -> Array:
         """Return an array that needs no preprocessing with the axes and the type of the input."""
-        looks = f"{array.dtype}{list(array.shape)}"
+        shape = array.shape
+        looks = f"{array.dtype}{list(shape)}"
         if array.ndim == len(port.shape) - 1 and self.batch(port) == 1:
             array = array[np.newaxis]  # one sample without its batch axis
         extents = zip(array.shape, port.shape, strict=False)
@@ -410,7 +439,12 @@ class _FeedBuilder:
                 )
             if array.shape[1:] == port.shape[1:]:
                 hint = one_by_one(port)
-            raise UsageError(f"an array {looks} does not fit input {describe(port)}", file=self.file, hint=hint)
+            order = axis_order(shape, port.shape)
+            message = f"an array {looks} does not fit input {describe(port)}"
+            if order is not None:
+                message += f": {order.found}"
+                hint = hint if is_pixels else order.hint
+            raise UsageError(message, file=self.file, hint=hint)
         try:
             return convert_input(array, numpy_type(port.dtype), port.name, is_quantized=port.quant is not None)
         except UsageError as error:
@@ -538,6 +572,12 @@ def _add_content(digest: Digest, batch: Any) -> None:
     for name, array in sorted(batch.items()) if isinstance(batch, Mapping) else (("", batch),):
         digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
         digest.update(np.ascontiguousarray(array).data)
+
+
+def _is_mask(array: Array) -> bool:
+    """Return True if all numbers are 0 or infinities of one sign, and some are 0."""
+    zero = array == 0
+    return bool(zero.any() and any(np.all(zero | (array == infinity)) for infinity in (np.inf, -np.inf)))
 
 
 def _check_first(source: FeedSource) -> FeedSource:

@@ -526,7 +526,8 @@ def _count_within(costs: Sequence[float], limit: float | None) -> int:
 
 def _float_options(options: Options) -> Options:
     """Return the options of the float model: those of the source."""
-    others = {name: default_of(name) for name in (*QUANTIZATION_OPTIONS, "quantize", "min_int8_share")}
+    names = (*QUANTIZATION_OPTIONS, "quantize", "min_int8_share", "strict_accuracy")
+    others = {name: default_of(name) for name in names}
     return replace(options, **others)
 
 

@@ -207,7 +207,9 @@ def attribute(
         if data is None:
             feeds = random_feeds(graph.input_ports, samples)
         else:
-            feeds = list(itertools.islice(load_feeds(data, graph.input_ports, options.preprocess), samples))
+            feeds = list(
+                itertools.islice(load_feeds(data, graph.input_ports, options.preprocess, most=samples), samples)
+            )
         # The recipe contains samples if they refined weights and biases. Ranges from a file alone do not.
         is_corrected = "calibration" in converted.metadata["recipe"] and options.has_algorithm("bias-correction")
         found = attribute_error(

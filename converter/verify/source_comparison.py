@@ -236,11 +236,12 @@ def _feeds(
         found = random_feeds(ports, samples)
     else:
         try:
-            source = load_feeds(data, ports, options.preprocess)
+            source = load_feeds(data, ports, options.preprocess, most=samples)
         except UsageError:
             if not states:
                 raise
-            source = load_feeds(data, graph.input_ports, options.preprocess)  # with states, which are replaced
+            # Samples with states, which are replaced.
+            source = load_feeds(data, graph.input_ports, options.preprocess, most=samples)
         found = list(itertools.islice(source, samples))
     return [{**feed, **initial_states(graph, states)} for feed in found] if states else found
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from tpuconvert.optimizer.node_properties import dependent_nodes
 from tpuconvert.optimizer.quantize.legalize import Legalized
+from tpuconvert.optimizer.quantize.similarity import cosine_similarity
 from tpuconvert.optimizer.quantize.traits import is_product, keeps_scale
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.graph import Graph, Node, Value
@@ -153,8 +154,7 @@ def _similarity(expected: Array, found: Array) -> float:
     if expected.shape != found.shape:
         return 0.0
     a, b = (np.nan_to_num(array.astype(np.float64)).reshape(-1) for array in (expected, found))
-    norm = float(np.sqrt((a @ a) * (b @ b)))
-    return float(a @ b) / norm if norm else float(np.array_equal(a, b))
+    return cosine_similarity(a, b)
 
 
 def similarity_of_rows(expected: Array, found: Array) -> float:

@@ -29,7 +29,9 @@ from tpuconvert.optimizer.quantize.tflite import compared_operands, exact_form, 
 from tpuconvert.optimizer.quantize.traits import has_integer_form
 from tpuconvert.optimizer.quantize.wide_plan import NO_PLAN, WidePlan
 from tpuconvert.optimizer.recurrent_layers import remove_cell_results
+from tpuconvert.schema.errors import InternalError
 from tpuconvert.schema.graph import Graph, Node, Port, Value
+from tpuconvert.schema.legality import Status, check_use
 from tpuconvert.schema.ops.recurrent import RecurrentLayer
 from tpuconvert.schema.types import F32, Chip, QuantParams, ScaleError
 
@@ -104,6 +106,7 @@ def legalize(
     for node in graph.sorted_nodes():
         with lowering.g.derived_from(node):
             reason = (reasons or {}).get(node.name)
+            before = len(lowering.g)
             try:
                 with lowering.narrowed_operands(node) if reason is None else contextlib.nullcontext():
                     lowered = _lower(node, lowering) if reason is None else Declined(reason)
@@ -113,6 +116,7 @@ def legalize(
                 floats.append(FloatNode(node.name, node.op.name, lowered.reason))
                 _keep(node, lowering)
             else:
+                _check_form(node, lowering, before)
                 _state(node, lowering, lowered)
     for value, port in zip(graph.outputs, graph.output_ports, strict=True):
         integers = value.quant is not None and value.quant.dtype.numpy.name == port.dtype and chip is not Chip.BM1682
@@ -161,6 +165,33 @@ def _lower(node: Node, lowering: Lowering) -> Lowered:
         return exact
     lowering.form = function.__name__
     return function(node, lowering)
+
+
+def _check_form(node: Node, lowering: Lowering, before: int) -> None:
+    """Check that the chip has the operators of an integer form that the quantizer chose.
+
+    The forms of a quantized source follow from its integers; the check of the whole model refuses them by name.
+
+    Args:
+        node: the node that was lowered.
+        lowering: the new graph.
+        before: number of its nodes before.
+
+    Raises:
+        InternalError: the chip does not have an operator with these types.
+
+    """
+    if lowering.rescale:
+        return
+    for new in lowering.g.latest(len(lowering.g) - before):
+        verdict = check_use(new, lowering.chip)
+        if verdict.status is Status.ILLEGAL:
+            raise InternalError(
+                f"the integer form of {node.op.name} has an operator that {lowering.chip.value} lacks: "
+                f"{verdict.reason}",
+                file=lowering.g.file,
+                node=node.name,
+            )
 
 
 def _lower_custom(node: Node, lowering: Lowering) -> Lowered:

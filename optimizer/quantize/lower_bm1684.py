@@ -153,8 +153,13 @@ def add(node: Node, lowering: Lowering) -> Lowered:
         if isinstance(term, Declined):
             return term
         terms.append(term)
-    kind = AddShift if node.op.name == "add" else SubShift
-    return (lowering.g.add(kind(shift=bits, out_dtype=params.dtype), *terms, name=name),)
+    if node.op.name == "add":
+        return (lowering.g.add(AddShift(shift=bits, out_dtype=params.dtype), *terms, name=name),)
+    if params.dtype.is_signed:
+        return (lowering.g.add(SubShift(shift=bits, out_dtype=params.dtype), *terms, name=name),)
+    # The subtraction has no unsigned result: a cast saturates afterwards.
+    signed = lowering.g.add(SubShift(shift=bits, out_dtype=I16), *terms, name=f"{name}:int16")
+    return (lowering.g.add(Cast(out_dtype=params.dtype), signed, name=name),)
 
 
 @lowers("mul", chips=CHIP)

@@ -231,11 +231,15 @@ class OperandSamples:
 
 
 def _halves_of(feed: Mapping[str, Array], samples: int) -> list[int]:
-    """Assign every sample of a feed to one of two halves, by its content: neither order nor batches matter."""
+    """Assign every sample of a feed to one of two halves, by its content: neither order nor batches matter.
+
+    Inputs of rank 0 are part of every sample.
+    """
     contents = [b""] * samples
     for _, array in sorted(feed.items()):
-        split = np.reshape(array, (samples, -1)) if samples > 1 else [array]
-        contents = [before + np.ascontiguousarray(part).tobytes() for before, part in zip(contents, split, strict=True)]
+        is_split = samples > 1 and np.ndim(array) > 0
+        parts = np.asarray(array) if is_split else [array] * samples
+        contents = [before + np.ascontiguousarray(part).tobytes() for before, part in zip(contents, parts, strict=True)]
     return [zlib.crc32(content) % 2 for content in contents]
 
 

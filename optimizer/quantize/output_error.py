@@ -213,7 +213,7 @@ def _output(name: str, value: Value, floats: Sequence[Array], feeds: Sequence[Fe
         return _Unordered(name, floats, _share_of_rows)
     if not value.dtype.is_float:
         return _Unordered(name, floats, _share_of_different)
-    counts = [_count_samples(array, feed) for array, feed in zip(floats, feeds, strict=True)]
+    counts = [count_samples(array, feed) for array, feed in zip(floats, feeds, strict=True)]
     return _Numbers(name, floats, counts, is_logarithmic=_is_class_distribution(value))
 
 
@@ -272,7 +272,7 @@ def _shares(noise: Vector, power: float) -> Vector:
     return noise / power if power > 0.0 else (noise > 0.0).astype(np.float64)
 
 
-def _count_samples(array: Array, feed: Feed) -> int:
+def count_samples(array: Array, feed: Feed) -> int:
     """Number of samples in an output: those of the feed if they are on axis 0, else 1."""
     samples = samples_in(feed)
     return samples if array.ndim and array.size and array.shape[0] % samples == 0 else 1

@@ -11,7 +11,7 @@ import itertools
 import math
 import threading
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from tpuconvert.optimizer.quantize.float_operands import affordable_samples
@@ -54,7 +54,7 @@ class _Record(NamedTuple):
 
 
 class RecordedFloats:
-    """Float outputs of the last feeds and windows of the operands of convolutions on the first ones.
+    """Float outputs of some feeds and windows of the operands of convolutions on the first ones.
 
     Windows are recorded if this saves a run of the graph: if those of all operators that are corrected fit the limit.
     Several threads may record different feeds, and take the windows of different feeds.
@@ -63,10 +63,10 @@ class RecordedFloats:
         graph: float graph.
         refined: number of feeds of one sample that refinement uses.
         skipped: names of the results of operators that are not corrected.
-        outputs: range of the feeds whose outputs are recorded.
+        outputs: numbers of the feeds whose outputs are recorded.
     """
 
-    def __init__(self, graph: Graph, refined: int, skipped: Collection[str], outputs: range) -> None:
+    def __init__(self, graph: Graph, refined: int, skipped: Collection[str], outputs: Collection[int]) -> None:
         self._lock = threading.Lock()
         self._outputs: dict[int, Mapping[str, Array]] = {}
         self._wanted_outputs = outputs
@@ -109,10 +109,9 @@ class RecordedFloats:
             if self._output_bytes <= _MOST_OUTPUT_BYTES:
                 self._outputs[feed] = outputs
 
-    @property
-    def outputs(self) -> list[Mapping[str, Array]]:
-        """Outputs of the first feeds of the range, of all of them unless some are too large or not recorded."""
-        return [self._outputs[feed] for feed in itertools.takewhile(self._outputs.__contains__, self._wanted_outputs)]
+    def outputs_of(self, feeds: Iterable[int]) -> list[Mapping[str, Array]]:
+        """Outputs of the first of these feeds, of all of them unless some are too large or not recorded."""
+        return [self._outputs[feed] for feed in itertools.takewhile(self._outputs.__contains__, feeds)]
 
     def take(self, name: str, windows: Windows, shapes: Mapping[int, tuple[int, ...]]) -> list[Array] | None:
         """Return and forget the windows of the float operand of a node, [groups, positions, inputs] for each feed.

@@ -17,7 +17,7 @@ from tpuconvert.schema.ops.conv_v2 import ConvV2
 from tpuconvert.schema.ops.pool_int import PoolInt, PoolQuantMode
 from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.shape_checks import check_ranks
-from tpuconvert.schema.types import I8, I16, U8, DType, TensorType
+from tpuconvert.schema.types import I8, I16, U8, DType, ScaleError, TensorType
 
 
 class AverageForm(enum.IntEnum):
@@ -51,7 +51,7 @@ class GlobalAverageInt(DeferredOp):
     def __post_init__(self) -> None:
         object.__setattr__(self, "form", AverageForm(self.form))
         if min(*self.operand_scales, self.result_scale) <= 0:
-            raise ValueError(f"{self.name}: scales must be positive, found {self}")
+            raise ScaleError(f"{self.name}: scales must be positive, found {self}")
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
         """Shapes: y has one element per channel."""

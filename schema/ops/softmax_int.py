@@ -10,7 +10,7 @@ from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.fixed_point import rhaz_i32, saturate
 from tpuconvert.schema.op import LOCAL, Op, Operand, on_bm1686, same, tpu_op
 from tpuconvert.schema.shape_checks import check_ranks
-from tpuconvert.schema.types import I8, U8, Array, DType, TensorType
+from tpuconvert.schema.types import I8, U8, Array, DType, ScaleError, TensorType
 
 
 @tpu_op("softmax_int")
@@ -38,7 +38,7 @@ class SoftmaxInt(Op):
         if len(self.table) != 256:
             raise ValueError(f"softmax_int: the table needs 256 entries, found {len(self.table)}")
         if not (math.isfinite(self.scale) and self.scale > 0):
-            raise ValueError(f"softmax_int: scale must be positive and finite, found {self.scale}")
+            raise ScaleError(f"softmax_int: scale must be positive and finite, found {self.scale}")
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
         check_ranks(self, x)

@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 
 import jsonschema
 import numpy as np
+import onnx
 import pytest
 import yaml
 
@@ -333,3 +334,58 @@ def test_files_of_a_commit(digits: Path, capsys: Captured) -> None:
     Path("broken.tflite").write_bytes(b"no model")
     assert check_files.main(["broken.tflite", str(digits / "digits.onnx")]) == 4
     assert "broken.tflite" in capsys.readouterr().err
+
+
+@pytest.fixture
+def inaccurate(tmp_path: Path) -> dict[str, dict[str, object]]:
+    """A manifest with an INT8 model whose output ``wave``, a sine of large numbers, is below the accuracy limits."""
+    rng = np.random.default_rng(0)
+    weights = rng.normal(size=(8, 6)).astype(np.float32)
+    nodes = [
+        onnx.helper.make_node("MatMul", ["x", "w"], ["product"]),
+        onnx.helper.make_node("Sin", ["product"], ["wave"]),
+    ]
+    graph = onnx.helper.make_graph(
+        nodes,
+        "net",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 8])],
+        [onnx.helper.make_tensor_value_info("wave", onnx.TensorProto.FLOAT, [1, 6])],
+        [onnx.numpy_helper.from_array(30 * weights, "w")],
+    )
+    onnx.save(
+        onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), "wave.onnx"
+    )
+    np.savez("samples.npz", x=rng.normal(size=(32, 8)).astype(np.float32))
+    return {"wave": {"source": "wave.onnx", "quantize": "int8", "calibration": "samples.npz", "output": "wave.tpum"}}
+
+
+def test_an_inaccurate_output_fails_unless_the_manifest_accepts_it(
+    inaccurate: dict[str, dict[str, object]], capsys: Captured
+) -> None:
+    write(inaccurate)
+    files = ["--junit", "junit.xml", "--sarif", "ci.sarif", "--markdown", "ci.md"]
+    found = statuses(capsys, *files, code=5)["wave"]
+    (miss,) = found["misses"]
+    assert found["status"] == "failed" and miss["limit"] == "inaccurate_outputs"
+    assert miss["message"].startswith("output 'wave': mean cosine")
+    check_junit(Path("junit.xml").read_text())
+    sarif = json.loads(Path("ci.sarif").read_text())
+    jsonschema.validate(sarif, SARIF)
+    assert [result["ruleId"] for result in sarif["runs"][0]["results"]] == ["limit-inaccurate_outputs"]
+    for accepted in (["wave"], "wave"):
+        inaccurate["wave"]["inaccurate_outputs"] = accepted
+        write(inaccurate)
+        assert statuses(capsys)["wave"]["status"] == "cached"
+    del inaccurate["wave"]["inaccurate_outputs"]
+    write(inaccurate)
+    assert statuses(capsys, code=5)["wave"]["status"] == "failed"
+
+
+def test_accepted_outputs_are_those_of_the_model(inaccurate: dict[str, dict[str, object]], capsys: Captured) -> None:
+    inaccurate["wave"]["inaccurate_outputs"] = ["waves"]
+    write(inaccurate)
+    assert "there is no output 'waves'" in str(statuses(capsys, code=2)["wave"]["error"])
+    inaccurate["wave"]["inaccurate_outputs"] = {"wave": 1}
+    write(inaccurate)
+    assert main(["ci", "--jobs", "1"]) == 2
+    assert "models.wave.inaccurate_outputs: is not a list of names" in capsys.readouterr().err

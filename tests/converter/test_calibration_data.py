@@ -169,13 +169,50 @@ def test_the_file_that_does_not_fit_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("as_mapping", [False, True])
-def test_nan_is_found(as_mapping: bool) -> None:
+@pytest.mark.parametrize(("number", "text"), [(np.nan, "NaN"), (np.inf, "infinity"), (-np.inf, "-infinity")])
+def test_samples_that_are_not_finite_are_refused(as_mapping: bool, number: float, text: str) -> None:
     data = [floats(1, 3, 4, 5) for _ in range(3)]
-    data[1][0, 2, 1, 0] = np.nan
-    feeds = load_feeds([{"x": item} for item in data] if as_mapping else data, [X])
-    with pytest.raises(UsageError, match="sample 1 of input 'x' holds NaN"):
-        feeds.check_numbers()
-    load_feeds([data[0], data[2]], [X]).check_numbers()
+    data[1][0, 2, 1, 0] = number
+    with pytest.raises(UsageError, match=rf"sample 1 of input 'x' holds {text}.* at \[0, 2, 1, 0\]"):
+        load_feeds([{"x": item} for item in data] if as_mapping else data, [X])
+    load_feeds([data[0], data[2]], [X])
+    load_feeds(data, [X], most=1)  # the others are not used
+
+
+def test_the_sample_of_a_batch_is_named(tmp_path: Path) -> None:
+    data = floats(6, 3, 4, 5)
+    data[5, 0, 0, 0] = np.inf
+    np.save(tmp_path / "data.npy", data)
+    with pytest.raises(UsageError, match=r"data\.npy: sample 5 of input 'x' holds infinity"):
+        load_feeds(tmp_path / "data.npy", [Port("x", "float32", (2, 3, 4, 5))])
+
+
+def test_a_scalar_that_is_not_finite_is_refused() -> None:
+    with pytest.raises(UsageError, match="sample 1 of input 't' holds infinity"):
+        load_feeds({"t": np.array([0, np.inf], np.float32)}, [Port("t", "float32", ())])
+
+
+@pytest.mark.parametrize("infinity", [np.inf, -np.inf])
+def test_a_mask_of_zeros_and_infinities_is_accepted(infinity: float) -> None:
+    mask = np.where(np.arange(8).reshape(1, 2, 4) % 3 == 0, np.float32(infinity), np.float32(0))
+    assert len(load_feeds({"m": mask}, [Port("m", "float32", (1, 2, 4))])) == 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected", "text", "axes"),
+    [
+        ((2, 4, 5, 3), (1, 3, 4, 5), "NHWC and those of the input NCHW", (0, 3, 1, 2)),
+        ((2, 3, 4, 5), (1, 4, 5, 3), "NCHW and those of the input NHWC", (0, 2, 3, 1)),
+        ((4, 5, 3), (1, 3, 4, 5), "order HWC and those of the input NCHW", (2, 0, 1)),
+        ((2, 3, 5, 4), (1, 3, 4, 5), "its axes are transposed", (0, 1, 3, 2)),
+        ((2, 16, 40), (1, 40, 16), "NLC and those of the input NCL", (0, 2, 1)),
+        ((2, 4, 5, 3), ("n", 3, 4, "w"), "NHWC and those of the input NCHW", (0, 3, 1, 2)),
+    ],
+)
+def test_transposed_samples_are_named(shape, expected, text, axes) -> None:
+    with pytest.raises(UsageError, match=text) as raised:
+        load_feeds({"x": floats(*shape)}, [Port("x", "float32", expected)])
+    assert raised.value.hint == f"transpose it: numpy.transpose(array, {axes})"
 
 
 def test_images_without_preprocessing(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def some_rule() -> str:
 def test_every_option_goes_into_the_recipe_and_back() -> None:
     given = {**EVERY_OPTION, "disable_rules": [some_rule()]}
     options = Options.of(**given)  # type: ignore[arg-type]  # by name
-    others = {"grouping", "allow_non_finite", "allow_root", "workers", "scheduler"}
+    others = {"grouping", "allow_non_finite", "allow_root", "workers", "scheduler", "strict_accuracy"}
     others |= set(OPTIONS_OF_FLOAT_MODELS)
     assert set(given) == set(OPTIONS) - others
     for item in dataclasses.fields(Options):

@@ -5,6 +5,8 @@ import pytest
 from data_models import convert_model
 from optimizer.quantize.onnx_builder import OnnxNet, compare
 
+import tpuconvert as tc
+from tpuconvert.accuracy_notes import AccuracyWarning
 from tpuconvert.optimizer.quantize.deciding import similarity_of_rows
 from tpuconvert.quantize.integer_share import integer_share
 
@@ -133,3 +135,21 @@ def test_a_trained_detector_whose_decisions_are_clear_stays_in_int8(data_root):
     model, _ = convert_model(data_root, "retinaface_mnet_caffe", "bm1686", "int8")
     share = integer_share(model.graph.nodes)
     assert share is not None and share > 0.9
+
+
+def test_infinite_results_have_a_similarity():
+    infinite, huge = np.full((1, 4), np.inf, np.float32), np.full((1, 4), 3e38, np.float32)
+    assert similarity_of_rows(infinite, infinite) == similarity_of_rows(huge, huge) == 1.0
+
+
+def test_a_decision_on_infinite_results_can_be_quantized(tmp_path):
+    """The exponential overflows on every sample, so that the outputs have no finite similarity."""
+    net = OnnxNet(0)
+    hidden = net.add("Mul", net.dense(net.input("x", 1, 8), 8), net.constant(np.float32(1000)))
+    outputs = [net.add("Exp", net.add("Abs", hidden)), net.add("ArgMax", net.dense(hidden, 8), axis=1)]
+    gathered = net.add("Gather", outputs[0], outputs[1], axis=1)
+    path = tmp_path / "net.onnx"
+    path.write_bytes(net.model(gathered).SerializeToString())
+    for chip in ("bm1684", "bm1686"):
+        with pytest.warns(AccuracyWarning, match=gathered):
+            tc.convert(path, chip=chip, quantize="int8", calibration=net.samples(8))

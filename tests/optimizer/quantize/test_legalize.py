@@ -1,6 +1,7 @@
 """Legalization of annotated graphs to integer operators, and their results."""
 
 import dataclasses
+import sys
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from optimizer.quantize.networks import RELU, Net, calibrate_and_annotate, signa
 
 from tpuconvert.optimizer.quantize import legalize
 from tpuconvert.runtime.session import Session
-from tpuconvert.schema.errors import ProblemList
+from tpuconvert.schema.errors import InternalError, ProblemList
 from tpuconvert.schema.graph import Graph, Port
 from tpuconvert.schema.legality import check_graph
 from tpuconvert.schema.ops.activation import Active, ActiveType
@@ -20,9 +21,11 @@ from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.shape_change import Reshape
+from tpuconvert.schema.ops.shift_arithmetic import SubShift
 from tpuconvert.schema.ops.upsample import Upsample
 from tpuconvert.schema.types import F32, I8, U8, Chip, QuantParams, Scalar, TensorType
 
+legalize_module = sys.modules[legalize.__module__]  # the name of the module in the package is that of the function
 CHIPS = (Chip.BM1684, Chip.BM1686)
 TANH = Active(ActiveType.ACTIVE_TANH)
 AVERAGE = Pool(stride_h=2, stride_w=2, kernel_h=2, kernel_w=2, pooling_type=PoolType.AVE)
@@ -218,3 +221,36 @@ def test_a_graph_without_annotations_is_left_alone():
     net = Net()
     graph = net.done(net.conv(net.x, 4, "a"))
     assert legalize(graph, Chip.BM1686).graph is graph
+
+
+def test_a_form_that_the_chip_does_not_have_is_found_where_it_is_chosen(monkeypatch):
+    """BM1684 has no subtraction of shifted integers with an unsigned result."""
+
+    def unsigned_difference(node, lowering):
+        a, b = (lowering.quantized_value(value) for value in node.inputs)
+        return (lowering.g.add(SubShift(shift=0, out_dtype=U8), a, b, name=node.name),)
+
+    monkeypatch.setattr(legalize_module, "find_lowering", lambda *_, **__: unsigned_difference)
+    graph = Graph("net")
+    x = graph.input("x", TensorType(F32, (1, 4)))
+    y = graph.add(Sub(), x, x, name="difference")
+    graph.output(y)
+    x.quant = QuantParams.per_tensor(0.5, 0, I8)
+    y.quant = QuantParams.per_tensor(0.5, 0, U8)
+    with pytest.raises(InternalError, match="integer form of sub has an operator that BM1684 lacks") as raised:
+        legalize(graph, Chip.BM1684)
+    assert raised.value.node == "difference"
+    graph.rescale = "tflite"  # the forms of a quantized source are refused with the other problems of the model
+    legalize(graph, Chip.BM1684)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_scales_beyond_binary32_stay_float(chip):
+    graph = Graph("net")
+    x = graph.input("x", TensorType(F32, (1, 4)))
+    weights = np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32) * np.float32(1e30)
+    y = graph.add(MatrixMul(), x, graph.constant(weights, "w"), name="y")
+    graph.output(y)
+    x.quant, y.quant = QuantParams.per_tensor(1e30, 0, I8), QuantParams.per_tensor(1e-38, 0, I8)
+    with np.errstate(over="ignore"):
+        assert [item.node for item in legalize(graph, chip).float_nodes] == ["y"]

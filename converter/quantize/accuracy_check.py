@@ -1,0 +1,216 @@
+"""Accuracy of the outputs of a finished quantized model on samples of its calibration.
+
+The float graph is changed by the quantization, so its outputs are recorded first. The model is measured as it is
+written, with the engine. The ranges of the tensors come from all samples; nothing else was chosen on *held-out*
+samples: the refinement takes the first samples, and the algorithms that measure candidates the last ones.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tpuconvert.accuracy_notes import KEY
+from tpuconvert.model import Model
+from tpuconvert.optimizer.quantize.deciding import SAMPLES as DECISION_SAMPLES
+from tpuconvert.optimizer.quantize.method_search import Work
+from tpuconvert.optimizer.quantize.output_accuracy import (
+    LEAST_COSINE,
+    LEAST_EQUAL,
+    LEAST_SQNR,
+    OutputAccuracy,
+    measure_outputs,
+)
+from tpuconvert.optimizer.quantize.output_error import count_held_out
+from tpuconvert.optimizer.quantize.ranges import samples_in
+from tpuconvert.optimizer.quantize.recorded_floats import RecordedFloats
+from tpuconvert.runtime.session import Session
+from tpuconvert.samples.calibration_data import FeedSource
+from tpuconvert.schema.errors import ThresholdError
+from tpuconvert.schema.file_model import Note
+from tpuconvert.schema.gc_control import collect_dropped_graphs
+from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.types import Array, Chip
+from tpuconvert.text_format import several
+
+_MOST = 64
+"""Maximum number of runs."""
+
+_FEW = 8
+"""Maximum number of runs of large networks: the measurement takes a small part of the time of a calibration."""
+
+_WORK = 4e9
+"""Limit for the work of more runs, in units of one multiply-accumulate: about 0.1 seconds of one core."""
+
+_FEWEST_HELD_OUT = 4
+"""Smallest number of held-out runs. With fewer, the last samples are measured although they were used."""
+
+_MEMORY = 1 << 26
+"""Limit for the float outputs, in bytes. Further runs are left out, except the first."""
+
+
+class MeasuredFeeds(NamedTuple):
+    """Numbers of the feeds on which the accuracy is measured.
+
+    Args:
+        numbers: the numbers.
+        are_held_out: whether nothing but the ranges was chosen on them.
+    """
+
+    numbers: range
+    are_held_out: bool
+
+
+def measured_feeds(graph: Graph, chip: Chip, feeds: FeedSource, refinement_samples: int) -> MeasuredFeeds:
+    """Choose the feeds between those that the refinement takes and those on which candidates are compared.
+
+    Args:
+        graph: the float graph.
+        chip: the target.
+        feeds: the calibration samples, in the order in which the algorithms take them.
+        refinement_samples: largest number of samples that change weights; 0 if none does.
+    """
+    count = len(feeds)
+    sample = next(iter(feeds))
+    per_feed = samples_in(sample)
+    most = min(_MOST, max(_FEW, int(_WORK / max(1.0, Work(graph, chip, sample).sample))))
+    if not refinement_samples:  # the calibration is short
+        most = min(most, max(_FEW, count // 4))
+    first = max(DECISION_SAMPLES, -(-refinement_samples // per_feed))
+    last = count - count_held_out(count)
+    if last - first >= _FEWEST_HELD_OUT:
+        return MeasuredFeeds(range(max(first, last - most), last), are_held_out=True)
+    fewest = min(_FEW, count_held_out(count))
+    return MeasuredFeeds(range(max(0, count - (most if most > _FEW else fewest)), count), are_held_out=False)
+
+
+@dataclass(frozen=True)
+class ModelAccuracy:
+    """Accuracy of the outputs of a model.
+
+    Args:
+        outputs: the outputs, in the model's order.
+        samples: number of samples.
+        are_held_out: see ``MeasuredFeeds``.
+        calibrated: number of all calibration samples.
+    """
+
+    outputs: Sequence[OutputAccuracy]
+    samples: int
+    are_held_out: bool
+    calibrated: int
+
+    @property
+    def inaccurate(self) -> list[OutputAccuracy]:
+        """The outputs below a limit."""
+        return [output for output in self.outputs if not output.is_accurate]
+
+    @property
+    def origin(self) -> str:
+        """Text that states the samples."""
+        if self.are_held_out:
+            return f"{self.samples} held-out samples"
+        return f"{self.samples} of {several(self.calibrated, 'calibration sample')}, too few to hold any out"
+
+    def notes(self) -> list[Note]:
+        """Return a note for each output below a limit."""
+        return [
+            Note(KEY, "", f"output '{output.name}': {output.describe()} on {self.origin}, {output.expected()}")
+            for output in self.inaccurate
+        ]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {
+            "samples": self.samples,
+            "held_out": self.are_held_out,
+            "limits": {"cosine": LEAST_COSINE, "sqnr_db": LEAST_SQNR, "equal_share": LEAST_EQUAL},
+            "outputs": [output.to_dict() for output in self.outputs],
+        }
+
+
+class AccuracyCheck:
+    """Comparison of a finished model with its float graph: ``choose``, then ``record``, then ``measure``."""
+
+    def __init__(self) -> None:
+        self.feeds: MeasuredFeeds | None = None
+        self._samples: FeedSource | None = None
+        self._calibrated = 0
+        self._floats: list[Mapping[str, Array]] = []
+
+    def choose(self, graph: Graph, chip: Chip, feeds: FeedSource, refinement_samples: int) -> MeasuredFeeds:
+        """Choose the feeds. The arguments are those of ``measured_feeds``."""
+        self.feeds = measured_feeds(graph, chip, feeds, refinement_samples)
+        self._samples = feeds.part(self.feeds.numbers.start, self.feeds.numbers.stop)
+        self._calibrated = feeds.samples
+        return self.feeds
+
+    def record(self, graph: Graph, recorded: RecordedFloats | None = None) -> None:
+        """Record the outputs of the float graph, before the quantization changes it.
+
+        Args:
+            graph: the float graph.
+            recorded: outputs that the calibration has recorded; others are computed.
+        """
+        assert self.feeds is not None and self._samples is not None, "the feeds are chosen"
+        known = [] if recorded is None else recorded.outputs_of(self.feeds.numbers)
+        size = 0
+        with ExitStack() as stack, np.errstate(all="ignore"):
+            session: Session | None = None
+            for number, feed in enumerate(self._samples):
+                if number >= len(known) and session is None:
+                    session = stack.enter_context(Session(graph))
+                run = known[number] if session is None else session.run(feed)
+                size += sum(array.nbytes for array in run.values())
+                if self._floats and size > _MEMORY:
+                    return
+                self._floats.append(run)
+
+    def measure(self, graph: Graph, chip: Chip) -> ModelAccuracy | None:
+        """Run the graph of the finished model. Return None if the float outputs were not recorded."""
+        if self.feeds is None or self._samples is None or not self._floats:
+            return None
+        feeds = list(itertools.islice(self._samples, len(self._floats)))
+        collect_dropped_graphs(graph.constant_bytes)
+        with Session(_Program(graph, chip)) as session, np.errstate(all="ignore"):
+            outputs = measure_outputs(graph, feeds, self._floats, map(session.run, feeds))
+        samples = self._samples.samples * len(feeds) // len(self._samples)
+        return ModelAccuracy(outputs, samples, self.feeds.are_held_out, self._calibrated)
+
+    def checked(self, model: Model, *, is_strict: bool) -> Model:
+        """Return a model with the accuracy of its outputs as metadata, and notes about inaccurate ones.
+
+        Args:
+            model: the finished model.
+            is_strict: whether an inaccurate output is an error.
+
+        Raises:
+            ThresholdError: an output is inaccurate; the message names it.
+
+        """
+        found = self.measure(model.graph, model.chip)
+        if found is None:
+            return model
+        notes = found.notes()
+        if is_strict and notes:
+            raise ThresholdError(
+                f"accuracy: {'; '.join(note.message for note in notes)}",
+                file=model.graph.file,
+                hint="without strict accuracy the model is written, and the warning names the command that finds the "
+                "nodes that cause it",
+            )
+        metadata = {**model.metadata, KEY: found.to_dict()}
+        return Model(replace(model.content, notes=(*model.notes, *notes), metadata=metadata))
+
+
+@dataclass(frozen=True)
+class _Program:
+    """A graph for a session, without states that outlive a run."""
+
+    graph: Graph
+    chip: Chip

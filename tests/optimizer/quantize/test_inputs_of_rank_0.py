@@ -1,0 +1,83 @@
+"""INT8 of networks with inputs of rank 0, and with inputs whose first axis is not the batch."""
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tpuconvert as tc
+from tpuconvert.optimizer.quantize.operand_statistics import _halves_of
+
+pytestmark = pytest.mark.filterwarnings("ignore::tpuconvert.accuracy_notes.AccuracyWarning")  # of results near 0
+
+RNG = np.random.default_rng(0)
+WEIGHTS = {
+    "w": RNG.normal(size=(8, 8)).astype(np.float32) / 3,
+    "v": RNG.normal(size=(8, 4)).astype(np.float32) / 3,
+    "table": RNG.normal(size=(5, 8)).astype(np.float32),
+}
+EXTRA = {
+    "time": ("Mul", [], TensorProto.FLOAT, lambda rng: np.asarray(rng.random() + 0.5, np.float32)),
+    "index": ("Gather", [], TensorProto.INT64, lambda rng: np.asarray(rng.integers(0, 5), np.int64)),
+    "vector": ("Mul", [8], TensorProto.FLOAT, lambda rng: rng.normal(size=8).astype(np.float32)),
+    "rows": ("Gather", [3], TensorProto.INT64, lambda rng: rng.integers(0, 5, 3)),
+    "both": ("Two", [], TensorProto.FLOAT, lambda rng: np.asarray(rng.random() + 0.5, np.float32)),
+}
+
+
+def network(extra: str, batch: int) -> tuple[onnx.ModelProto, list[dict[str, np.ndarray]]]:
+    """A network of batch ``batch`` whose second input scales its first layer, or selects what is added to it."""
+    kind, shape, dtype, sample = EXTRA[extra]
+    nodes = [("MatMul", ["x", "w"], "first")]
+    if kind == "Gather":
+        nodes += [("Gather", ["table", "t"], "selected"), ("ReduceMean", ["selected"], "mean")]
+        nodes += [("Add", ["first", "mean"], "second")]
+    elif kind == "Two":
+        nodes += [
+            ("Mul", ["first", "t"], "scaled"),
+            ("Gather", ["table", "i"], "row"),
+            ("Add", ["scaled", "row"], "second"),
+        ]
+    else:
+        nodes += [("Mul", ["first", "t"], "second")]
+    nodes += [("LeakyRelu", ["second"], "active"), ("MatMul", ["active", "v"], "y")]
+    inputs = [("x", TensorProto.FLOAT, [batch, 8]), ("t", dtype, shape)]
+    inputs += [("i", TensorProto.INT64, [])] if kind == "Two" else []
+    attributes = {"ReduceMean": {"keepdims": 0, "axes": [0]}}
+    if extra == "index":
+        attributes = {"ReduceMean": {"keepdims": 1, "axes": [0]}}
+    graph = helper.make_graph(
+        [helper.make_node(op, ins, [out], name=out, **attributes.get(op, {})) for op, ins, out in nodes],
+        "net",
+        [helper.make_tensor_value_info(*item) for item in inputs],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, 4])],
+        [numpy_helper.from_array(array, name) for name, array in WEIGHTS.items()],
+    )
+    rng = np.random.default_rng(1)
+    samples = []
+    for _ in range(24):
+        feed = {"x": rng.normal(size=(batch, 8)).astype(np.float32), "t": sample(rng)}
+        samples.append(feed | ({"i": np.asarray(rng.integers(0, 5), np.int64)} if kind == "Two" else {}))
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), samples
+
+
+@pytest.mark.parametrize("chip", ["bm1684", "bm1686"])
+@pytest.mark.parametrize("batch", [1, 2, 3])
+@pytest.mark.parametrize("extra", EXTRA)
+def test_networks_are_quantized_accurately(extra: str, batch: int, chip: str) -> None:
+    proto, samples = network(extra, batch)
+    model = tc.convert(proto, chip=chip, quantize="int8", calibration=samples)
+    reference = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
+    with tc.Session(model) as session:
+        found = np.stack([session.run(feed)["y"] for feed in samples])
+    wanted = np.stack([reference.run(None, feed)[0] for feed in samples])
+    assert np.vdot(wanted, found) / np.linalg.norm(wanted) / np.linalg.norm(found) > 0.999
+
+
+def test_halves_of_a_batch_do_not_depend_on_its_order() -> None:
+    feed = {"x": RNG.normal(size=(6, 3)).astype(np.float32), "t": np.asarray(0.5, np.float32)}
+    halves = _halves_of(feed, 6)
+    assert set(halves) == {0, 1}
+    assert _halves_of({"t": feed["t"], "x": feed["x"][::-1]}, 6) == halves[::-1]
+    assert [_halves_of({"x": row[np.newaxis], "t": feed["t"]}, 1)[0] for row in feed["x"]] == halves
