@@ -255,6 +255,8 @@ def recurrent(d: Drawing) -> object:
         more["clip"] = 0.7
     if layout:
         more["layout"] = 1
+    if any(np.isnan(array).any() for value in (inputs[0], *inputs[5:7]) if value is not None for array in value.arrays):
+        raise Declined  # the functions of ONNX Runtime clamp NaN to a number
     while inputs and inputs[-1] is None:
         inputs.pop()
     return d.emit(op, inputs, d.integer(1, 3 if op == "LSTM" else 2), **more)
@@ -266,6 +268,8 @@ def quantize_pair(d: Drawing) -> object:
     if d.opset < 10:
         raise Declined
     x = d.value((F32,))
+    if any(np.isnan(array).any() for array in x.arrays):
+        raise Declined  # ONNX Runtime casts NaN to the lowest integer, which the standard leaves open
     dtype = d.choose([U8, I8])
     scale = d.constant(np.float32(d.choose([0.1, 0.05, 0.03, 1.0])))
     zero = d.constant(np.asarray(d.integer(0, 20), dtype))
