@@ -42,10 +42,11 @@ _SUMS = names(
 )
 _APPROXIMATED = names(
     """
-    Sigmoid Tanh Erf Softplus Gelu Mish Elu Selu Celu Asinh Acosh Atanh Sinh LSTM GRU RNN HardSwish Loop If Scan
+    Sigmoid Tanh Erf Softplus Gelu Mish Elu Selu Celu Asinh Acosh Atanh Sinh LSTM GRU RNN HardSwish HardSigmoid Loop If
+    Scan
     """
 )
-"""Rational functions of ONNX Runtime, ``exp(x) - 1`` and ``ln(1 + x)`` have absolute errors."""
+"""Rational functions of ONNX Runtime, ``exp(x) - 1``, ``ln(1 + x)`` and ``a * x + b`` have absolute errors."""
 _ABSOLUTE = 1e-7
 _INTERPOLATED = names(
     """

@@ -237,3 +237,20 @@ def test_size_as_an_output_is_warned_about_at_the_output(chip: str) -> None:
     assert [note.node for note in converted.notes if note.kind == "deviation"] == ["y"]
     with tc.Session(converted, threads=1) as session:
         assert session.run({"x": ramp(2, 3, 5)})["y"] == 30
+
+
+@pytest.mark.parametrize(
+    ("nodes", "constants", "expected"),
+    [
+        ([node("Concat", "x c", "y", axis=1)], {"c": np.zeros((0, 3, 2), np.float32)}, (0, 7, 2)),
+        ([node("Concat", "c x", "y", axis=1)], {"c": np.zeros((0, 3, 2), np.float32)}, (0, 7, 2)),
+        ([node("Concat", "c c", "y", axis=1)], {"c": np.zeros((2, 0, 3), np.float32)}, (2, 0, 3)),
+        ([node("GatherElements", "x c", "y", axis=2)], {"c": np.zeros((0, 2, 5), np.int64)}, (0, 2, 5)),
+        ([node("GatherND", "x c", "y", batch_dims=1)], {"c": np.zeros((0, 3, 1), np.int64)}, (0, 3, 2)),
+        ([node("Gather", "x c", "t", axis=0), node("Relu", "t", "y")], {"c": np.zeros((2, 0), np.int64)}, (2, 0, 4, 2)),
+    ],
+)
+def test_constants_without_elements(nodes: list[NodeProto], constants: dict[str, Array], expected: Any) -> None:
+    """A symbolic axis beside an empty constant is empty; the other extents count."""
+    (found,) = run(symbolic(nodes, ["B", 4, 2], **constants), ramp(0, 4, 2))
+    assert found.shape == expected
