@@ -254,3 +254,14 @@ def test_constants_without_elements(nodes: list[NodeProto], constants: dict[str,
     """A symbolic axis beside an empty constant is empty; the other extents count."""
     (found,) = run(symbolic(nodes, ["B", 4, 2], **constants), ramp(0, 4, 2))
     assert found.shape == expected
+
+
+@pytest.mark.parametrize("reader", ["Identity", "Relu"])
+def test_extents_as_a_tensor_of_higher_rank(reader: str) -> None:
+    cast = [node("Unsqueeze", "n a", "m"), node("Cast", "m", "f", to=TensorProto.FLOAT), node("Relu", "f", "y")]
+    nodes = [node("Shape", "x", "n"), *(cast if reader == "Relu" else [node("Unsqueeze", "n a", "y")])]
+    proto = symbolic(nodes, ["B", 4, 2], a=i64(-2, -3))
+    if reader == "Identity":
+        proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.INT64, [1, 1, 3]))
+    (found,) = run(proto, ramp(3, 4, 2))
+    np.testing.assert_array_equal(found, [[[3, 4, 2]]])
