@@ -255,8 +255,9 @@ def recurrent(d: Drawing) -> object:
         more["clip"] = 0.7
     if layout:
         more["layout"] = 1
-    if any(np.isnan(array).any() for value in (inputs[0], *inputs[5:7]) if value is not None for array in value.arrays):
-        raise Declined  # the functions of ONNX Runtime clamp NaN to a number
+    states = [array for value in inputs[5:7] if value is not None for array in value.arrays]
+    if any(np.isnan(array).any() for array in x.arrays) or not all((np.abs(array) < 30).all() for array in states):
+        raise Declined  # ONNX Runtime clamps NaN to a number; large states cancel
     while inputs and inputs[-1] is None:
         inputs.pop()
     return d.emit(op, inputs, d.integer(1, 3 if op == "LSTM" else 2), **more)
