@@ -133,3 +133,9 @@ def test_gather_nd_with_batch_axes(shape: Any, indices: Any, batch: int, is_fold
     nodes = [one("GatherND", "data", "rows", outputs=["t"], batch_dims=batch), one("Mul", "t", "x")]
     feeds = {"x": np.float32([2]), **({} if is_folded else {"data": data})}
     assert_same(model(nodes, feeds, ["y"], {"rows": rows, **({"data": data} if is_folded else {})}), feeds, tmp_path)
+
+
+def test_acosh_below_one_and_of_large_numbers(tmp_path: Path) -> None:
+    numbers = [1, 1.0001, 1.5, 0.999, 0, -0.5, -1, -7e3, -3e5, -1e19, -3e38, 3e38, -np.inf, np.inf, np.nan]
+    feeds = {"x": np.array(numbers, np.float32)}
+    assert_same(model([one("Acosh", "x")], feeds, ["y"]), feeds, tmp_path)
