@@ -58,8 +58,12 @@ class _Finder:
                 value is not None and value.dtype is I32 for node in nodes for value in (*node.inputs, *node.outputs)
             ):
                 for text in self._texts(nodes):
-                    with self._graph.source(*sources):
+                    with self._graph.source(*(sources or (self._unknown_source(nodes),))):
                         self._graph.note_deviation(text.format(chip=self._chip.value.upper()))
+
+    def _unknown_source(self, nodes: list[Node]) -> Source:
+        """Source of nodes that no source node stands for, such as the conversion of an output: their last result."""
+        return Source(self._graph.file, nodes[-1].outputs[0].name, nodes[-1].op.name)
 
     def _texts(self, nodes: list[Node]) -> list[str]:
         """Deviations of the nodes of one source node."""

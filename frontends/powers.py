@@ -26,13 +26,10 @@ MAX_WHOLE_EXPONENT = 64
 
 
 def constant_power(g: Graph, x: Value, exponent: float) -> Value:
-    """``x ** exponent`` for one finite or infinite exponent; x is a computed value.
+    """``x ** exponent`` for one exponent; x is a computed value.
 
-    Raises:
-        ValueError: the exponent is NaN.
+    NaN becomes a constant, which the conversion refuses like others that are not finite.
     """
-    if math.isnan(exponent):
-        raise ValueError(f"exponent {exponent}")
     if exponent == 0:
         return g.add(NumberLike(Scalar.f32(1)), x)
     if exponent == 2:
@@ -40,7 +37,7 @@ def constant_power(g: Graph, x: Value, exponent: float) -> Value:
     if abs(exponent) <= MAX_WHOLE_EXPONENT and exponent == math.floor(exponent):
         whole = whole_power(g, x, abs(int(exponent)))
         return whole if exponent > 0 else emit.rdivs(g, 1, whole)
-    if math.isinf(exponent) or exponent == math.floor(exponent):
+    if not math.isfinite(exponent) or exponent == math.floor(exponent):
         return power(g, x, emit.float_constant(g, np.full(1, exponent), "exponent"))
     is_known = ValueBounds(g).of(x)[0] >= 0
     return positive_power(g, x, exponent) if is_known else _fractional_power(g, x, exponent)

@@ -178,8 +178,9 @@ class Graph:
     def note_deviation(self, text: str) -> None:
         """Record that the nodes of the surrounding ``source`` block deviate from the standard of the source format."""
         sources = self._origin[0]
-        assert sources and isinstance(sources, tuple), "a deviation is recorded where a source node is converted"
-        found = [Deviation(source.node, source.op, text) for source in sources]
+        listed = sources if isinstance(sources, tuple) else sources.listed()
+        assert listed, "a deviation is recorded where a source node is converted"
+        found = [Deviation(source.node, source.op, text) for source in listed]
         recent = self.deviations[-_RECENT:]  # those of one node follow each other; a search of all would be quadratic
         self.deviations += [item for item in found if item not in recent]
 

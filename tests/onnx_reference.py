@@ -18,6 +18,7 @@ from tpuconvert.verify.onnx_evaluator import WRONG_BEFORE
 NEWEST = "1.23"
 """From this version on, the evaluator has every operator and attribute of the tests."""
 
+
 def is_older_than(version: str) -> bool:
     """True if the installed onnx precedes a version ``major.minor``."""
     installed = tuple(map(int, onnx.__version__.split(".")[:2]))

@@ -94,16 +94,20 @@ def dropout(node: OnnxNode, _: Graph) -> list[OnnxTensor | Folded]:
 
 
 @onnx_op("Concat", since=1, kind=Kind.DIRECT)
-def concat(node: OnnxNode, g: Graph) -> Result:
-    """Concatenation along an axis; empty tensors are skipped."""
+def concat(node: OnnxNode, g: Graph) -> Result | Folded:
+    """Concatenation along an axis; tensors that are empty along it are skipped."""
     axis = shape_arguments.concat_axis(node)
     first = node.tensor(0)
     for index in range(1, len(node.inputs)):
         if node.tensor(index).quant != first.quant or node.element(index) is not first.element:
             raise node.fail(UNSUPPORTED_TYPE, "its inputs have different types or scales")
-    parts = [node.dequantized_input(i) for i in range(len(node.inputs)) if 0 not in node.tensor(i).shape]
-    if not parts:
-        raise node.invalid("all its inputs are empty")
+    shapes = [node.shape(index) for index in range(len(node.inputs))]
+    filled = [index for index, shape in enumerate(shapes) if not has_zero(shape[axis : axis + 1])]
+    if not filled or any(has_zero(shape[:axis] + shape[axis + 1 :]) for shape in shapes):
+        along = sum(shape[axis] for shape in shapes)
+        numbers = [min(extents, key=is_open) for extents in zip(*shapes, strict=True)]  # a number equals the symbols
+        return empty_result(node, (*numbers[:axis], along, *numbers[axis + 1 :]))
+    parts = [node.dequantized_input(index) for index in filled]
     return movement_result(node, emit.concat(g, parts, axis))
 
 
@@ -115,6 +119,17 @@ def split(node: OnnxNode, g: Graph) -> list[Result | Folded]:
     x = node.dequantized_input(0)
     parts = iter(g.add_all(Split(axis=axis, num=len(filled), size=filled), x) if len(filled) > 1 else (x,))
     return [movement_result(node, next(parts)) if size else empty(node, axis) for size in sizes]
+
+
+def empty_result(node: OnnxNode, shape: tuple[int, ...]) -> Folded:
+    """Return a constant without elements in the type of the first input.
+
+    Raises:
+        CannotConvertError: another extent is symbolic.
+    """
+    if name := open_within(shape):
+        raise node.invalid(f"its result has no elements, and the extent '{name}'", "give the extents of the inputs")
+    return Folded(np.empty(shape, node.element(0).numpy), node.element(0))
 
 
 def empty(node: OnnxNode, axis: int) -> Folded:
@@ -144,7 +159,8 @@ def slice_(node: OnnxNode, g: Graph) -> Result | Folded:
             elif part.end is not None and (part.step < 0 or is_data_dependent(shape[part.axis])):
                 x = _slice_between(g, x, part.axis, part.start, part.end, part.step)
             elif part.end is not None:
-                x = g.add(SliceAxis(part.axis, *_from_one_end(part.start, part.end), part.step), x)
+                start, end = _from_one_end(part.start, part.end)
+                x = g.add(SliceAxis(part.axis, start, end, part.step, may_be_empty=True), x)
             elif part.step > 0:
                 x = emit.slice_axis(g, x, part.axis, part.start, part.last + 1, part.step)
     else:

@@ -111,9 +111,10 @@ def asinh(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("Acosh", since=9)
 def acosh(node: OnnxNode, g: Graph) -> Result:
-    """``ln(x + sqrt(x * x - 1))``."""
-    x = node.float_input()
-    return node.elementwise(formulas.ln(g, emit.add(g, x, formulas.sqrt(g, emit.adds(g, formulas.square(g, x), -1)))))
+    """``2 * ln(sqrt((x + 1) / 2) + sqrt((x - 1) / 2))``: NaN below 1, and no overflow."""
+    half = emit.muls(g, node.float_input(), 0.5)
+    roots = (formulas.sqrt(g, emit.adds(g, half, offset)) for offset in (0.5, -0.5))
+    return node.elementwise(emit.muls(g, formulas.ln(g, emit.add(g, *roots)), 2))
 
 
 @onnx_op("Atanh", since=9)

@@ -140,12 +140,19 @@ def gather_elements(node: OnnxNode, _: Graph) -> Array:
 def gather_nd(node: OnnxNode, _: Graph) -> Array:
     """Gather slices by tuples of indices."""
     data, indices = node.constant(0), node.constant(1)
-    if node.attr("batch_dims", 0) if node.version >= 12 else 0:
-        raise node.fail(UNSUPPORTED_ATTRIBUTE, "batch_dims of a constant", "supported: 0")
-    depth = indices.shape[-1]
-    columns = [_normalize_indices(node, indices[..., k], data.shape[k]) for k in range(depth)]
-    node.budget(indices.shape[:-1] + data.shape[depth:], data.itemsize)
-    return np.asarray(data[tuple(columns)])
+    batch = node.attr("batch_dims", 0) if node.version >= 12 else 0
+    depth = indices.shape[-1] if indices.ndim else 0
+    if not 0 <= batch < min(data.ndim, indices.ndim) or depth > data.ndim - batch:
+        raise node.invalid(f"batch_dims={batch} for ranks {data.ndim} and {indices.ndim}")
+    if indices.shape[:batch] != data.shape[:batch]:
+        raise node.invalid(
+            f"batch axes {list(indices.shape[:batch])} of the indices, {list(data.shape[:batch])} of data"
+        )
+    columns = [_normalize_indices(node, indices[..., k], data.shape[batch + k]) for k in range(depth)]
+    node.budget(indices.shape[:-1] + data.shape[batch + depth :], data.itemsize)
+    batches = np.ogrid[tuple(map(slice, data.shape[:batch]))] if batch else []
+    leading = [grid.reshape(grid.shape + (1,) * (indices.ndim - 1 - batch)) for grid in batches]
+    return np.asarray(data[(*leading, *columns)])
 
 
 @folds("Expand", since=8)

@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from tpuconvert.frontends import emit
-from tpuconvert.frontends.onnx.data_movement import gather_slices, movement_result
-from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
+from tpuconvert.frontends.onnx.data_movement import empty_result, gather_slices, movement_result
+from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, onnx_op
 from tpuconvert.frontends.open_extents import has_zero, is_open
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import UNSUPPORTED_TYPE
@@ -51,13 +51,13 @@ def computed_index(node: OnnxNode, g: Graph, position: int, extent: int) -> Valu
 
 
 @onnx_op("Gather", since=1, kind=Kind.DIRECT)
-def gather(node: OnnxNode, g: Graph) -> Result:
+def gather(node: OnnxNode, g: Graph) -> Result | Folded:
     """Gather slices of one axis; the axes of the indices replace it."""
     shape, index_shape = node.shape(0), node.shape(1)
     axis = node.axis(node.attr("axis", 0), len(shape))
     target = shape[:axis] + index_shape + shape[axis + 1 :]
-    if has_zero(target):
-        raise node.invalid("its indices are empty")
+    if has_zero(index_shape):
+        return empty_result(node, target)
     x = node.dequantized_input(0)
     if not node.is_constant(1):
         y = select_by(g, x, axis, computed_index(node, g, 1, shape[axis]))
@@ -81,10 +81,12 @@ def row_strides(shape: tuple[int, ...]) -> list[int]:
 
 
 @onnx_op("GatherElements", since=11, kind=Kind.DIRECT)
-def gather_elements(node: OnnxNode, g: Graph) -> Result:
+def gather_elements(node: OnnxNode, g: Graph) -> Result | Folded:
     """Gather one element per index, by linear indices into the flattened data."""
     shape, index_shape = node.shape(0), node.shape(1)
     axis = node.axis(node.attr("axis", 0), len(shape))
+    if has_zero(index_shape):
+        return empty_result(node, index_shape)
     strides = row_strides(shape)
     node.budget((len(shape), *index_shape), 8, "index")
     grids = np.indices(index_shape).reshape(len(shape), -1)
@@ -101,13 +103,15 @@ def gather_elements(node: OnnxNode, g: Graph) -> Result:
 
 
 @onnx_op("GatherND", since=11, kind=Kind.DIRECT)
-def gather_nd(node: OnnxNode, g: Graph) -> Result:
+def gather_nd(node: OnnxNode, g: Graph) -> Result | Folded:
     """Gather slices by tuples of indices, as linear indices into the flattened indexed axes."""
     shape, index_shape = node.shape(0), node.shape(1)
     batch = node.attr("batch_dims", 0) if node.version >= 12 else 0
     depth = index_shape[-1]
     if not 0 <= batch < min(len(shape), len(index_shape)) or depth > len(shape) - batch:
         raise node.invalid(f"batch_dims={batch} for ranks {len(shape)} and {len(index_shape)}")
+    if has_zero(index_shape[:-1]):
+        return empty_result(node, index_shape[:-1] + shape[batch + depth :])
     indexed, rest = shape[batch : batch + depth], shape[batch + depth :]
     strides = row_strides(indexed)
     batches, tuples = math.prod(shape[:batch]), math.prod(index_shape[batch:-1])

@@ -261,7 +261,8 @@ class _Importer:
                 self._problems.add(UNSUPPORTED_TYPE, "graph output", name, "its type is sequence", "supported: tensors")
                 continue
             try:
-                value = self._materializer.value(tensor)
+                with self._graph.source(Source(self._file, name, "graph output")):  # it may add nodes
+                    value = self._materializer.value(tensor)
             except CannotConvertError as error:
                 self._problems.add(error.kind, "graph output", name, error.message, error.hint)
                 continue

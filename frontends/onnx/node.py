@@ -138,6 +138,7 @@ class Materializer:
                 continue
             parts.append(emit.extent_number(self._graph, str(extent)))
         made = parts[0] if len(parts) == 1 else self._graph.add(Concat(0), *parts)
+        made = emit.reshape(self._graph, made, tensor.array.shape or (1,))
         return made if tensor.element.is_integer else emit.as_float(self._graph, made)
 
 

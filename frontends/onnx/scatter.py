@@ -19,13 +19,13 @@ from tpuconvert.frontends.onnx.gather import from_front, row_strides
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.small_integers import small_product, small_sum
-from tpuconvert.schema.errors import TOO_LARGE, UNSUPPORTED_TYPE
+from tpuconvert.schema.errors import TOO_LARGE
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.ops.host_expand import HostExpand
 from tpuconvert.schema.ops.host_scatter import HostScatterElements, HostScatterNd, Reduction
 from tpuconvert.schema.types import Array, DType
 
-_NEUTRAL = {"add": 0.0, "mul": 1.0, "max": -math.inf, "min": math.inf}
+_NEUTRAL = {"add": 0, "mul": 1}
 """Neutral element by reduction."""
 
 
@@ -42,18 +42,20 @@ def scatter_rows(node: OnnxNode, g: Graph, data: Value, position: Array, updates
         source = np.arange(rows)
         source[position] = rows + np.arange(position.size)
         return gather_slices(g, emit.concat(g, [data, updates], 0), 0, source)
-    if data.dtype is not DType.FLOAT32 and reduction in ("max", "min"):
-        raise node.fail(UNSUPPORTED_TYPE, f"reduction='{reduction}' of {node.element(0)}", "supported: floating point")
     rounds = _rounds(position)
     if len(rounds) > node.limits.max_unrolled_nodes:
         raise node.fail(TOO_LARGE, f"{len(rounds)} updates of one element")
     rows, width = emit.extents(data)
-    node.budget((width,), 8, "neutral row")
-    neutral = np.full((1, width), _NEUTRAL[reduction]).astype(data.dtype.numpy)
-    joined = emit.concat(g, [g.constant(neutral, name="neutral"), updates], 0)
+    if reduction in ("max", "min"):  # a row without an update is combined with itself
+        unchanged, first, candidates = np.arange(rows), rows, [data, updates]
+    else:
+        node.budget((width,), 8, "neutral row")
+        neutral = np.full((1, width), _NEUTRAL[reduction]).astype(data.dtype.numpy)
+        unchanged, first, candidates = np.zeros(rows, np.int64), 1, [g.constant(neutral, name="neutral"), updates]
+    joined = emit.concat(g, candidates, 0)
     for number in rounds:
-        source = np.zeros(rows, np.int64)
-        source[position[number]] = 1 + number
+        source = unchanged.copy()
+        source[position[number]] = first + number
         data = _combine(g, reduction, data, gather_slices(g, joined, 0, source))
     return data
 

@@ -25,15 +25,13 @@ class ReduceMethodType(enum.IntEnum):
     REDUCE_PROD = 4
 
 
-_HAS_NEUTRAL = (ReduceMethodType.REDUCE_SUM, ReduceMethodType.REDUCE_PROD)
-
-
 @tpu_op("reduce")
 class Reduce(Op):
     """Reduce x along the listed axes: mean, sum, maximum, minimum or product.
 
     Floating point is accumulated in binary64 and rounded once. Integers are accumulated exactly and saturated; ties of
-    a mean round away from zero.
+    a mean round away from zero. The maximum of no elements is the lowest number of the type, -infinity for floats; the
+    minimum is the highest.
 
     Shapes: reduced axes become 1, or disappear without ``keep_dims``; reducing every axis then gives [1].
     """
@@ -58,9 +56,9 @@ class Reduce(Op):
         return math.prod(operands[0])
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
-        """Shapes: each axis exists and occurs once. Mean, maximum and minimum need at least one element."""
+        """Shapes: each axis exists and occurs once. A mean needs at least one element."""
         axes = self._axes(x)
-        if self.method not in _HAS_NEUTRAL and any(x.shape[axis] == 0 for axis in axes):
+        if self.method is ReduceMethodType.REDUCE_MEAN and any(x.shape[axis] == 0 for axis in axes):
             raise ShapeError(f"{self.name}: {self.method.name} of no elements, axes {self.axis_list} of {x}")
         shape: tuple[Dim, ...] = tuple(1 if axis in axes else extent for axis, extent in enumerate(x.shape))
         if not self.keep_dims:
@@ -94,15 +92,15 @@ class Reduce(Op):
             count = math.prod(x.shape[axis] for axis in axes)
             mean: Array = np.sign(total) * ((2 * np.abs(total) + count) // (2 * count))  # ties away from zero
             return mean
-        return saturate(self._fold(wide, axes), DType.of(x.dtype))
+        dtype = DType.of(x.dtype)
+        return saturate(self._fold(wide, axes, dtype.min, dtype.max), dtype)
 
-    def _fold(self, wide: Array, axes: tuple[int, ...]) -> Array:
-        fold = {
-            ReduceMethodType.REDUCE_SUM: np.add,
-            ReduceMethodType.REDUCE_MAX: np.maximum,
-            ReduceMethodType.REDUCE_MIN: np.minimum,
-            ReduceMethodType.REDUCE_PROD: np.multiply,
-        }[self.method]
+    def _fold(self, wide: Array, axes: tuple[int, ...], lowest: float = -np.inf, highest: float = np.inf) -> Array:
+        if self.method is ReduceMethodType.REDUCE_MAX:
+            return np.asarray(np.maximum.reduce(wide, axis=axes, initial=lowest))
+        if self.method is ReduceMethodType.REDUCE_MIN:
+            return np.asarray(np.minimum.reduce(wide, axis=axes, initial=highest))
+        fold = np.add if self.method is ReduceMethodType.REDUCE_SUM else np.multiply
         return np.asarray(fold.reduce(wide, axis=axes))
 
 

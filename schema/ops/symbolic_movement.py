@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from tpuconvert.schema.deferred import DeferredOp
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import ceil_div, exact_div, normalize_axis, plus, substitute, times, with_extent
@@ -166,14 +168,16 @@ class SliceAxis(DeferredOp):
 
     Bounds outside of the axis are clamped, so that ``start=-100`` takes all of a shorter axis.
 
-    Shapes: y has ``ceil((end - start) / step)`` elements on the axis, at least one.
-    Errors: ShapeError if no element is left.
+    Shapes: y has ``ceil((end - start) / step)`` elements on the axis; none if start is not before end, which
+    ``may_be_empty`` allows, except for the slice of one element, whose extent is the number 1.
+    Errors: ShapeError if no element is left, unless the slice may be empty.
     """
 
     axis: int
     start: int
     end: int = 0
     step: int = 1
+    may_be_empty: bool = False
 
     inputs = (Operand("tensor_i"),)
     dtypes = _MOVABLE
@@ -192,21 +196,26 @@ class SliceAxis(DeferredOp):
         if isinstance(extent, str):
             return (TensorType(x.dtype, with_extent(x.shape, axis, ceil_div(self._length(extent), self.step))),)
         begin, end = self._bounds(extent)
-        if begin >= end:
+        if begin >= end and (not self.may_be_empty or self.end - self.start == 1):
             raise ShapeError(f"{self} leaves none of {extent} elements")
-        return (TensorType(x.dtype, with_extent(x.shape, axis, ceil_div(end - begin, self.step))),)
+        return (TensorType(x.dtype, with_extent(x.shape, axis, ceil_div(max(end - begin, 0), self.step))),)
 
     def _length(self, extent: str) -> Dim:
-        """``end - start`` for a symbolic extent of which a slice has an element: at most their distance."""
+        """``end - start`` for a symbolic extent: at most their distance.
+
+        ``s - k``, which slices have that drop elements at the ends, and the 1 of a single element are for a slice that
+        is not empty: extents can be computed with them.
+        """
         distance = self.end - self.start
         if self.start >= 0 >= self.end:
             return plus(extent, distance)
-        if self.start < 0 < self.end:
-            return f"min({extent},{self.end})-max({plus(extent, self.start)},0)"
         if distance == 1:
             return 1
-        rest = plus(extent, -self.start if self.start >= 0 else self.end)
-        return f"min({rest},{distance})"
+        if self.start < 0 < self.end:
+            length = f"min({extent},{self.end})-max({plus(extent, self.start)},0)"
+        else:
+            length = f"min({plus(extent, -self.start if self.start >= 0 else self.end)},{distance})"
+        return f"max({length},0)" if self.may_be_empty else length
 
     @property
     def sample_extent(self) -> int:
@@ -220,7 +229,9 @@ class SliceAxis(DeferredOp):
 
     def expand(self, g: Graph, x: Value) -> tuple[Value]:
         """Expand to extract."""
-        self.infer(x.type)  # an empty result has an error of its own
+        (result,) = self.infer(x.type)
+        if 0 in result.shape:
+            return (g.constant(np.empty(result.static_shape, x.dtype.numpy), name="empty"),)
         shape = f.extents(self, x)
         axis = self.axis % x.rank
         begin, end = self._bounds(shape[axis])

@@ -281,8 +281,10 @@ def has_warning(model: tc.Model, name: str) -> bool:
 
 
 def cosine(a: Any, b: Any) -> float:
-    """Cosine similarity; 1 for two arrays of zeros."""
+    """Cosine similarity; 1 for two arrays of zeros. Elements that are the same infinity, or both NaN, do not count."""
     a, b = a.astype(float).ravel(), b.astype(float).ravel()
+    counts = ~((np.isnan(a) & np.isnan(b)) | (np.isinf(a) & (a == b)))
+    a, b = a[counts], b[counts]
     scale = float(np.sqrt((a @ a) * (b @ b)))
     return float(a @ b) / scale if scale > 0 else float(np.allclose(a, b, atol=1e-6))
 

@@ -93,14 +93,7 @@ def integer_arithmetic(d: Drawing) -> object:
     if op == "Div":
         y = d.constant(d.rng.integers(1, 7, d.choose([(), y.shape if y.is_static else ()])).astype(x.dtype))
     operands = [x, y] if op == "Div" or d.chance(0.6) else [y, x]
-    (result,) = d.emit(op, operands)
-    for k in range(2):
-        values = [v.arrays[k].astype(object) for v in operands]
-        exact = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply}.get(op)
-        if exact and np.any(np.asarray(exact(*values) != result.arrays[k])):
-            d.drop_last()  # a wrapped result has a test of its own
-            raise Declined
-    return result
+    return d.emit(op, operands)
 
 
 @step(1)
@@ -192,10 +185,6 @@ def cast(d: Drawing) -> object:
             inside = np.isfinite(array) & (values >= limits.min) & (values <= limits.max)
             if not inside.all():
                 raise Declined  # undefined in the standard
-    elif x.dtype.kind in "iu" and target.kind in "iu":
-        limits = np.iinfo(target)
-        if any(a.size and (int(a.min()) < limits.min or int(a.max()) > limits.max) for a in x.arrays):
-            raise Declined  # wrapping casts have tests of their own
     if d.opset >= 15 and d.chance(0.2):
         return d.emit("CastLike", [x, d.fresh(target, [(1,)] * 2, constant=True)])
     return d.emit("Cast", [x], to=helper.np_dtype_to_tensor_dtype(target))

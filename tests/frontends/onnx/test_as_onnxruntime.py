@@ -104,3 +104,38 @@ def test_scattered_constants_are_combined(reduction: str, tmp_path: Path) -> Non
     nodes = [one("ScatterND", "data", "rows", "updates", outputs=["t"], reduction=reduction), one("Add", "x", "t")]
     feeds = {"x": ramp(3, 2, seed=2)}
     assert_same(model(nodes, feeds, ["y"], constants, opset=18), feeds, tmp_path)
+
+
+@pytest.mark.parametrize("reduction", ["max", "min"])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.int8, np.uint8])
+@pytest.mark.parametrize("op", ["ScatterND", "ScatterElements"])
+def test_extremes_of_scattered_integers(op: str, dtype: Any, reduction: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    low = 0 if dtype == np.uint8 else -100
+    feeds = {"x": rng.integers(low, 100, (4, 3)).astype(dtype), "u": rng.integers(low, 100, (3, 3)).astype(dtype)}
+    rows = np.array([[2], [0], [2]]) if op == "ScatterND" else np.array([[2, 1, 0], [0, 1, 3], [2, 0, 0]])
+    proto = model([one(op, "x", "rows", "u", reduction=reduction)], feeds, ["y"], {"rows": rows}, opset=18)
+    assert_same(proto, feeds, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("shape", "indices", "batch"),
+    [
+        ((3, 2), [[[-2], [1]], [[0], [0]], [[1], [-1]]], 1),
+        ((2, 3, 4), [[[[1, 3]], [[-1, 0]]], [[[0, 0]], [[2, -4]]]], 1),
+        ((2, 3, 4), [[[-1], [0], [2]], [[3], [3], [1]]], 2),
+        ((2, 3, 4, 2), [[1], [-1]], 1),
+    ],
+)
+@pytest.mark.parametrize("is_folded", [False, True])
+def test_gather_nd_with_batch_axes(shape: Any, indices: Any, batch: int, is_folded: bool, tmp_path: Path) -> None:
+    data, rows = ramp(*shape), np.array(indices)
+    nodes = [one("GatherND", "data", "rows", outputs=["t"], batch_dims=batch), one("Mul", "t", "x")]
+    feeds = {"x": np.float32([2]), **({} if is_folded else {"data": data})}
+    assert_same(model(nodes, feeds, ["y"], {"rows": rows, **({"data": data} if is_folded else {})}), feeds, tmp_path)
+
+
+def test_acosh_below_one_and_of_large_numbers(tmp_path: Path) -> None:
+    numbers = [1, 1.0001, 1.5, 0.999, 0, -0.5, -1, -7e3, -3e5, -1e19, -3e38, 3e38, -np.inf, np.inf, np.nan]
+    feeds = {"x": np.array(numbers, np.float32)}
+    assert_same(model([one("Acosh", "x")], feeds, ["y"]), feeds, tmp_path)

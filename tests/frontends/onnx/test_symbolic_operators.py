@@ -10,10 +10,12 @@ from onnx import NodeProto, TensorProto, helper
 from onnx_models import model, ramp
 
 import tpuconvert as tc
+from tpuconvert.runtime.native import loader
 from tpuconvert.schema.errors import UnsupportedError, UsageError
 from tpuconvert.schema.types import Array
 
 CHIPS = ("bm1684", "bm1686")
+BACKENDS = ("reference", *(("native",) if loader.extension() is not None else ()))
 
 
 def i64(*numbers: int) -> Array:
@@ -61,11 +63,47 @@ def test_an_empty_axis_and_a_symbolic_one() -> None:
     assert [found.shape for found in run(proto, ramp(9, 3), ramp(2, 3))] == [(4, 0), (2, 0)]
 
 
-def test_a_slice_that_leaves_nothing_is_an_error_of_the_run() -> None:
-    proto = symbolic([node("Slice", "x s e a", "y")], ["B", "S", 2], s=i64(5), e=i64(9), a=i64(1))
-    assert run(proto, ramp(1, 7, 2))[0].shape == (1, 2, 2)
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("start", "end", "step"), [(5, 9, 1), (-2, 2, 3), (-2, 1, 1), (1, 2**63 - 1, 2), (0, -1, 1), (-7, -5, 1)]
+)
+def test_slices_that_leave_nothing(start: int, end: int, step: int, backend: str) -> None:
+    constants = {"s": i64(start), "e": i64(end), "a": i64(1), "t": i64(step)}
+    nodes = [node("Slice", "x s e a t", "y"), node("Shape", "y", "n"), node("ReduceSum", "y a", "z", keepdims=0)]
+    proto = symbolic(nodes, ["B", "S", 2], **constants)
+    outputs = [
+        helper.make_tensor_value_info(n, t, None) for n, t in (("n", TensorProto.INT64), ("z", TensorProto.FLOAT))
+    ]
+    proto.graph.output.extend(outputs)
+    with tc.Session(tc.convert(proto), backend=backend, threads=1) as session:
+        for extent in (1, 2, 3, 4, 8):
+            x = ramp(2, extent, 2)
+            y, n, z = session.run({"x": x}).values()
+            expected = x[:, start:end:step]
+            np.testing.assert_array_equal(y, expected)
+            np.testing.assert_array_equal(n, expected.shape)
+            np.testing.assert_allclose(z, expected.sum(axis=1), rtol=1e-6, atol=1e-6)
+
+
+def test_a_slice_of_one_element_that_does_not_exist_is_an_error_of_the_run() -> None:
+    """Its extent is the number 1, with which the following operators are converted."""
+    proto = symbolic([node("Slice", "x s e a", "y")], ["B", "S", 2], s=i64(5), e=i64(6), a=i64(1))
+    assert run(proto, ramp(1, 7, 2))[0].shape == (1, 1, 2)
     with pytest.raises(UsageError, match=r"leaves none of 4 elements"):
         run(proto, ramp(1, 4, 2))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("op", "expected"),
+    [("ReduceMax", -np.inf), ("ReduceMin", np.inf), ("ReduceLogSumExp", -np.inf), ("ReduceSum", 0), ("ReduceProd", 1)],
+)
+def test_reductions_of_no_elements(op: str, expected: float, backend: str) -> None:
+    """As the standard (opset 20) defines them for every operator with a neutral element."""
+    axes = {"a": i64(1)} if op == "ReduceSum" else {}
+    proto = symbolic([node(op, "x a" if axes else "x", "y", **({} if axes else {"axes": [1]}))], ["B", "S", 2], **axes)
+    with tc.Session(tc.convert(proto), backend=backend, threads=1) as session:
+        np.testing.assert_array_equal(session.run({"x": ramp(3, 0, 2)})["y"], np.full((3, 1, 2), expected, np.float32))
 
 
 def test_the_end_int_max_with_a_negative_step() -> None:
@@ -188,3 +226,42 @@ def test_zero_states_of_a_symbolic_batch(op: str, how: str) -> None:
     inputs = [ramp(2, 5, length), ramp(1, 1, length)]
     for found, expected in zip(run(with_states, *inputs), run(plain, *inputs), strict=True):
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_size_as_an_output_is_warned_about_at_the_output(chip: str) -> None:
+    """The nodes that compute it belong to no source node."""
+    proto = symbolic([node("Size", "x", "y")], ["B", 3, "S"])
+    proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.INT64, []))
+    converted = tc.convert(proto, chip=chip)
+    assert [note.node for note in converted.notes if note.kind == "deviation"] == ["y"]
+    with tc.Session(converted, threads=1) as session:
+        assert session.run({"x": ramp(2, 3, 5)})["y"] == 30
+
+
+@pytest.mark.parametrize(
+    ("nodes", "constants", "expected"),
+    [
+        ([node("Concat", "x c", "y", axis=1)], {"c": np.zeros((0, 3, 2), np.float32)}, (0, 7, 2)),
+        ([node("Concat", "c x", "y", axis=1)], {"c": np.zeros((0, 3, 2), np.float32)}, (0, 7, 2)),
+        ([node("Concat", "c c", "y", axis=1)], {"c": np.zeros((2, 0, 3), np.float32)}, (2, 0, 3)),
+        ([node("GatherElements", "x c", "y", axis=2)], {"c": np.zeros((0, 2, 5), np.int64)}, (0, 2, 5)),
+        ([node("GatherND", "x c", "y", batch_dims=1)], {"c": np.zeros((0, 3, 1), np.int64)}, (0, 3, 2)),
+        ([node("Gather", "x c", "t", axis=0), node("Relu", "t", "y")], {"c": np.zeros((2, 0), np.int64)}, (2, 0, 4, 2)),
+    ],
+)
+def test_constants_without_elements(nodes: list[NodeProto], constants: dict[str, Array], expected: Any) -> None:
+    """A symbolic axis beside an empty constant is empty; the other extents count."""
+    (found,) = run(symbolic(nodes, ["B", 4, 2], **constants), ramp(0, 4, 2))
+    assert found.shape == expected
+
+
+@pytest.mark.parametrize("reader", ["Identity", "Relu"])
+def test_extents_as_a_tensor_of_higher_rank(reader: str) -> None:
+    cast = [node("Unsqueeze", "n a", "m"), node("Cast", "m", "f", to=TensorProto.FLOAT), node("Relu", "f", "y")]
+    nodes = [node("Shape", "x", "n"), *(cast if reader == "Relu" else [node("Unsqueeze", "n a", "y")])]
+    proto = symbolic(nodes, ["B", 4, 2], a=i64(-2, -3))
+    if reader == "Identity":
+        proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.INT64, [1, 1, 3]))
+    (found,) = run(proto, ramp(3, 4, 2))
+    np.testing.assert_array_equal(found, [[[3, 4, 2]]])
