@@ -23,6 +23,7 @@ from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.generation import NumberLike, ShapeFetch
+from tpuconvert.schema.ops.host_unpool import HostMaxPositions
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.ordering import Arg, Argsort, Sort, Topk
 from tpuconvert.schema.ops.pad import Pad
@@ -50,7 +51,7 @@ _MOST_ELEMENTS = 1 << 20
 _RULES = (
     *(BinaryArithmetic, ScalarArithmetic, ConditionSelect, Select, Clamp, Cast, Floor, Ceil, Active, Reduce),
     *(NumberLike, Arg, Argsort, Topk, Sort, Positions, FormulaPositions, ShapeFetch, MatrixMul, BatchMatmul),
-    Conv,
+    *(Conv, HostMaxPositions),
     *(ArithRshifts, BitAnd, BitAnds, BitOrs, BitXors, BitOr, BitXor),
 )
 """Operators whose results have bounds that follow from those of their operands."""
@@ -247,6 +248,8 @@ def _of_function(op: Op, node: Node, result: Value, bounds: list[Bounds]) -> Bou
         return 0.0, float(max(_extent(node.inputs[0], axis) - 1, 0))
     if isinstance(op, (Topk, Sort)):
         return bounds[0]
+    if isinstance(op, HostMaxPositions):
+        return 0.0, float(max(math.prod(_extent(node.inputs[0], axis) for axis in range(result.rank)) - 1, 0))
     if isinstance(op, (Positions, FormulaPositions, ShapeFetch)):
         return 0.0, float(max([LONGEST_EXTENT, *(d for d in node.inputs[0].shape if isinstance(d, int))]))  # type: ignore[union-attr]  # not optional
     if isinstance(op, (MatrixMul, BatchMatmul, Conv)):

@@ -352,7 +352,7 @@ def _find_ranges(
     if measured is not None:
         measured.check_methods(precision.methods)
         ranges = precision.with_thresholds(tie_state_ranges(graph, measured.of(graph)))
-        return ranges, [*few_samples(measured.samples), *constant_inputs(graph, ranges)]
+        return ranges, [*few_samples(measured.samples, graph), *constant_inputs(graph, ranges)]
     assert feeds is not None, "a quantization without samples was refused"
     if cache.ranges is None:
         means = FirstMeans(options.refinement_samples, _floats_to_record(graph, options, feeds, measured_on))
@@ -361,7 +361,7 @@ def _find_ranges(
         )
         cache.means, cache.floats = means.by_name, means.floats
     ranges = precision.with_thresholds(tie_state_ranges(graph, cache.ranges))
-    return ranges, [*few_samples(feeds.samples), *cache.notes]
+    return ranges, [*few_samples(feeds.samples, graph), *cache.notes]
 
 
 def _floats_to_record(
@@ -391,11 +391,18 @@ def calibration_feeds(graph: Graph, options: Options, calibration: CalibrationSo
     return feeds.sorted_by_content()
 
 
-def few_samples(count: int) -> list[Note]:
-    """Return a note if ranges come from fewer samples than are usual."""
+def few_samples(count: int, graph: Graph) -> list[Note]:
+    """Return a note if ranges come from fewer samples than are usual.
+
+    So few samples cannot show the error on others, whose values may be outside of the ranges.
+    """
     if count >= FEW_SAMPLES:
         return []
-    return [Note("calibration", "", f"ranges come from {several(count, 'sample')} only; 50 to 200 are usual")]
+    names = ", ".join(f"'{port.name}'" for port in graph.output_ports)
+    text = (
+        f"ranges come from {several(count, 'sample')} only, which do not show the accuracy of {names} on other samples"
+    )
+    return [Note("calibration", "", f"{text}; 50 to 200 are usual")]
 
 
 def constant_inputs(graph: Graph, ranges: Mapping[str, Range]) -> list[Note]:

@@ -20,6 +20,7 @@ from tpuconvert.frontends.caffe.node import (
     LayerWeights,
     RankZero,
     Result,
+    SharedParameter,
     caffe_op,
 )
 from tpuconvert.frontends.caffe.unsupported import why_unsupported
@@ -42,7 +43,7 @@ from tpuconvert.schema.errors import (
 from tpuconvert.schema.graph import Graph, Port, Source, Value, static
 from tpuconvert.schema.limits import Limits, check_time
 from tpuconvert.schema.memory_errors import not_enough_memory
-from tpuconvert.schema.types import F32, MAX_RANK, Shape, TensorType, format_shape
+from tpuconvert.schema.types import F32, MAX_RANK, Array, Shape, TensorType, format_shape
 from tpuconvert.schema.user_code import unexpected, with_place
 
 
@@ -100,12 +101,19 @@ class _Importer:
         self._options = options
         self._file = Path(net.file).name
         self._graph = Graph(net.name or Path(net.file).stem, self._file)
+        if not options.require_weights:
+            self._graph.budget = None  # the zeros of missing weights take no memory
         self._problems = ProblemList(self._file, f"Caffe, {len(net.layers)} layers")
         self._findings = Findings()
         self._blobs: dict[str, _Blob] = {}
         self._input_names: set[str] = set()
         self._notes: list[str] = []
         names = {layer.message.name for layer in net.layers}
+        self._owners: dict[str, str] = {}  # name of a parameter -> first layer that has it
+        for layer in net.layers:
+            for spec in layer.message.param:
+                self._owners.setdefault(spec.name, layer.message.name)
+        self._filled: dict[str, Array] = {}
         self._unclaimed = [(name, blobs[0].shape) for name, blobs in (weights or {}).items() if name not in names]
 
     def run(self) -> Graph:
@@ -246,7 +254,7 @@ class _Importer:
         if self._weights is not None:
             own = self._weights.get(message.name, [])
             shared: list[Blob | None] = [*own] or [self._shared_blob(spec.name, message) for spec in message.param]
-            return LayerWeights(shared, bool(own), self._unclaimed)
+            return LayerWeights(shared, bool(own), self._unclaimed, self._parameters(message), self._filled)
         if not message.blobs:
             return LayerWeights(None)
         try:
@@ -255,6 +263,10 @@ class _Importer:
             raise AmbiguousInputError(str(error), file=self._net.file, node=message.name) from error
         except WireError as error:
             raise CorruptInputError(str(error), file=self._net.file, node=message.name) from error
+
+    def _parameters(self, message: Any) -> list[SharedParameter | None]:
+        """Named parameters of a layer, in the order of its learned tensors."""
+        return [SharedParameter(spec.name, self._owners[spec.name]) if spec.name else None for spec in message.param]
 
     def _shared_blob(self, name: str, message: Any) -> Blob | None:
         """Learned tensor of another layer that has a parameter of this name; None if there is none."""

@@ -86,6 +86,20 @@ class Findings:
 
 
 @dataclass(frozen=True)
+class SharedParameter:
+    """A named parameter, which layers share.
+
+    Args:
+        name: its name.
+        owner: name of the first layer that has it, whose filler fills it.
+
+    """
+
+    name: str
+    owner: str
+
+
+@dataclass(frozen=True)
 class LayerWeights:
     """Learned tensors of a layer.
 
@@ -93,12 +107,16 @@ class LayerWeights:
         blobs: tensors in order, None for one that the weight file does not have; None without a weight file.
         has_own: True if the file has blobs under the name of the layer.
         unclaimed: name, and shape of the first blob, of each layer in the file that the prototxt does not have.
+        parameters: the named parameter of each tensor, None if it has no name.
+        filled: tensors of named parameters that layers got from their fillers. The converter of a layer adds to it.
 
     """
 
     blobs: Sequence[Blob | None] | None
     has_own: bool = True
     unclaimed: Sequence[tuple[str, tuple[int, ...]]] = ()
+    parameters: Sequence[SharedParameter | None] = ()
+    filled: dict[str, Array] = field(default_factory=dict)
 
 
 class CaffeNode:
@@ -240,8 +258,15 @@ class CaffeNode:
         if self._blobs is None:
             return self._without_weights(wanted, what)
         blob = self._blobs[index] if index < len(self._blobs) else None
-        if blob is None and filler is not None and not self._weights.has_own:
-            return self._filled(wanted, what, filler)
+        if blob is None and not self._weights.has_own:
+            named = self._weights.parameters[index] if index < len(self._weights.parameters) else None
+            if named is not None and named.owner != self.name:
+                return self._filled_by_owner(wanted, what, named)
+            if filler is not None:
+                data = self._filled(wanted, what, filler)
+                if named is not None:
+                    self._weights.filled[named.name] = data
+                return data
         if blob is None:
             raise self.fail(
                 f"the weight file has {len(self._blobs)} blobs for it, the {what} would be number {index + 1}",
@@ -276,6 +301,23 @@ class CaffeNode:
             )
         self.notes.append(f"layer '{self.name}' is not in the weight file: its {what} is its filler, {filler}")
         return data
+
+    def _filled_by_owner(self, shape: tuple[int, ...], what: str, named: SharedParameter) -> Array:
+        """Tensor that the weight file does not have, as Caffe fills it for the first layer that shares it."""
+        data = self._weights.filled.get(named.name)
+        if data is None:
+            raise self.fail(
+                f"its {what} is the parameter '{named.name}' of layer '{named.owner}', which has no content",
+                f"give weights for layer '{named.owner}', and convert it too",
+                INVALID_NODE,
+            )
+        if _without_ones(data.shape) != _without_ones(shape):
+            raise self.fail(
+                f"its {what} has shape {list(data.shape)} in layer '{named.owner}', the prototxt needs {list(shape)}",
+                f"give the parameter '{named.name}' to layers of the same shape only",
+                INVALID_NODE,
+            )
+        return data.reshape(shape)
 
     def blobs_left(self) -> str:
         """Message about learned tensors that the converter did not read; empty if it read all."""

@@ -118,7 +118,7 @@ def _why_float(node: Node, quantized: set[Value], chip: Chip) -> str:
             return why_no_runtime_product(node, chip)
         return "" if find_lowering(type(op), chip) is not None else f"{chip.value} has no integer form of {op.name}"
     if op.name == "softmax":
-        return "8-bit probabilities would lose accuracy"
+        return "8-bit probabilities would be too coarse"
     has_form = keeps_scale(op) or is_average_pool(op) or is_arithmetic(op) or is_table(op)
     if not (has_form or has_integer_form(op)):
         return "it has no integer form"

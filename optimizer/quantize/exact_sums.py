@@ -62,6 +62,8 @@ def exact_sum(node: Node, lowering: Lowering) -> Lowered:
     bits = fraction_bits(operands(node), params)
     factors = np.exp2(-bits.astype(np.float64))
     units = np.asarray(params.scale) * factors
+    if any(_repeats_channels(value, units.size) for value in computed_operands(node)):
+        return Declined("an operand has the same elements in all channels, which have scales of their own")
     terms = []
     for index, value in enumerate(operands(node)):
         if value.is_constant:
@@ -70,6 +72,11 @@ def exact_sum(node: Node, lowering: Lowering) -> Lowered:
             terms.append(_in_units(lowering, lowering.quantized_value(value), units, f"{name}:operand{index}"))
     total = with_quant(lowering.g.add(node.op, *terms, name=f"{name}:int32"), int32_params(units.tolist()))
     return (lowering.requantize(total, _shortest(factors), params, name),)
+
+
+def _repeats_channels(value: Value, channels: int) -> bool:
+    """Return True if an operand has no axis of the channels with a unit each: it cannot be in units of all of them."""
+    return channels > 1 and (value.rank < 2 or value.shape[1] != channels)
 
 
 def fraction_bits(operands: Sequence[Value], result: QuantParams) -> npt.NDArray[np.int64]:

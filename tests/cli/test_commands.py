@@ -86,7 +86,8 @@ def test_what_calibration_used_is_told(digits: Path, capsys: Captured) -> None:
     assert main(call) == 0
     shown = capsys.readouterr()
     assert shown.err == "calibration: 3 samples of few.npz (array 'labels' left out)\n"
-    assert "  calibration: ranges come from 3 samples only; 50 to 200 are usual\n" in shown.out
+    text = "ranges come from 3 samples only, which do not show the accuracy of 'probability' on other samples"
+    assert f"  calibration: {text}; 50 to 200 are usual\n" in shown.out
     assert "everywhere" not in shown.out
     np.save("blank.npy", np.zeros((50, 8, 8), np.uint8))
     call[call.index("--calibration") + 1] = "blank.npy"

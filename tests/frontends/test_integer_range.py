@@ -75,6 +75,12 @@ def test_small_integers_are_never_warned_about(dtype: str) -> None:
         assert warned([one(*nodes)], "bm1684", x) == []
 
 
+@pytest.mark.parametrize("chip", ["bm1684", "bm1686"])
+def test_positions_of_maxima_are_below_the_number_of_elements(chip: str) -> None:
+    pool = one("MaxPool", "x", outputs=["maxima", "positions"], kernel_shape=[2, 2])
+    assert warned([pool, one("Add", "positions", "positions")], chip, np.zeros((1, 2, 4, 6), np.float32)) == []
+
+
 def test_bounds_of_values() -> None:
     g = Graph()
     x = g.input("x", TensorType(DType.INT8, (4,)))

@@ -116,3 +116,28 @@ def test_a_shared_blob_of_another_shape_is_refused(tmp_path):
                    "h", "y", "second")  # fmt: skip
     with pytest.raises(UnsupportedError, match=r"its weight has shape \[4, 4\] in the weight file"):
         load_text(tmp_path, with_input((2, 4), first + second), {"first": [np.ones((4, 4))]})
+
+
+def test_a_shared_parameter_has_the_filler_of_its_first_layer(tmp_path):
+    text = layer("Scale", 'param { name: "s" } scale_param { filler { value: 2 } }', "x", "h", "first")
+    text += layer("Scale", 'param { name: "s" } scale_param { filler { value: 5 } }', "h", "z", "second")
+    text += layer("Scale", 'param { name: "s" }', "z", "y", "third")
+    graph = load_text(tmp_path, with_input(X.shape, text), OTHER)
+    np.testing.assert_array_equal(run(graph, X)["y"], 8 * X)
+
+
+def test_a_shared_filler_of_another_shape_is_refused(tmp_path):
+    shared = (
+        'param {{ name: "w" }} inner_product_param {{ num_output: {} bias_term: false weight_filler {{ value: 1 }} }}'
+    )
+    text = layer("InnerProduct", shared.format(4), "x", "h", "first")
+    text += layer("InnerProduct", shared.format(3), "h", "y", "second")
+    with pytest.raises(UnsupportedError, match=r"its weight has shape \[4, 4\] in layer 'first', the prototxt needs"):
+        load_text(tmp_path, with_input((2, 4), text), OTHER)
+
+
+def test_a_shared_filler_needs_its_layer(tmp_path):
+    text = layer("Scale", 'param { name: "s" } scale_param { filler { value: 2 } }', "x", "h", "first")
+    text += layer("Scale", 'param { name: "s" }', "x", "y", "second")
+    with pytest.raises(UnsupportedError, match="is the parameter 's' of layer 'first', which has no content"):
+        load_text(tmp_path, with_input(X.shape, text), OTHER, outputs=["y"])

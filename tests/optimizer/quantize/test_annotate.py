@@ -79,7 +79,7 @@ def test_results_that_only_float_nodes_read_are_wide():
     assert graph.find("scores").quant.dtype is I16
     assert graph.find("flat").quant.dtype in (I8, U8)
     assert graph.find("probabilities").quant is None
-    assert reasons == {"probabilities": "8-bit probabilities would lose accuracy"}
+    assert reasons == {"probabilities": "8-bit probabilities would be too coarse"}
 
 
 def test_a_last_nonlinear_function_stays_float_and_says_why():

@@ -17,6 +17,7 @@ WEIGHTS = {
     "v": RNG.normal(size=(8, 4)).astype(np.float32) / 3,
     "table": RNG.normal(size=(5, 8)).astype(np.float32),
 }
+SHAPES = {"x": [2, 8], "t": [], "s": []}
 EXTRA = {
     "time": ("Mul", [], TensorProto.FLOAT, lambda rng: np.asarray(rng.random() + 0.5, np.float32)),
     "index": ("Gather", [], TensorProto.INT64, lambda rng: np.asarray(rng.integers(0, 5), np.int64)),
@@ -81,3 +82,35 @@ def test_halves_of_a_batch_do_not_depend_on_its_order() -> None:
     assert set(halves) == {0, 1}
     assert _halves_of({"t": feed["t"], "x": feed["x"][::-1]}, 6) == halves[::-1]
     assert [_halves_of({"x": row[np.newaxis], "t": feed["t"]}, 1)[0] for row in feed["x"]] == halves
+
+
+def test_a_scalar_is_added_to_channels_with_scales_of_their_own() -> None:
+    rng = np.random.default_rng(5)
+    weight = (np.random.default_rng(1).normal(size=(8, 5)) / np.sqrt(8)).astype(np.float32)
+    model = helper.make_model(
+        helper.make_graph(
+            [
+                helper.make_node("Mul", ["x", "t"], ["scaled"]),
+                helper.make_node("Add", ["scaled", "s"], ["shifted"]),
+                helper.make_node("MatMul", ["shifted", "weight"], ["y"]),
+            ],
+            "net",
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in SHAPES.items()],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 5])],
+            [numpy_helper.from_array(weight, "weight")],
+        ),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    samples: dict[str, list[np.ndarray]] = {"x": [], "t": [], "s": []}
+    for _ in range(32):
+        samples["x"].append(rng.normal(size=(2, 8)).astype(np.float32))
+        samples["t"].append(np.float32(3 * rng.normal()))
+        samples["s"].append(np.float32(rng.normal()))
+    calibration = {"x": np.concatenate(samples["x"]), "t": np.array(samples["t"]), "s": np.array(samples["s"])}
+    converted = tc.convert(model, chip="bm1686", quantize="int8", calibration=calibration)
+    feed = {"x": samples["x"][0], "t": samples["t"][0], "s": samples["s"][0]}
+    with tc.Session(converted) as session:
+        (got,) = session.run(feed).values()
+    expected = (feed["x"] * feed["t"] + feed["s"]) @ weight
+    assert np.linalg.norm(got - expected) < 0.05 * np.linalg.norm(expected)
