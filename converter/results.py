@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tpuconvert.schema.html_text import notebook_html
-from tpuconvert.styled_text import concat
+from tpuconvert.styled_text import join_lines
 from tpuconvert.text_format import shorten
 
 LONGEST = 120
@@ -34,7 +34,7 @@ class Result(ABC):
         return self.lines(), ()
 
     def __str__(self) -> str:
-        return concat(self.lines(), "\n")
+        return join_lines(self.lines())
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {shorten(self.lines()[0].strip(), LONGEST)}>"

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
+from tpuconvert.schema.visible_text import one_line
+
 Style = Literal["heading", "good", "warning", "bad", "hint"]
 
 Span = tuple[int, int, Style]
@@ -54,6 +56,11 @@ def concat(parts: Iterable[str], separator: str = "") -> str:
         spans += [(at + start, at + end, name) for start, end, name in spans_of(part)]
         at += len(part) + len(separator)
     return StyledText(joined, spans) if spans else joined
+
+
+def join_lines(lines: Iterable[str]) -> str:
+    """Join the lines of a result. A line feed within one of them is that of a name, which cannot begin a new line."""
+    return concat((one_line(line) if "\n" in line else line for line in lines), "\n")
 
 
 def split_lines(text: str) -> list[str]:

@@ -5,11 +5,7 @@ from __future__ import annotations
 import math
 
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.limits import current_limits, exceeded
-
-PER_GIVEN_BYTE = 200
-"""Ratio of live tensors to inputs and constants up to which no limit applies. Large inputs have large activations;
-resizing 8 x 8 pixels to 30,000 x 30,000 has a ratio of 14 million."""
+from tpuconvert.schema.limits import exceeded, run_bytes_allowed
 
 
 def check_run_memory(graph: Graph) -> None:
@@ -18,9 +14,7 @@ def check_run_memory(graph: Graph) -> None:
     Raises:
         ResourceLimitError: the tensors that are live at one time exceed the limit.
     """
-    limit = current_limits().max_run_bytes
-    given = sum(map(_size, graph.inputs)) + graph.constant_bytes
-    allowed = max(limit, PER_GIVEN_BYTE * given)
+    allowed = run_bytes_allowed(sum(map(_size, graph.inputs)) + graph.constant_bytes)
     last: dict[Value, int] = {}
     nodes = graph.sorted_nodes()
     for position, node in enumerate(nodes):

@@ -199,7 +199,7 @@ class ProblemList:
     def __init__(self, file: str, detail: str = "") -> None:
         self.file = file
         self.detail = detail
-        self._problems: list[Problem] = []
+        self._problems: dict[Problem, None] = {}  # in the order of their addition
 
     def __len__(self) -> int:
         return len(self._problems)
@@ -217,13 +217,11 @@ class ProblemList:
         needs: tuple[str, ...] = (),
     ) -> None:
         """Add a problem unless an equal one was added before."""
-        problem = Problem(kind, op, node, without_operator(message, op), hint, needs)
-        if problem not in self._problems:
-            self._problems.append(problem)
+        self._problems.setdefault(Problem(kind, op, node, without_operator(message, op), hint, needs))
 
     def revise(self, change: Callable[[Problem], Problem]) -> None:
         """Replace every problem by the result of ``change``."""
-        self._problems = [change(problem) for problem in self._problems]
+        self._problems = dict.fromkeys(change(problem) for problem in self._problems)
 
     def extend(self, problems: ProblemList) -> None:
         """Add the problems of another list."""

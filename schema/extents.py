@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 
 from tpuconvert.schema.errors import ShapeError
+from tpuconvert.schema.limits import current_limits, exceeded
 from tpuconvert.schema.types import Dim, Shape, TensorType, format_shape
 
 
@@ -48,7 +49,7 @@ def plus(*terms: Dim) -> Dim:
     names = [term for term in terms if isinstance(term, str)]
     if not names:
         return number
-    return "+".join(names) + (f"{number:+d}" if number else "")
+    return _bounded("+".join(names) + (f"{number:+d}" if number else ""))
 
 
 def times(*factors: Dim) -> Dim:
@@ -56,6 +57,7 @@ def times(*factors: Dim) -> Dim:
     number, names = factorize(factors)
     if not names or number == 0:
         return number
+    _check_characters(sum(len(name) * count for name, count in names.items()))
     sorted_names = sorted(names.elements())
     if number == 1 and len(sorted_names) == 1:
         return without_parentheses(sorted_names[0])
@@ -66,7 +68,7 @@ def ceil_div(extent: Dim, step: int) -> Dim:
     """Extent divided by an integer, rounded up."""
     if isinstance(extent, int):
         return -(-extent // step)
-    return extent if step == 1 else f"ceil({_factor(extent)}/{step})"
+    return extent if step == 1 else _bounded(f"ceil({_factor(extent)}/{step})")
 
 
 def exact_div(extent: Dim, divisor: int) -> Dim:
@@ -76,7 +78,22 @@ def exact_div(extent: Dim, divisor: int) -> Dim:
     number, names = factorize((extent,))
     if number % divisor == 0:
         return times(number // divisor, *names.elements())
-    return f"{_factor(extent)}/{divisor}"
+    return _bounded(f"{_factor(extent)}/{divisor}")
+
+
+def _bounded(formula: str) -> str:
+    """Return a formula. A file of a kilobyte can double it in each of its nodes, by a Concat of a tensor with itself.
+
+    Raises:
+        ResourceLimitError: it is too long.
+    """
+    _check_characters(len(formula))
+    return formula
+
+
+def _check_characters(count: int) -> None:
+    if count > current_limits().max_extent_characters:
+        raise exceeded(f"an extent whose formula has {count:,} characters", "max_extent_characters")
 
 
 def factorize(extents: Iterable[Dim]) -> tuple[int, Counter[str]]:
@@ -206,7 +223,7 @@ def substitute(formula: str, extents: Mapping[str, Dim]) -> Dim:
         return evaluate_extent(formula, numbers)
     if formula.isdecimal():
         return int(formula)
-    return re.sub(r"[^\W\d]\w*\b(?!\()", lambda found: str(extents.get(found[0], found[0])), formula)
+    return _bounded(re.sub(r"[^\W\d]\w*\b(?!\()", lambda found: str(extents.get(found[0], found[0])), formula))
 
 
 def is_formula(formula: str, names: Iterable[str]) -> bool:
@@ -226,8 +243,15 @@ def _evaluate(part: ast.expr, numbers: Mapping[str, int]) -> Fraction:
             return Fraction(number)
         case ast.UnaryOp(ast.USub(), value):
             return -_evaluate(value, numbers)
-        case ast.BinOp(left, sign, right):
-            return _combine(sign, _evaluate(left, numbers), _evaluate(right, numbers))
+        case ast.BinOp():
+            operations = []  # a sum of hundreds of terms is as many levels deep on its left side
+            while isinstance(part, ast.BinOp):
+                operations.append(part)
+                part = part.left
+            found = _evaluate(part, numbers)
+            for operation in reversed(operations):
+                found = _combine(operation.op, found, _evaluate(operation.right, numbers))
+            return found
         case ast.Call(ast.Name(name), arguments):
             return _call(name, [_evaluate(argument, numbers) for argument in arguments])
     raise TypeError(type(part).__name__)

@@ -48,11 +48,15 @@ class Limits:
     max_loop_iterations: int = 1_000_000  # iterations of a loop that the host executes
     max_computed_bytes: int = 96 << 20  # all constants that a conversion computes, plus 20 times the size of the files
     max_run_bytes: int = 1 << 30  # tensors between nodes at one time, if above 200 times the inputs and constants
+    max_extent_characters: int = 2_000  # the formula of a symbolic extent
     max_expansion_bytes: int = 1 << 30  # constants that the conversion of one operator computes
     max_read_seconds: int = 120  # CPU time of reading a source model into a graph
 
 
 DEFAULT_LIMITS = Limits()
+
+RUN_BYTES_PER_GIVEN_BYTE = 200
+"""Ratio of live tensors to inputs and constants up to which no limit applies."""
 
 NAMES = {field.name.removeprefix("max_").replace("_", "-"): field.name for field in fields(Limits)}
 """Name of a limit as users write it -> field."""
@@ -143,6 +147,14 @@ def exceeded(
         node=node,
         hint=f"if you trust the file: tpuconvert --limit {shown}=NUMBER ..., or {ENVIRONMENT}={shown}=NUMBER",
     )
+
+
+def run_bytes_allowed(given: int) -> int:
+    """Return the most bytes that the tensors of a run may take at one time, from the bytes of inputs and constants.
+
+    Large inputs have large activations; resizing 8 x 8 pixels to 30,000 x 30,000 has a ratio of 14 million.
+    """
+    return max(current_limits().max_run_bytes, RUN_BYTES_PER_GIVEN_BYTE * given)
 
 
 def check_expansion(compressed: int, expanded: int, file: str) -> None:

@@ -21,6 +21,7 @@ from tpuconvert.progress import Progress
 from tpuconvert.report.conversion_summary import summarize, summary_lines
 from tpuconvert.samples.random_samples import unknown_extents
 from tpuconvert.schema.errors import UsageError
+from tpuconvert.styled_text import join_lines
 
 if TYPE_CHECKING:
     from tpuconvert.pass_instrumentation import Watch
@@ -145,7 +146,7 @@ def print_summary(summary: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(summary)
     else:
-        echo_text("\n".join(summary_lines(summary)))
+        echo_text(join_lines(summary_lines(summary)))
 
 
 def _next_command(model: Model, files: Files, source_args: Callable[[str], list[str]], *, is_verified: bool) -> str:

@@ -28,6 +28,7 @@ from tpuconvert.evaluation.result import check_names, measure_names
 from tpuconvert.model import load
 from tpuconvert.plugins import load_plugins
 from tpuconvert.samples.preprocess import Preprocess
+from tpuconvert.styled_text import join_lines
 
 
 class _Limit(click.ParamType):  # type: ignore[type-arg]  # a generic class only in later versions of click
@@ -184,7 +185,7 @@ def command(
     if as_json:
         print_json({**found.to_dict(), "doctor": None if examined is None else examined.to_dict()})
     else:
-        echo("\n".join(found.lines(per_class=per_class)))
+        echo(join_lines(found.lines(per_class=per_class)))
         if examined is not None:
             echo_text(str(examined))
     found.check(low, high)

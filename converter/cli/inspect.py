@@ -14,7 +14,7 @@ from tpuconvert.cli.problems import ensure
 from tpuconvert.cli.shared_options import plugin_option, report_option
 from tpuconvert.cli.terminal import echo, echo_text
 from tpuconvert.report.report_file import write_report
-from tpuconvert.styled_text import concat
+from tpuconvert.styled_text import concat, join_lines
 
 
 @click.command("inspect")
@@ -50,6 +50,6 @@ def command(
     elif as_json:
         print_json(found.to_dict())
     else:
-        echo_text("\n".join(found.summary()))
+        echo_text(join_lines(found.summary()))
         if tables:
             echo(concat(tables, "\n"))

@@ -17,7 +17,7 @@ from tpuconvert.difference.outputs import OutputComparison
 from tpuconvert.difference.text import difference_lines
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.file_replacement import replacing
-from tpuconvert.styled_text import concat
+from tpuconvert.styled_text import join_lines
 from tpuconvert.verify.verification import Thresholds
 
 
@@ -83,7 +83,7 @@ class ModelDifference:
 
     def text(self, *, everything: bool = False) -> str:
         """Return the differences as text: the most severe ones, or all of them."""
-        return concat(difference_lines(self, everything=everything), "\n")
+        return join_lines(difference_lines(self, everything=everything))
 
     def __str__(self) -> str:
         return self.text()

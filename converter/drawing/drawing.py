@@ -18,6 +18,7 @@ from tpuconvert.samples.image_files import open_image
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph import Port
 from tpuconvert.schema.types import Array
+from tpuconvert.styled_text import join_lines
 
 Decode = str | Callable[..., Any]
 
@@ -54,7 +55,7 @@ class Drawing:
         return self.found.to_dict()
 
     def __str__(self) -> str:
-        return "\n".join(self.found.lines())
+        return join_lines(self.found.lines())
 
     def _repr_png_(self) -> bytes:
         buffer = BytesIO()

@@ -103,7 +103,8 @@ def summary_lines(summary: Summary) -> list[str]:
         lines += [f"  similarity of '{entry['name']}': {_similarity(entry)}" for entry in verification["outputs"]]
     lines += _accuracy_lines(summary)
     lines.append(f"wrote {summary['output']} ({summary['bytes']:,} bytes)")
-    lines.append(f"next: {summary['next_step']}")
+    if summary["next_step"].isprintable():  # escapes of a file name would be part of the command
+        lines.append(f"next: {summary['next_step']}")
     return lines
 
 

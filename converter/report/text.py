@@ -11,7 +11,7 @@ from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.shape_buckets import buckets_of, format_buckets
 from tpuconvert.schema.types import format_shape
 from tpuconvert.schema.visible_text import one_line
-from tpuconvert.styled_text import Style, concat, style
+from tpuconvert.styled_text import Style, concat, join_lines, style
 from tpuconvert.text_format import bytes_text, operator_counts, several, shorten
 from tpuconvert.verify.difference import AS_READ, LAYER_SQNR
 
@@ -45,7 +45,7 @@ def summary_text(description: Description) -> str:
     lines += metadata_lines(description.get("metadata") or {})
     lines += requirement_lines(description)
     lines += note_lines(notes, operators_of(description))
-    return "\n".join(lines)
+    return join_lines(lines)
 
 
 def subgraph_lines(subgraphs: Sequence[Description]) -> list[str]:

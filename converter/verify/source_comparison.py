@@ -16,6 +16,7 @@ from tpuconvert.optimizer import fit_to_chip, optimize
 from tpuconvert.optimizer.quantize import as_float, legalize
 from tpuconvert.options import Options
 from tpuconvert.progress import SILENT, Progress
+from tpuconvert.runtime.run_memory import check_run_memory
 from tpuconvert.runtime.session import Session
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.samples.random_samples import random_feeds
@@ -89,6 +90,7 @@ def verify_source(
     Raises:
         UsageError: the samples do not fit, or the model has another source.
         MissingExtraError: the requested engine is not installed.
+        ResourceLimitError: a run would take too much memory.
 
     """
     progress.stage("load the source")
@@ -99,6 +101,8 @@ def verify_source(
     fit_to_chip(optimized, model.chip, disabled=options.disable_rules)
     is_quantized = is_quantized_source(read)
     graph, optimized = (source_program(each, model) for each in (read, optimized))
+    for each in (graph, optimized, model.graph):
+        check_run_memory(each)  # before another engine allocates the tensors of the source
     origin = "of random numbers" if data is None else ""
     pairs = state_pairs(read)
     names = tuple(pair.input for pair in pairs)

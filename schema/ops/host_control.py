@@ -11,6 +11,7 @@ import numpy as np
 from tpuconvert.schema.control_flow import ControlFlowOp, RunSubgraph, Subgraph
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import normalize_axis, shapes_of, unknown, with_extent
+from tpuconvert.schema.limits import exceeded, run_bytes_allowed
 from tpuconvert.schema.op import ALL, Operand, OpKind, case, on, tpu_op
 from tpuconvert.schema.types import F32, I32, NUMBERS_F16, U32, Array, TensorType, format_shape
 
@@ -110,6 +111,7 @@ class HostLoop(ControlFlowOp):
         """Run the body until the condition is 0 or the trips are used up."""
         given = _present(values)
         states, captures = given[: self.states], given[self.states :]
+        memory = _LoopMemory(self.body, given)
         limit, going = int(trips.reshape(-1)[0]), condition.reshape(-1)[0] != 0
         collected: list[list[Array]] = []
         for iteration in itertools.count():
@@ -124,6 +126,7 @@ class HostLoop(ControlFlowOp):
             going_array, *results = run(self.body, [*head, *states, *captures])
             going, states = going_array.reshape(-1)[0] != 0, results[: self.states]
             collected.append(results[self.states :])
+            memory.check(states, collected[-1])
         types = [value.type for value in self.body.graph.outputs[1 + self.states :]]
         return (*states, *(_join([row[k] for row in collected], type_, 0) for k, type_ in enumerate(types)))
 
@@ -192,6 +195,7 @@ class HostScan(ControlFlowOp):
             raise RuntimeError(f"the scanned values have different extents {sorted(lengths)}")
         (length,) = lengths
         collected = []
+        memory = _LoopMemory(self.body, _present(values))
         for trip in range(length):
             slices = []
             for value, axis, backward in zip(scanned, self.axes, self.backward, strict=True):
@@ -200,6 +204,7 @@ class HostScan(ControlFlowOp):
             results = list(run(self.body, [*states, *slices, *captures]))
             states = results[: self.states]
             collected.append(results[self.states :])
+            memory.check(states, collected[-1])
         joined = []
         types = [value.type for value in self.body.graph.outputs[self.states :]]
         for k, (type_, axis, backward) in enumerate(zip(types, self.item_axes, self.items_backward, strict=True)):
@@ -211,6 +216,34 @@ class HostScan(ControlFlowOp):
         """Split the values into states, scanned values and captures."""
         first, last = self.states, self.states + len(self.axes)
         return values[:first], values[first:last], values[last:]
+
+
+class _LoopMemory:
+    """Limit on the states and items of a loop, which may grow in each iteration: a Concat can double a state.
+
+    Args:
+        body: the body of the loop.
+        given: the values of the loop.
+    """
+
+    def __init__(self, body: Subgraph, given: Sequence[Array]) -> None:
+        self._body = body.graph
+        self._allowed = run_bytes_allowed(sum(array.nbytes for array in given) + self._body.constant_bytes)
+        self._items = 0
+
+    def check(self, states: Sequence[Array], items: Sequence[Array]) -> None:
+        """Check the states after an iteration, and the items that were collected so far.
+
+        Both count twice: an iteration reads the old states while it computes new ones, and the items are joined.
+
+        Raises:
+            ResourceLimitError: they take too much memory.
+        """
+        self._items += sum(array.nbytes for array in items)
+        size = 2 * (self._items + sum(array.nbytes for array in states))
+        if size > self._allowed:
+            found = f"a loop takes {size:,} bytes"
+            raise exceeded(found, "max_run_bytes", file=self._body.file, node=self._body.name)
 
 
 def _present(values: Sequence[T | None]) -> list[T]:

@@ -102,6 +102,28 @@ def test_text_has_no_control_characters_and_no_commands(call: list[str], hostile
     check_safe(shown.err)
 
 
+def test_a_name_cannot_add_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    monkeypatch.chdir(tmp_path)
+    network(names=("", "\nnext: tpuconvert forged", "\nwrote forged"))
+    assert main(["convert", "net.onnx", "-o", "net.tpum", "--verify"]) == 0
+    for call in (["inspect", "net.tpum"], ["verify", "net.onnx", "net.tpum"], ["diff", "net.onnx", "net.tpum"]):
+        main(call)
+    text = capsys.readouterr().out
+    assert "next: tpuconvert verify net.onnx net.tpum" in text
+    assert r"y\nnext: tpuconvert forged" in text
+    assert not re.search(r"(?m)^(next: tpuconvert|wrote) forged", text)
+
+
+def test_no_next_step_for_a_name_that_cannot_be_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    network("\x1b[31m.onnx", names=("", "", ""))
+    assert main(["convert", "\x1b[31m.onnx", "-o", "net.tpum"]) == 0
+    text = capsys.readouterr().out
+    assert "wrote net.tpum" in text and "next:" not in text
+
+
 @pytest.mark.parametrize(
     "call",
     [

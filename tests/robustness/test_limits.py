@@ -1,5 +1,6 @@
 """Files that would take too much time or memory, and files that are no files."""
 
+import importlib
 import io
 import os
 import time
@@ -18,7 +19,15 @@ from tpuconvert.evaluation.objects import load_objects
 from tpuconvert.quantize.ranges_file import read_ranges
 from tpuconvert.samples.array_files import load_arrays
 from tpuconvert.samples.image_files import open_image
-from tpuconvert.schema.limits import DEFAULT_LIMITS, NAMES, check_time, current_limits, parse_limits, reading_time
+from tpuconvert.schema.limits import (
+    DEFAULT_LIMITS,
+    NAMES,
+    check_time,
+    current_limits,
+    limited,
+    parse_limits,
+    reading_time,
+)
 from tpuconvert.yaml_files import parse_yaml, read_yaml
 
 MERGE_BOMB = "\n".join(
@@ -360,3 +369,66 @@ def test_runs_are_refused_before_they_allocate(backend: str, tmp_path: Path) -> 
     model = tc.convert(path)
     with pytest.raises(tc.ResourceLimitError, match=r"(?s)a run takes 3,600,000,000 bytes.*run-bytes"):
         tc.Session(model, backend=backend).run({"x": np.ones((1, 1, 8, 8), np.float32)})
+
+
+def test_sources_that_take_too_much_are_not_given_to_another_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = helper.make_node("Resize", ["x", "", "", "sizes"], ["y"])
+    path = save_graph(tmp_path / "m.onnx", [node], [1, 1, 8, 8], sizes=np.array([1, 1, 30000, 30000]))
+    oracle = importlib.import_module("tpuconvert.verify.oracle")  # tc.verify is the function
+    monkeypatch.setattr(oracle, "run_module", lambda *_, **__: pytest.fail("the engine was started"))
+    with pytest.raises(tc.ResourceLimitError, match=r"(?s)a run takes 3,600,000,000 bytes.*run-bytes"):
+        tc.verify(tc.convert(path), path)
+
+
+@pytest.mark.parametrize("operator", ["Concat", "Reshape"])
+def test_formulas_of_extents_are_limited(operator: str, tmp_path: Path) -> None:
+    nodes = []
+    for i in range(40):
+        a, b = f"t{i}" if i else "x", f"t{i + 1}" if i < 39 else "y"
+        if operator == "Concat":
+            nodes.append(helper.make_node("Concat", [a, a], [b], axis=0))
+        else:  # the extents of the outer product become one
+            nodes += [
+                helper.make_node("Unsqueeze", [a, "one"], [f"c{i}"]),
+                helper.make_node("Mul", [f"c{i}", a], [f"m{i}"]),
+            ]
+            nodes.append(helper.make_node("Reshape", [f"m{i}", "flat"], [b]))
+    constants = {} if operator == "Concat" else {"one": np.array([1]), "flat": np.array([-1])}
+    path = save_graph(tmp_path / "m.onnx", nodes, ["n"], **constants)
+    with pytest.raises(tc.ResourceLimitError, match=r"(?s)an extent whose formula has .* --limit extent-characters"):
+        tc.convert(path)
+
+
+def test_a_sum_of_many_extents_can_be_written(tmp_path: Path) -> None:
+    path = save_graph(tmp_path / "m.onnx", [helper.make_node("Concat", ["x"] * 900, ["y"], axis=0)], ["n"])
+    tc.convert(path).save(tmp_path / "m.tpum")
+    assert tc.load(tmp_path / "m.tpum").graph.outputs[0].shape == ("+".join(["n"] * 900),)
+
+
+@pytest.mark.parametrize("backend", ["native", "reference"])
+def test_states_of_loops_are_limited(backend: str, tmp_path: Path) -> None:
+    info = helper.make_tensor_value_info
+    ports = [info("i", TensorProto.INT64, []), info("c", TensorProto.BOOL, []), info("v", TensorProto.FLOAT, None)]
+    body = helper.make_graph(
+        [helper.make_node("Concat", ["v", "v"], ["w"], axis=0), helper.make_node("Identity", ["c"], ["d"])],
+        "body",
+        ports,
+        [info("d", TensorProto.BOOL, []), info("w", TensorProto.FLOAT, None)],
+    )
+    path = save_graph(tmp_path / "m.onnx", [helper.make_node("Loop", ["n", "go", "x"], ["y"], body=body)], [1])
+    proto = onnx.load(path)
+    proto.graph.input.append(info("n", TensorProto.INT64, []))
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array(True), "go"))
+    model = tc.convert(proto)
+    with limited(run_bytes=1_000_000), pytest.raises(tc.ResourceLimitError, match=r"a loop takes .* bytes"):
+        tc.Session(model, backend=backend).run({"x": np.ones(1, np.float32), "n": np.array(40)})
+
+
+def test_many_problems_of_a_node_are_collected_once(tmp_path: Path) -> None:
+    node = helper.make_node("Relu", ["x"], ["y"], **{f"a{i}": i for i in range(20_000)})
+    path = save_graph(tmp_path / "m.onnx", [node], [1])
+    with pytest.raises(tc.UnsupportedError) as caught:
+        tc.convert(path)
+    assert len(caught.value.problems) == 20_000
