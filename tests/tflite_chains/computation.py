@@ -316,10 +316,13 @@ def mul(c: Chain, x: int) -> None:
 
 @step(*BYTES, weight=0.5, name="EQUAL and others")
 def comparison(c: Chain, x: int) -> None:
-    """The result is Boolean, which no further operator takes."""
+    """The result is Boolean, which no further operator takes. The kernel has no result for scales of 1 or more."""
     names = {"EQUAL": "EqualOptions", "GREATER": "GreaterOptions", "LESS_EQUAL": "LessEqualOptions"}
     name = c.pick(list(names))
-    c.operator(name, [x, _second(c, x)], [c.plain(c.shape(x), "BOOL")], names[name])
+    pair = [x, _second(c, x)]
+    if any(c.tensors[index].scale[0] >= 1 for index in pair):
+        return
+    c.operator(name, pair, [c.plain(c.shape(x), "BOOL")], names[name])
 
 
 @step(*ALL)
