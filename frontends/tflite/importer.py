@@ -56,7 +56,6 @@ from tpuconvert.schema.errors import (
 from tpuconvert.schema.graph import Graph, KeptState, Port, Source, Value, static
 from tpuconvert.schema.limits import check_time
 from tpuconvert.schema.memory_errors import not_enough_memory
-from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.spelling import nearest
 from tpuconvert.schema.types import F32, MAX_RANK, Array, QuantParams, Shape, TensorType, format_shape
 from tpuconvert.schema.user_code import unexpected, with_place
@@ -369,17 +368,15 @@ class _Importer:
 
     def _with_own_scales(self, node: TfliteNode, results: Sequence[Converted]) -> list[Converted]:
         """Give every part of a split its own scale, without a change of its integers."""
-        found = list(results)
-        if node.op_type in RELABELED_OPERANDS:
-            for number, result in enumerate(found[1:], 1):
-                if isinstance(result, Value | Permuted) and node.output_quant(number) not in (
-                    None,
-                    node.output_quant(),
-                ):
-                    value = result if isinstance(result, Value) else result.value
-                    value.quant = node.output_quant()
-                    copy = self.graph.add(Copy(), value)
-                    found[number] = copy if isinstance(result, Value) else Permuted(copy, result.order)
+        found, first = list(results), node.output_quant()
+        if node.op_type not in RELABELED_OPERANDS or first is None:
+            return found
+        for number, result in enumerate(found[1:], 1):
+            if isinstance(result, Value | Permuted) and node.output_quant(number) not in (None, first):
+                value = result.value if isinstance(result, Permuted) else result
+                value.quant = first
+                copy = self.tensors.copy_integers(value, node.output_tensor(number))
+                found[number] = Permuted(copy, result.order) if isinstance(result, Permuted) else copy
         return found
 
     def _check_elements(self, node: TfliteNode, result: Value | Permuted) -> None:

@@ -19,7 +19,7 @@ from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.permute import Permute
-from tpuconvert.schema.types import F32, I32, Array, DType, QuantParams
+from tpuconvert.schema.types import F32, I32, Arithmetic, Array, DType, QuantParams
 
 _QUANTIZED = ("INT8", "UINT8", "INT16", "UINT16", "INT32", "INT4", "INT64")
 _VALUE_TYPES = {
@@ -192,10 +192,18 @@ class Tensors:
             self.bind_array(new, array)
         elif forms:
             (order, _), form = next(iter(forms.items()))
-            self.bind(new, Permuted(self.graph.add(Copy(), form), order))
+            self.bind(new, Permuted(self.copy_integers(form, new), order))
         else:
-            self.bind(new, self.graph.add(Copy(), self.value(tensor)))
+            self.bind(new, self.copy_integers(self.value(tensor), new))
         return new
+
+    def copy_integers(self, value: Value, tensor: Tensor) -> Value:
+        """Copy the integers of a value; they get the quantization of a tensor."""
+        quant = self.quant(tensor)
+        assert quant is not None
+        result = self.graph.add(Copy(), value)
+        result.quant = dataclasses.replace(quant, arithmetic=Arithmetic.COPY)
+        return result
 
     def bind_array(self, tensor: Tensor, array: Array) -> None:
         """Bind constant elements to a tensor."""
