@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tflite_models import S, T, serialize, single
+from tflite_models import O, S, T, serialize, single
 
 import tpuconvert as tc
 from tpuconvert.schema.errors import UnsupportedError
@@ -74,6 +74,23 @@ def test_parts_of_a_split_with_a_scale_each() -> None:
     model = single("SPLIT", [T("axis", data=np.asarray(2, np.int32)), x], parts, "SplitOptions", num_splits=3)
     name = model.tensors[model.inputs[0]].name
     found, expected = run_both(model, {name: data})
+    for mine, theirs in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_rules_keep_the_copy_of_integers() -> None:
+    """Reshaping a mean to the shape in which it was computed leaves only the copy between the scales."""
+    x, mean = T("x", (1, 3, 4), "INT16", None, (2e-4,), (0,)), T("m", (1, 3), "INT16", None, (8e-5,), (0,))
+    tensors = [x, T("axis", data=np.asarray([2], np.int32)), mean, T("shape", data=np.asarray([3], np.int32))]
+    tensors += [T("y", (3,), "INT16", None, (1.2e-4,), (0,))]
+    tensors += [T(f"p{i}", (1,), "INT16", None, (8e-5,), (0,)) for i in range(3)]
+    operators = [
+        O("MEAN", [0, 1], [2], "ReducerOptions", {"keep_dims": False}),
+        O("RESHAPE", [2, 3], [4], "ReshapeOptions", {"new_shape": (3,)}),
+        O("UNPACK", [2], [5, 6, 7], "UnpackOptions", {"num": 3, "axis": 1}),
+    ]
+    data = np.random.default_rng(5).integers(-9000, 9000, (1, 3, 4)).astype(np.int16)
+    found, expected = run_both(S(tensors, operators, [0], [4, 5, 6, 7]), {"x": data})
     for mine, theirs in zip(found, expected, strict=True):
         np.testing.assert_array_equal(mine, theirs)
 
