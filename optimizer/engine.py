@@ -233,7 +233,7 @@ def _remove_unused(graph: Graph, nodes: Iterable[Node], trace: Trace) -> tuple[l
         The neighbors to visit again (remaining producers, and users that have become the sole user), and the names of
         the removed constants.
     """
-    neighbours: list[Node] = []
+    remaining: dict[Node, None] = {}
     freed: set[str] = set()
     stack = list(nodes)
     while stack:
@@ -241,12 +241,16 @@ def _remove_unused(graph: Graph, nodes: Iterable[Node], trace: Trace) -> tuple[l
         if item not in graph:
             continue
         if any(value.uses or graph.is_output(value) for value in item.outputs):
-            neighbours.append(item)
-            neighbours += [user for value in item.outputs if len(value.uses) == 1 for user in value.users]
+            remaining[item] = None
             continue
         trace.forget(item)
         freed |= _remove(graph, item)
         stack += [value.producer for value in item.inputs if value is not None and value.producer is not None]
+    neighbours: list[Node] = []
+    for item in remaining:  # once: a split may lose thousands of users at a time
+        if item in graph:
+            neighbours.append(item)
+            neighbours += [user for value in item.outputs if len(value.uses) == 1 for user in value.users]
     return neighbours, freed
 
 

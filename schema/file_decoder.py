@@ -24,7 +24,7 @@ from tpuconvert.schema.graph_elements import DeferredQuant
 from tpuconvert.schema.groups import Group, Grouping, Tiles
 from tpuconvert.schema.hardware import LocalMemory
 from tpuconvert.schema.json_text import parse_json
-from tpuconvert.schema.op import Op, find_op
+from tpuconvert.schema.op import Op, OpKind, find_op
 from tpuconvert.schema.states import State
 from tpuconvert.schema.type_inference import may_be_same_type
 from tpuconvert.schema.types import MAX_RANK, Array, Chip, DType, Shape, TensorType
@@ -245,9 +245,11 @@ class _GraphDecoder:
     def _check_symbols(self) -> None:
         """Check that symbolic extents follow from those of the inputs, unless their names say that they depend on data.
 
-        A session could not plan for others.
+        A session could not plan for others. A custom operator may name extents of its results.
         """
-        known = {extent for value in self._graph.inputs for extent in value.shape if isinstance(extent, str)}
+        custom = [value for node in self._graph.nodes if node.op.kind is OpKind.CUSTOM for value in node.outputs]
+        values = (*self._graph.inputs, *custom)
+        known = {extent for value in values for extent in value.shape if isinstance(extent, str)}
         for symbol in self._symbols:
             if symbol not in known and not data_dependent_names((symbol,)) and not is_formula(symbol, known):
                 raise ValueError(f"no input has the symbolic extent {symbol[:80]!r}")

@@ -1,11 +1,21 @@
 """Fixtures for all tests."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tpuconvert.schema.option_style import command_line_style
+
 REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _options_of_the_command_line() -> Iterator[None]:
+    """State messages with options, as they are written. tests/cli/test_next_steps.py checks the arguments of Python."""
+    with command_line_style():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -160,6 +160,14 @@ def results_of_split(n: int) -> ModelProto:
 
 
 @grows
+def reshaped_results_of_split(n: int) -> ModelProto:
+    nodes = [make_node("Split", ["x"], [f"t{i}" for i in range(n)], axis=0)]
+    nodes += [make_node("Squeeze", [f"t{i}", "axis"], [f"y{i}"]) for i in range(n)]
+    results = [port(f"y{i}", [4]) for i in range(n)]
+    return model(nodes, results, {"axis": np.array([0])}, inputs=[port("x", [n, 4])])
+
+
+@grows
 def unused_nodes(n: int) -> ModelProto:
     return model([*(make_node("Sin", ["x"], [f"t{i}"]) for i in range(n)), make_node("Cos", ["x"], ["y"])])
 

@@ -20,7 +20,7 @@ import tpuconvert as tc
 from tpuconvert.schema.errors import UNKNOWN_SHAPE
 
 
-class TimeLimitError(Exception):
+class TimeLimitError(BaseException):
     """A model took longer than allowed."""
 
 
@@ -103,9 +103,9 @@ def run_export(export: Export, folder: Path, chip: str, seconds: float, plugins:
         reason = f"{problem.op}: {problem.message or problem.kind.heading}"
         outcome = replace(outcome, outcome=REFUSED, stage=trial.stage, reason=reason)
     except tc.TpuConvertError as error:
-        end = INTERNAL if error.exit_code == 1 else REFUSED
+        end = INTERNAL if error.exit_code == 1 or isinstance(error, tc.PluginError) else REFUSED
         outcome = replace(outcome, outcome=end, stage=trial.stage, reason=_first_lines(error))
-    except Exception as error:  # any other exception is a bug to report
+    except (Exception, TimeLimitError) as error:  # any other exception is a bug to report
         frame = traceback.extract_tb(error.__traceback__)[-1]
         reason = f"{_first_lines(error)} ({Path(frame.filename).name}:{frame.lineno})"
         outcome = replace(outcome, outcome=INTERNAL, stage=trial.stage, reason=reason)

@@ -92,7 +92,7 @@ def _compare(job: Job, model: Model, options: Options) -> Verification:
     """
     data = job.files.get("data") or job.files.get("calibration")
     result = verify_source(
-        model, job.files["source"], job.files.get("weights"), options, data, samples=job.samples, oracle="none"
+        model, job.files["source"], job.files.get("weights"), options, data, samples=job.samples, oracle="auto"
     )
     result.check_outputs()
     return result

@@ -34,9 +34,10 @@ def qualify_options(text: str, arguments: list[str]) -> str:
             return option
         if option in options_of(running):
             return option
+        clause = re.split(r"[.;:,(\n]", text[: match.start()])[-1].split()
         others = (name for name in (*_PREFERRED, *COMMANDS) if option in options_of(name))
         owner = next(others, "")
-        return f"{owner} {option}" if owner else option
+        return f"{owner} {option}" if owner and owner not in clause else option  # "convert it with --golden"
 
     return _WORDS.sub(qualify, text)
 

@@ -91,7 +91,7 @@ def setting_changes(before: Side, after: Side) -> Iterator[Change]:
         if old != new:
             yield Change("settings", "changed", name, "", old or "-", new or "-", severity=1.0)
     old_data, new_data = ({**m.metadata, "tool_version": m.content.tool_version} for m in (first, second))
-    for key in sorted({*old_data, *new_data} - {"recipe", "golden", CONVERSION_RECORD}):
+    for key in sorted({*old_data, *new_data} - {"recipe", "golden", "accuracy", CONVERSION_RECORD}):
         if old_data.get(key) != new_data.get(key):
             yield Change("metadata", "changed", key, "", _plain(old_data.get(key)), _plain(new_data.get(key)))
 

@@ -93,7 +93,8 @@ def group_notes(notes: Sequence[Mapping[str, str]], operators: Mapping[str, str]
                 r"the vendor marks this as unfinished on \1 (docs/semantics.md, section 17)", reason
             )
         quoted = _QUOTED.findall(reason)
-        pattern = _QUOTED.sub("''", reason) if note["node"] or len(quoted) == 1 else reason
+        is_alike = note["node"] or (note["kind"] == "source" and len(quoted) == 1)
+        pattern = _QUOTED.sub("''", reason) if is_alike else reason
         group = groups.setdefault((note["kind"], pattern), NoteGroup(note["kind"], reason))
         group.is_alike |= reason != group.reason
         if not note["node"]:

@@ -100,6 +100,8 @@ class _Importer:
         self._options = options
         self._file = Path(net.file).name
         self._graph = Graph(net.name or Path(net.file).stem, self._file)
+        if not options.require_weights:
+            self._graph.budget = None  # the zeros of missing weights take no memory
         self._problems = ProblemList(self._file, f"Caffe, {len(net.layers)} layers")
         self._findings = Findings()
         self._blobs: dict[str, _Blob] = {}

@@ -46,6 +46,8 @@ class HostMaxPositions(Op):
         same_lead = all(map(may_equal, x.shape[:2], maxima.shape[:2]))
         if x.rank != maxima.rank or len(self.kernel) != x.rank - 2 or not same_lead:
             raise ShapeError(f"{self.name}: {len(self.kernel)} spatial axes for {shapes_of((x, maxima))}")
+        if 0 in x.shape and 0 not in maxima.shape:
+            raise ShapeError(f"{self.name}: windows of {shapes_of((x, maxima))}, where x has no elements")
         return (TensorType(DType.INT32, maxima.shape),)
 
     def reference(self, x: Array, maxima: Array) -> tuple[Array]:

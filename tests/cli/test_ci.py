@@ -178,7 +178,7 @@ def test_a_changed_limit_fails_that_model_and_makes_nothing(
     sarif = json.loads(Path("ci.sarif").read_text())
     jsonschema.validate(sarif, SARIF)
     assert [result["ruleId"] for result in sarif["runs"][0]["results"]] == ["limit-cosine", "limit-size"]
-    assert "| int8 | **limit not kept** |" in Path("ci.md").read_text()
+    assert "| `int8` | **limit not kept** |" in Path("ci.md").read_text()
 
 
 def test_errors_are_told_and_the_others_are_made(models: dict[str, dict[str, object]], capsys: Captured) -> None:

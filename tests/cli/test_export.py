@@ -94,7 +94,7 @@ def test_tpulang(model: str, capsys: Captured) -> None:
     assert main(["export", model, "out", "--to", "tpulang", "--chip", "bm1688"]) == 0
     printed = capsys.readouterr().out
     assert "digits for bm1688, a TPULang program for tpu_mlir" in printed
-    assert "next: PYTHON out/digits.py, with TPU_MLIR_HOME set" in printed
+    assert "next: PYTHON out/compile_bmodel.py, with TPU_MLIR_HOME set" in printed
     assert main(["export", model, "out", "--to", "tpulang", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["path"], document["chip"], document["to"]) == ("out", "bm1684x", "tpulang")

@@ -170,7 +170,7 @@ def test_reports_of_ci_are_well_formed(manifest: None, capsys: Captured) -> None
     table = markdown.split("\n\n")[0].splitlines()
     assert len(table) == 5, "a line per model, and the heading"
     assert all(len(re.findall(r"(?<!\\)\|", line)) == 8 for line in table), "seven cells"
-    assert "<script" not in re.sub(r"\\<", "", "".join(table))
+    assert "<script" not in re.sub(r"(`+).+?\1", "", "".join(table)), "markup has no effect in code spans"
     uris = [
         place["physicalLocation"]["artifactLocation"]["uri"]
         for result in json.loads(Path("s.sarif").read_text())["runs"][0]["results"]
@@ -242,9 +242,10 @@ def test_names_within_a_line_and_in_json() -> None:
 
 
 WRITERS = {
-    "terminal.py": {"echo", "write_commands"},
+    "terminal.py": {"_write", "write_commands"},
     "json_output.py": {"write_document"},
     "completion.py": {"command"},
+    "__main__.py": {"main"},  # an interrupt before the modules for output are imported
     "run_bmodel.py": {"fail", "compare"},  # separate programs that exports and plans contain
     "run_device.py": {"main"},
 }

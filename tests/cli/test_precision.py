@@ -272,7 +272,7 @@ def test_python_takes_rules_as_list_or_mapping(digits: Path) -> None:
         made.save(name)
         assert Path(name).read_bytes() == Path("net.tpum").read_bytes()
     assert wanted.metadata["recipe"]["options"]["precision"] == ["conv2=threshold:3"]
-    with pytest.raises(tc.UsageError, match="expected precision rules, found int"):
+    with pytest.raises(tc.UsageError, match=r"precision is '3' \(int\)"):
         model(precision=3)
 
 

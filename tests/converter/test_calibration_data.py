@@ -217,7 +217,7 @@ def test_transposed_samples_are_named(shape, expected, text, axes) -> None:
 
 def test_images_without_preprocessing(tmp_path: Path) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
-    with pytest.raises(UsageError, match="preprocess"):
+    with pytest.raises(UsageError, match="--preprocess"):
         load_feeds(tmp_path, [X])
 
 

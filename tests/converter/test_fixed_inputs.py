@@ -113,7 +113,7 @@ def test_values_are_written_as_in_json(text: str, value: object) -> None:
         ({"zebra": 1}, "the model has no input 'zebra'\n.*its inputs: x, sr"),
         ({"sr": 16000.5}, "input 'sr' has type float64, the model takes int64"),
         ({"sr": [1, 2]}, r"'sr' has shape \[2\], the model takes int64\[\]"),
-        ({"x": 1.0}, r"'x' has one number, the model takes float32\[1, 8\]\n.*fix_inputs=x=\[...\]"),
+        ({"x": 1.0}, r"'x' has one number, the model takes float32\[1, 8\]\n.*--fix-input x=\[...\]"),
         ({"x": np.zeros((1, 8), np.uint8)}, ""),
         ({"sr": [[1], [2, 3]]}, "expected numbers"),
         ({"sr": "sixteen"}, "is fixed to 'sixteen', expected numbers"),
@@ -164,5 +164,5 @@ def test_the_input_of_a_tflite_model(tmp_path: Path) -> None:
 
 def test_a_caffe_network_has_no_inputs_to_fix(tmp_path: Path) -> None:
     (tmp_path / "net.prototxt").write_text('name: "net"\ninput: "x"\n')
-    with pytest.raises(tc.UsageError, match="fix_inputs belongs to ONNX and TFLite models only"):
+    with pytest.raises(tc.UsageError, match="--fix-input belongs to ONNX and TFLite models only"):
         tc.convert(tmp_path / "net.prototxt", fix_inputs={"x": 1})

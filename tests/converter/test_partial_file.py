@@ -127,13 +127,13 @@ def test_other_samples_and_options_are_refused(example: Example, tmp_path: Path)
     before = path.read_bytes()
     fewer = dataclasses.replace(example, feeds=example.feeds.part(0, 99))
     with pytest.raises(
-        UsageError, match=r"x\.partial: is that of .* another value of refinement_samples, the samples\n"
+        UsageError, match=r"x\.partial: is that of .* another value of --refinement-samples, the samples\n"
     ) as found:
         fewer.digest(ThisProcess(), partial=open_partial(path))
     assert "remove the file" in found.value.hint
-    with pytest.raises(UsageError, match=r"another value of chip, outputs\n"):
+    with pytest.raises(UsageError, match=r"another value of --chip, --outputs\n"):
         example.digest(ThisProcess(), partial=open_partial(path, **{"--chip": "bm1684", "--outputs": ["y"]}))
-    with pytest.raises(UsageError, match=r"another value of refinement_samples\n"):
+    with pytest.raises(UsageError, match=r"another value of --refinement-samples\n"):
         calibrate_on(ThisProcess(), example.graph, example.feeds, "auto", {}, print, FirstMeans(10), open_partial(path))
     assert path.read_bytes() == before
 
@@ -292,7 +292,7 @@ def test_convert_continues_an_interrupted_calibration(tmp_path: Path, workers: i
         with pytest.raises(KeyboardInterrupt):
             convert("a.tpum", stage, at, path, workers=workers)
         assert path.exists()
-    with pytest.raises(UsageError, match="another value of effort"):
+    with pytest.raises(UsageError, match="another value of --effort"):
         convert("a.tpum", None, 0, path, effort="low")
     assert convert("a.tpum", None, 0, path, workers=workers) == alone
     assert not path.exists()

@@ -142,7 +142,9 @@ def check_program(model: tc.Model, folder: Path) -> None:
     manifest = tc.export(model, folder / "out", to="tpulang", with_checks=True).manifest
     tests = Path(__file__).resolve().parents[1]
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tests), "TPU_MLIR_HOME": str(folder / "home")}
-    done = subprocess.run([sys.executable, folder / "out" / "net.py"], env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, folder / "out" / "compile_bmodel.py"], env=environment, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     expected, found = np.load(folder / "out" / "expected.npz"), np.load(folder / "out" / "net.bmodel")
     compared = 0

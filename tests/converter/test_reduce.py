@@ -228,9 +228,11 @@ def answer(value):
 def test_the_process_survives_errors_and_is_started_again_after_a_crash(
     own_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Path("worker_functions.py").write_text(FUNCTIONS)
-    monkeypatch.syspath_prepend(own_folder)
-    monkeypatch.setenv("PYTHONPATH", str(own_folder))
+    folder = own_folder / "functions"  # the current folder itself is not searched
+    folder.mkdir()
+    (folder / "worker_functions.py").write_text(FUNCTIONS)
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.setenv("PYTHONPATH", str(folder))
     functions = importlib.import_module("worker_functions")
     with Worker([]) as worker:
         assert worker.call(functions.answer, 3, seconds=60) == 3

@@ -108,7 +108,7 @@ def test_open_extents_are_refused(tmp_path):
     graph = Graph("net")
     x = quantized_input(graph, ("batch", 4))
     graph.output(graph.add(Lut(), x, graph.constant(np.zeros(256, np.uint8), "table")))
-    with pytest.raises(UnsupportedError, match="input_shapes"):
+    with pytest.raises(UnsupportedError, match="--input-shapes"):
         tc.export(model_of(graph), tmp_path / "out")
 
 

@@ -2,7 +2,6 @@
 
 import re
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,15 +12,8 @@ from onnx_models import model, one, ramp, save_model
 from tflite_models import O, S, T, serialize
 
 import tpuconvert as tc
-from tpuconvert.schema.option_style import command_line_style
 
 CUT = re.compile(r"--(outputs|inputs) (.+)")
-
-
-@pytest.fixture(autouse=True)
-def _options_of_the_command_line() -> Iterator[None]:
-    with command_line_style():
-        yield
 
 
 def follow(path: Path, message: str) -> int:

@@ -122,7 +122,7 @@ def npy(array: Any) -> bytes:
     return made.getvalue()
 
 
-@pytest.mark.parametrize("name", ["image", "image.npy", "README.txt"])
+@pytest.mark.parametrize("name", ["label", "image.npy", "README.txt"])
 def test_member_that_is_no_array(name: str, tmp_path: Path) -> None:
     """NumPy returns the bytes of such a member instead of an array."""
     path = archive(tmp_path / "samples.npz", **{"image.npy": npy(samples())} | {name: b"\x92NUMPY, damaged"})

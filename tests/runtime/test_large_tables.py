@@ -35,7 +35,7 @@ def test_open(name: str) -> None:
     model = tc.convert(serialize(single(op, operands, [T()], table, **options)))
     tracemalloc.start()
     try:
-        with tc.Session(model, threads=1):
+        with tc.limited(run_bytes=1 << 40), tc.Session(model, threads=1):
             assert tracemalloc.get_traced_memory()[1] < MOST_BYTES
     finally:
         tracemalloc.stop()

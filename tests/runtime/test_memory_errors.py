@@ -31,7 +31,7 @@ def test_a_result_that_is_larger_than_the_memory(tmp_path, backend):
 import resource, numpy as np, tpuconvert as tc
 resource.setrlimit(resource.RLIMIT_AS, (2**36, 2**36))
 try:
-    with tc.Session(tc.convert({str(path)!r}), backend={backend!r}) as session:
+    with tc.limited(run_bytes=2**40), tc.Session(tc.convert({str(path)!r}), backend={backend!r}) as session:
         session.run({{"x": np.ones(1, np.float32)}})
 except tc.ResourceLimitError as error:
     print(error)

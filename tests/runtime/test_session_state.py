@@ -296,5 +296,5 @@ def test_assigned_states_are_checked(change: Any, message: str) -> None:
 
 
 def test_reset_is_for_tflite() -> None:
-    with pytest.raises(UsageError, match="state=reset belongs to TFLite"):
+    with pytest.raises(UsageError, match="--state reset belongs to TFLite"):
         tc.convert(decoder(STANDARD), state="reset")

@@ -221,7 +221,7 @@ def test_input_shapes_replace_those_of_the_file(tmp_path):
 
 def test_an_input_without_shape(tmp_path):
     text = 'input: "x" ' + layer("ReLU") + layer("AbsVal", "", "x", "z", "abs")
-    with pytest.raises(UnsupportedError, match="input_shapes=x=") as error:
+    with pytest.raises(UnsupportedError, match="--input-shapes x=") as error:
         load_text(tmp_path, text)
     assert [(problem.op, problem.node) for problem in error.value.problems] == [("input", "x")]
     assert ports(load_text(tmp_path, text, input_shapes={"x": (5,)}).output_ports) == [("y", (5,)), ("z", (5,))]

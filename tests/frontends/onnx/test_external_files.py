@@ -100,5 +100,5 @@ def test_a_missing_directory_is_named(tmp_path: Path) -> None:
 
 def test_only_onnx_models_have_external_data(tmp_path: Path) -> None:
     (tmp_path / "net.prototxt").write_text('name: "net"\ninput: "x"\n')
-    with pytest.raises(tc.UsageError, match="allow_root belongs to ONNX models only"):
+    with pytest.raises(tc.UsageError, match="--allow-root belongs to ONNX models only"):
         tc.convert(tmp_path / "net.prototxt", allow_root=tmp_path)
