@@ -26,12 +26,12 @@ def has_unsigned_weights(subgraph: Subgraph, operator: Operator) -> bool:
 def with_signed_weights(subgraph: Subgraph) -> Subgraph:
     """Return the subgraph with type INT8 for every UINT8 constant that only float layers read."""
     layers = {operator.index: set(_weights(subgraph, operator)) for operator in subgraph.operators}
-    weights = set().union(*layers.values()) if layers else set()
+    weights = set[int]().union(*layers.values())
     others = {index for one in subgraph.operators for index in one.inputs if index not in layers[one.index]}
     signed = weights - others - set(subgraph.outputs)
     tensors = [
         dataclasses.replace(tensor, type="INT8")
-        if tensor.index in signed and _is_unsigned(tensor) and not any(tensor.quantization.zero_point)
+        if tensor.index in signed and _is_unsigned(tensor) and not _has_zero_point(tensor)
         else tensor
         for tensor in subgraph.tensors
     ]
@@ -40,6 +40,10 @@ def with_signed_weights(subgraph: Subgraph) -> Subgraph:
 
 def _is_unsigned(tensor: Tensor) -> bool:
     return tensor.type == "UINT8" and tensor.quantization is not None
+
+
+def _has_zero_point(tensor: Tensor) -> bool:
+    return tensor.quantization is not None and any(tensor.quantization.zero_point)
 
 
 def _weights(subgraph: Subgraph, operator: Operator) -> list[int]:
