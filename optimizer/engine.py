@@ -185,7 +185,7 @@ def _replace(
             continue
         is_new = new.producer is not None and new.producer in added
         _check(item, old, new, is_new)
-        if is_new:
+        if is_new and new.quant != old.quant:  # equal parameters may state another arithmetic, which is kept
             new.quant = old.quant
         affected += old.users
         replaced.append((old.name, new))

@@ -227,6 +227,8 @@ class Arithmetic(enum.Enum):
     """Fixed point with functions of its own, inside an integer LSTM of TFLite."""
     SHIFT = "shift"
     """One arithmetic shift, ties away from zero: an operand of a 16-bit ADD of TFLite with power-of-two scales."""
+    COPY = "copy"
+    """The integers of the operand at another scale: data movement of TFLite, whose kernels ignore scales."""
 
 
 class ScaleError(ValueError):

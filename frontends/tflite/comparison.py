@@ -13,7 +13,7 @@ from tpuconvert.schema.ops.arithmetic import Max, Mul
 from tpuconvert.schema.ops.compare import Eq, Eqs, Ge, Gt, Le, Lt, Ne
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.selection import ConditionSelect
-from tpuconvert.schema.types import Array, Scalar
+from tpuconvert.schema.types import I16, Array, Scalar
 
 _COMPARISONS: dict[str, Op] = {
     **{"EQUAL": Eq(), "NOT_EQUAL": Ne(), "LESS": Lt(), "LESS_EQUAL": Le()},
@@ -39,8 +39,24 @@ def stablehlo_compare(node: TfliteNode, g: Graph) -> Value:
 
 
 def _relation(node: TfliteNode, g: Graph, op: Op) -> Value:
+    _check_scales(node, op)
     a, b = align(g, emit.as_float(g, node.input(0)), emit.as_float(g, node.input(1)))
     return g.add(op, a, b)
+
+
+def _check_scales(node: TfliteNode, op: Op) -> None:
+    """Raise an error for scales of 1 or more, for which the kernel shifts by a negative number of bits, or ends.
+
+    INT16 is rescaled for equality only.
+    """
+    quants = [quant for quant in (node.quant(0), node.quant(1)) if quant is not None]
+    is_rescaled = isinstance(op, Eq | Ne) or any(quant.dtype is not I16 for quant in quants)
+    if is_rescaled and any(scale >= 1 for quant in quants for scale in quant.scale):
+        raise node.fail(
+            UNSUPPORTED_TYPE,
+            "a scale of 1 or more, for which the result of the TFLite kernel is undefined",
+            "export the model with DEQUANTIZE before it",
+        )
 
 
 _LOGICAL: dict[str, Op] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,12 +15,14 @@ from tpuconvert.frontends.registry import Registration
 from tpuconvert.frontends.tflite import layout
 from tpuconvert.frontends.tflite.initial_state import initial_array
 from tpuconvert.frontends.tflite.layout import Permuted
+from tpuconvert.frontends.tflite.legacy_weights import UNSIGNED_WEIGHTS, has_unsigned_weights
 from tpuconvert.frontends.tflite.metadata import read_metadata
 from tpuconvert.frontends.tflite.node import Bound, Converted, TfliteNode, folds, tflite_op
 from tpuconvert.frontends.tflite.not_representable import (
     COPIED_OPERANDS,
     CUSTOM_PREFIX,
     IGNORED_SCALES,
+    RELABELED_OPERANDS,
     WITHOUT_SCALES,
     explain,
 )
@@ -311,12 +314,13 @@ class _Importer:
             self.graph.rescale = "tflite"
         self._check_sized(node)
         self._check_scales(node)
+        node = self._with_result_scales(node)
         arrays = self._evaluate(node)
         if arrays is not None:
             for index, array in zip(node.operator.outputs, arrays, strict=True):
                 self.tensors.bind_array(self.tensors.source(index), array)
         else:
-            results = self._run_converter(node)
+            results = self._with_own_scales(node, self._run_converter(node))
             for index, result in zip(node.operator.outputs, results, strict=True):
                 tensor = self.tensors.source(index)
                 if isinstance(result, ComplexPair):
@@ -343,10 +347,37 @@ class _Importer:
     def _check_scales(self, node: TfliteNode) -> None:
         """Raise an error if the kernel of the operator ignores scales that matter."""
         if not node.is_quantized:
+            if has_unsigned_weights(self.tensors.subgraph, node.operator):
+                raise node.fail(UNSUPPORTED_TYPE, *UNSIGNED_WEIGHTS)
             return
         operands = [node.quant(index) for index in COPIED_OPERANDS.get(node.op_type, ()) if node.has_input(index)]
         if node.op_type in WITHOUT_SCALES or any(quant != node.output_quant() for quant in operands):
             raise node.fail(UNSUPPORTED_TYPE, *IGNORED_SCALES)
+
+    def _with_result_scales(self, node: TfliteNode) -> TfliteNode:
+        """Return the node on operands with the scale of the result, if the kernel copies their integers to it."""
+        inputs, result = list(node.operator.inputs), node.output_quant()
+        for index in RELABELED_OPERANDS.get(node.op_type, ()):
+            quant = node.quant(index)
+            if quant is None or result is None or quant == result:
+                continue
+            if quant.dtype is not result.dtype:
+                raise node.fail(UNSUPPORTED_TYPE, *IGNORED_SCALES)
+            inputs[index] = self.tensors.relabel(node.tensor(index), node.output_tensor()).index
+        return dataclasses.replace(node, operator=dataclasses.replace(node.operator, inputs=tuple(inputs)))
+
+    def _with_own_scales(self, node: TfliteNode, results: Sequence[Converted]) -> list[Converted]:
+        """Give every part of a split its own scale, without a change of its integers."""
+        found, first = list(results), node.output_quant()
+        if node.op_type not in RELABELED_OPERANDS or first is None:
+            return found
+        for number, result in enumerate(found[1:], 1):
+            if isinstance(result, Value | Permuted) and node.output_quant(number) not in (None, first):
+                value = result.value if isinstance(result, Permuted) else result
+                value.quant = first
+                copy = self.tensors.copy_integers(value, node.output_tensor(number))
+                found[number] = Permuted(copy, result.order) if isinstance(result, Permuted) else copy
+        return found
 
     def _check_elements(self, node: TfliteNode, result: Value | Permuted) -> None:
         value = result.value if isinstance(result, Permuted) else result

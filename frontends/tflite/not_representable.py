@@ -51,6 +51,19 @@ WITHOUT_SCALES = frozenset(
 COPIED_OPERANDS = {"GATHER": (0,), "GATHER_ND": (0,), "SELECT": (1, 2), "SELECT_V2": (1, 2)}
 """Operands whose integers become those of the result, so that both must have the same scale and zero point."""
 
+RELABELED_OPERANDS = {
+    **dict.fromkeys(
+        ("RESHAPE", "SQUEEZE", "TRANSPOSE", "TILE", "BROADCAST_TO", "SLICE", "STRIDED_SLICE", "SPLIT_V"), (0,)
+    ),
+    **dict.fromkeys(
+        ("REVERSE_V2", "REVERSE_SEQUENCE", "SPACE_TO_DEPTH", "DEPTH_TO_SPACE", "PAD", "TOPK_V2", "SPLIT_V"), (0,)
+    ),
+    **dict.fromkeys(("AVERAGE_POOL_2D", "MAX_POOL_2D", "RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"), (0,)),
+    **dict.fromkeys(("MAXIMUM", "MINIMUM", "DYNAMIC_UPDATE_SLICE"), (0, 1)),
+    **{"SPLIT": (1,), "EMBEDDING_LOOKUP": (1,)},
+}
+"""Operands whose integers the kernel uses as if they had the scale and zero point of the result."""
+
 IGNORED_SCALES = (
     "the scales of its quantized operands and result, which the TFLite kernel ignores",
     "export the model with DEQUANTIZE before and QUANTIZE after it",

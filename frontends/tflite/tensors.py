@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,13 +12,14 @@ import numpy as np
 from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.tflite import layout
 from tpuconvert.frontends.tflite.layout import Permuted
+from tpuconvert.frontends.tflite.legacy_weights import with_signed_weights
 from tpuconvert.frontends.tflite.reader import ModelFile, Subgraph, Tensor
 from tpuconvert.frontends.tflite.states import Content
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.permute import Permute
-from tpuconvert.schema.types import F32, I32, Array, DType, QuantParams
+from tpuconvert.schema.types import F32, I32, Arithmetic, Array, DType, QuantParams
 
 _QUANTIZED = ("INT8", "UINT8", "INT16", "UINT16", "INT32", "INT4", "INT64")
 _VALUE_TYPES = {
@@ -53,7 +55,7 @@ class Tensors:
 
     def __init__(self, file: ModelFile, subgraph: Subgraph, graph: Graph, hybrid: str = "real") -> None:
         self.file = file
-        self.subgraph = subgraph
+        self.subgraph = with_signed_weights(subgraph)
         self.graph = graph
         self.hybrid = hybrid
         self._computed: set[int] = set()  # indices of inputs and results; their buffers in the file are ignored
@@ -63,11 +65,13 @@ class Tensors:
         self._constants: dict[tuple[int, bool], Value] = {}
         self._quants: dict[int, QuantParams | None] = {}
         self._pairs: dict[int, ComplexPair] = {}
+        self._relabeled: list[Tensor] = []  # tensors of the file with the quantization of others
         self._final: set[int] = set()  # id() of each value that has the name of a source tensor
 
     def source(self, index: int) -> Tensor:
-        """Tensor description in the file."""
-        return self.subgraph.tensors[index]
+        """Tensor description in the file, or of a tensor that ``relabel`` returned."""
+        first = len(self.subgraph.tensors)
+        return self.subgraph.tensors[index] if index < first else self._relabeled[index - first]
 
     # Reading
 
@@ -174,6 +178,32 @@ class Tensors:
             result = self.graph.add(Copy(), result)
         self._finish(tensor, result, tensor.name)
         self._values[tensor.index] = result
+
+    def relabel(self, tensor: Tensor, like: Tensor) -> Tensor:
+        """Return a tensor that has the integers of a tensor and the quantization of another one."""
+        index = len(self.subgraph.tensors) + len(self._relabeled)
+        new = dataclasses.replace(
+            tensor, index=index, name=f"{like.name}:operand", quantization=like.quantization, is_variable=False
+        )
+        self._relabeled.append(new)
+        array = self.array(tensor)
+        forms = {} if tensor.index in self._values else self._forms.get(tensor.index, {})
+        if array is not None:
+            self.bind_array(new, array)
+        elif forms:
+            (order, _), form = next(iter(forms.items()))
+            self.bind(new, Permuted(self.copy_integers(form, new), order))
+        else:
+            self.bind(new, self.copy_integers(self.value(tensor), new))
+        return new
+
+    def copy_integers(self, value: Value, tensor: Tensor) -> Value:
+        """Copy the integers of a value; they get the quantization of a tensor."""
+        quant = self.quant(tensor)
+        assert quant is not None
+        result = self.graph.add(Copy(), value)
+        result.quant = dataclasses.replace(quant, arithmetic=Arithmetic.COPY)
+        return result
 
     def bind_array(self, tensor: Tensor, array: Array) -> None:
         """Bind constant elements to a tensor."""

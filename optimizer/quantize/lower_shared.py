@@ -24,7 +24,7 @@ from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.pool_int import OutCeilMode, PoolInt
 from tpuconvert.schema.ops.space_to_batch import SpaceToBatch
-from tpuconvert.schema.types import F32, I16, Array, Chip, QuantParams, Scalar
+from tpuconvert.schema.types import F32, I16, Arithmetic, Array, Chip, QuantParams, Scalar
 
 _MOST_ONES = 1 << 26
 """Largest number of weights of a convolution that sums windows."""
@@ -90,8 +90,14 @@ def space_to_batch(node: Node, lowering: Lowering) -> Lowered:
 
 @lowers("copy", chips=INTEGER_CHIPS)
 def copy(node: Node, lowering: Lowering) -> Lowered:
-    """Requantize if the source file gives the result another scale; otherwise a copy is a no-op."""
-    return (lowering.quantized_value(operand(node), result_params(node)),)
+    """Requantize if the source file gives the result another scale; otherwise a copy is a no-op.
+
+    ``Arithmetic.COPY`` keeps the integers.
+    """
+    x, params = operand(node), result_params(node)
+    if params.arithmetic is Arithmetic.COPY:
+        return (with_quant(lowering.g.add(node.op, lowering.quantized_value(x), name=node.output.name), params),)
+    return (lowering.quantized_value(x, params),)
 
 
 @lowers("concat", chips=INTEGER_CHIPS)

@@ -106,6 +106,10 @@ class Chain:
         one = self.tensors[x]
         return self.tensor(shape, one.type, one.scale[0], one.zero_point[0])
 
+    def copied(self, x: int, shape: Sequence[int]) -> int:
+        """Add a tensor with the integers of another, which the kernel computes without regard to scales."""
+        return self.rescaled(x, shape) if self.chance(0.15) else self.like(x, shape)
+
     def plain(self, shape: Sequence[int], dtype: str) -> int:
         """Add a result of a type without quantization, which no operator takes."""
         index = self._add(T(f"t{len(self.tensors)}", tuple(shape), dtype))

@@ -108,7 +108,7 @@ def _pool(c: Chain, x: int, name: str) -> None:
     n, h, w, depth = c.shape(x)
     kh, kw = c.integer(1, h), c.integer(1, w)
     padding, sh, sw = c.integer(0, 1), c.integer(1, 3), c.integer(1, 3)
-    y = c.like(x, (n, _windows(h, kh, sh, padding), _windows(w, kw, sw, padding), depth))
+    y = c.copied(x, (n, _windows(h, kh, sh, padding), _windows(w, kw, sw, padding), depth))
     options = {"padding": padding, "stride_h": sh, "stride_w": sw, "filter_height": kh, "filter_width": kw}
     c.operator(name, [x], [y], "Pool2DOptions", **options, fused_activation_function=c.activation())
 
@@ -129,7 +129,7 @@ def _resize(c: Chain, x: int, name: str, table: str) -> None:
     if not c.fits((n, *size, depth)):
         return
     align, half = c.pick(((False, False), (True, False), (False, True)))
-    y = c.like(x, (n, *size, depth))
+    y = c.copied(x, (n, *size, depth))
     c.operator(name, [x, c.integers(*size)], [y], table, align_corners=align, half_pixel_centers=half)
 
 
@@ -316,20 +316,23 @@ def mul(c: Chain, x: int) -> None:
 
 @step(*BYTES, weight=0.5, name="EQUAL and others")
 def comparison(c: Chain, x: int) -> None:
-    """The result is Boolean, which no further operator takes."""
+    """The result is Boolean, which no further operator takes. The kernel has no result for scales of 1 or more."""
     names = {"EQUAL": "EqualOptions", "GREATER": "GreaterOptions", "LESS_EQUAL": "LessEqualOptions"}
     name = c.pick(list(names))
-    c.operator(name, [x, _second(c, x)], [c.plain(c.shape(x), "BOOL")], names[name])
+    pair = [x, _second(c, x)]
+    if any(c.tensors[index].scale[0] >= 1 for index in pair):
+        return
+    c.operator(name, pair, [c.plain(c.shape(x), "BOOL")], names[name])
 
 
 @step(*ALL)
 def maximum(c: Chain, x: int) -> None:
-    c.operator("MAXIMUM", [x, _second(c, x, same_scale=True)], [c.like(x, c.shape(x))], "MaximumMinimumOptions")
+    c.operator("MAXIMUM", [x, _second(c, x, same_scale=True)], [c.copied(x, c.shape(x))], "MaximumMinimumOptions")
 
 
 @step(*ALL)
 def minimum(c: Chain, x: int) -> None:
-    c.operator("MINIMUM", [x, _second(c, x, same_scale=True)], [c.like(x, c.shape(x))], "MaximumMinimumOptions")
+    c.operator("MINIMUM", [x, _second(c, x, same_scale=True)], [c.copied(x, c.shape(x))], "MaximumMinimumOptions")
 
 
 @step("INT8", weight=0.7)

@@ -17,7 +17,7 @@ def slice_(c: Chain, x: int) -> None:
         first = c.integer(0, extent - 1) if c.chance(0.7) else 0
         begin.append(first)
         size.append(c.integer(1, extent - first))
-    result = c.like(x, size)
+    result = c.copied(x, size)
     stored = [-1 if b + s == e and c.chance(0.3) else s for b, s, e in zip(begin, size, c.shape(x), strict=True)]
     c.operator("SLICE", [x, c.integers(*begin), c.integers(*stored)], [result], "SliceOptions")
 
@@ -49,7 +49,7 @@ def strided_slice(c: Chain, x: int) -> None:
         return
     bounds = [c.integers(*values) for values in (begins, ends, strides)]
     options = {**masks, "ellipsis_mask": 0, "new_axis_mask": 0}
-    c.operator("STRIDED_SLICE", [x, *bounds], [c.like(x, shape)], "StridedSliceOptions", **options)
+    c.operator("STRIDED_SLICE", [x, *bounds], [c.copied(x, shape)], "StridedSliceOptions", **options)
 
 
 @step(*ALL)
@@ -59,7 +59,7 @@ def split(c: Chain, x: int) -> None:
     count = c.pick([n for n in range(1, shape[axis] + 1) if shape[axis] % n == 0])
     part = [extent // count if i == axis else extent for i, extent in enumerate(shape)]
     named = axis if c.chance(0.7) else axis - len(shape)
-    outputs = [c.like(x, part) for _ in range(count)]
+    outputs = [c.copied(x, part) for _ in range(count)]
     c.operator("SPLIT", [c.integers(named, shape=()), x], outputs, "SplitOptions", num_splits=count)
 
 
@@ -69,7 +69,7 @@ def split_v(c: Chain, x: int) -> None:
     axis = c.integer(0, len(shape) - 1)
     first = c.integer(1, shape[axis])
     sizes = [first, shape[axis] - first] if first < shape[axis] else [first]
-    outputs = [c.like(x, [*shape[:axis], size, *shape[axis + 1 :]]) for size in sizes]
+    outputs = [c.copied(x, [*shape[:axis], size, *shape[axis + 1 :]]) for size in sizes]
     inputs = [x, c.integers(*sizes), c.integers(axis, shape=())]
     c.operator("SPLIT_V", inputs, outputs, "SplitVOptions", num_splits=len(sizes))
 
@@ -146,20 +146,20 @@ def reshape(c: Chain, x: int) -> None:
     shape.append(rest)
     c.g.shuffle(shape)
     named = [-1 if i == 0 and c.chance(0.2) else extent for i, extent in enumerate(shape)]
-    c.operator("RESHAPE", [x, c.integers(*named)], [c.like(x, shape)], "ReshapeOptions", new_shape=tuple(named))
+    c.operator("RESHAPE", [x, c.integers(*named)], [c.copied(x, shape)], "ReshapeOptions", new_shape=tuple(named))
 
 
 @step(*ALL, ranks=(2, 3, 4, 5), weight=2)
 def transpose(c: Chain, x: int) -> None:
     order = [int(axis) for axis in c.g.permutation(len(c.shape(x)))]
-    result = c.like(x, [c.shape(x)[axis] for axis in order])
+    result = c.copied(x, [c.shape(x)[axis] for axis in order])
     c.operator("TRANSPOSE", [x, c.integers(*order)], [result], "TransposeOptions")
 
 
 @step(*ALL)
 def reverse_v2(c: Chain, x: int) -> None:
     axis = c.integer(0, len(c.shape(x)) - 1)
-    c.operator("REVERSE_V2", [x, c.integers(axis)], [c.like(x, c.shape(x))], "ReverseV2Options")
+    c.operator("REVERSE_V2", [x, c.integers(axis)], [c.copied(x, c.shape(x))], "ReverseV2Options")
 
 
 @step(*ALL)
@@ -167,7 +167,7 @@ def tile(c: Chain, x: int) -> None:
     counts = [c.pick((1, 1, 2, 3)) for _ in c.shape(x)]
     result = [extent * count for extent, count in zip(c.shape(x), counts, strict=True)]
     if c.fits(result):
-        c.operator("TILE", [x, c.integers(*counts)], [c.like(x, result)], "TileOptions")
+        c.operator("TILE", [x, c.integers(*counts)], [c.copied(x, result)], "TileOptions")
 
 
 @step(*ALL)
@@ -176,7 +176,7 @@ def broadcast_to(c: Chain, x: int) -> None:
     if len(result) < 4 and c.chance(0.3):
         result.insert(0, c.integer(1, 3))
     if c.fits(result):
-        c.operator("BROADCAST_TO", [x, c.integers(*result)], [c.like(x, result)], "BroadcastToOptions")
+        c.operator("BROADCAST_TO", [x, c.integers(*result)], [c.copied(x, result)], "BroadcastToOptions")
 
 
 @step(*ALL)
@@ -186,7 +186,7 @@ def squeeze(c: Chain, x: int) -> None:
     if not chosen or len(chosen) == len(c.shape(x)):
         return
     result = [extent for axis, extent in enumerate(c.shape(x)) if axis not in chosen]
-    c.operator("SQUEEZE", [x], [c.like(x, result)], "SqueezeOptions", squeeze_dims=tuple(chosen))
+    c.operator("SQUEEZE", [x], [c.copied(x, result)], "SqueezeOptions", squeeze_dims=tuple(chosen))
 
 
 @step(*ALL, ranks=(1, 2, 3, 4))
@@ -203,7 +203,7 @@ def pad(c: Chain, x: int) -> None:
     pairs = np.asarray(margins).reshape(-1, 2)
     result = [int(extent + pair.sum()) for extent, pair in zip(c.shape(x), pairs, strict=True)]
     if c.fits(result):
-        c.operator("PAD", [x, c.integers(*margins, shape=(-1, 2))], [c.like(x, result)], "PadOptions")
+        c.operator("PAD", [x, c.integers(*margins, shape=(-1, 2))], [c.copied(x, result)], "PadOptions")
 
 
 @step(*BYTES, weight=0.5)
@@ -233,7 +233,7 @@ def space_to_depth(c: Chain, x: int) -> None:
     blocks = [b for b in (2, 3) if h % b == 0 and w % b == 0]
     if blocks:
         b = c.pick(blocks)
-        result = c.like(x, (n, h // b, w // b, depth * b * b))
+        result = c.copied(x, (n, h // b, w // b, depth * b * b))
         c.operator("SPACE_TO_DEPTH", [x], [result], "SpaceToDepthOptions", block_size=b)
 
 
@@ -242,7 +242,7 @@ def depth_to_space(c: Chain, x: int) -> None:
     n, h, w, depth = c.shape(x)
     blocks = [b for b in (1, 2, 3) if depth % (b * b) == 0]
     b = blocks[-1]
-    result = c.like(x, (n, h * b, w * b, depth // (b * b)))
+    result = c.copied(x, (n, h * b, w * b, depth // (b * b)))
     c.operator("DEPTH_TO_SPACE", [x], [result], "DepthToSpaceOptions", block_size=b)
 
 
@@ -288,7 +288,9 @@ def strided_slice_with_new_axes(c: Chain, x: int) -> None:
             result.append(last - first)
     bounds = [c.integers(*values) for values in (begins, ends, (1,) * len(begins))]
     options = {"begin_mask": 0, "end_mask": 0, "ellipsis_mask": 0, "shrink_axis_mask": 0}
-    c.operator("STRIDED_SLICE", [x, *bounds], [c.like(x, result)], "StridedSliceOptions", new_axis_mask=new, **options)
+    c.operator(
+        "STRIDED_SLICE", [x, *bounds], [c.copied(x, result)], "StridedSliceOptions", new_axis_mask=new, **options
+    )
 
 
 @step(*ALL, ranks=(2, 3, 4), weight=0.8, name="STRIDED_SLICE of the last axis")
@@ -301,7 +303,7 @@ def strided_slice_with_ellipsis(c: Chain, x: int) -> None:
     bounds = [c.integers(*values) for values in ((0, first), (0, last), (1, 1))]
     options = {"begin_mask": 0, "end_mask": 0, "ellipsis_mask": 1, "new_axis_mask": 0}
     shrunk = 2 if is_one else 0
-    y = c.like(x, result)
+    y = c.copied(x, result)
     c.operator("STRIDED_SLICE", [x, *bounds], [y], "StridedSliceOptions", shrink_axis_mask=shrunk, **options)
 
 
@@ -323,7 +325,7 @@ def dynamic_update_slice(c: Chain, x: int) -> None:
     starts = [c.integer(0, extent - size) for extent, size in zip(shape, part, strict=True)]
     other = next((index for index in reversed(c.results) if c.is_like(index, x, part)), None)
     update = other if other is not None else c.constant(c.tensors[x], part)
-    c.operator("DYNAMIC_UPDATE_SLICE", [x, update, c.integers(*starts)], [c.like(x, shape)])
+    c.operator("DYNAMIC_UPDATE_SLICE", [x, update, c.integers(*starts)], [c.copied(x, shape)])
 
 
 @step("UINT8", "INT16", ranks=(2, 3, 4), weight=0.6)
@@ -332,4 +334,4 @@ def reverse_sequence(c: Chain, x: int) -> None:
     batch, sequence = (int(axis) for axis in c.g.choice(len(shape), 2, replace=False))
     lengths = [c.integer(1, shape[sequence]) for _ in range(shape[batch])]
     options = {"seq_dim": sequence, "batch_dim": batch}
-    c.operator("REVERSE_SEQUENCE", [x, c.integers(*lengths)], [c.like(x, shape)], "ReverseSequenceOptions", **options)
+    c.operator("REVERSE_SEQUENCE", [x, c.integers(*lengths)], [c.copied(x, shape)], "ReverseSequenceOptions", **options)

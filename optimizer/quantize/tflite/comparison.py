@@ -17,7 +17,6 @@ from tpuconvert.schema.ops.compare import Eq, Ne
 from tpuconvert.schema.types import F32, I16, I32, Chip
 
 _LEFT_SHIFT = 8
-_MOST = 1 << 24  # FLOAT32 represents every integer up to this magnitude.
 
 
 def compared_operands(node: Node, lowering: Lowering) -> list[Value] | None:
@@ -34,9 +33,7 @@ def compared_operands(node: Node, lowering: Lowering) -> list[Value] | None:
     if all(value.dtype is I16 for value in values) and not isinstance(node.op, (Eq, Ne)):
         return [_as_float(lowering, value, f"{node.name}:operand{i}") for i, value in enumerate(values)]
     scales = [float(np.float32(params_of(value).scale[0])) for value in values]
-    spans = [2.0 ** (_LEFT_SHIFT + value.dtype.bits) * scale for value, scale in zip(values, scales, strict=True)]
-    if max(scales) >= 1 or max(spans) > _MOST:
-        return None
+    assert max(scales) < 1, "the importer refuses other scales; FLOAT32 holds 24 bits exactly"
     results = []
     for index, (value, scale) in enumerate(zip(values, scales, strict=True)):
         name = f"{node.name}:operand{index}"
