@@ -159,8 +159,8 @@ def slice_(node: OnnxNode, g: Graph) -> Result | Folded:
             elif part.end is not None and (part.step < 0 or is_data_dependent(shape[part.axis])):
                 x = _slice_between(g, x, part.axis, part.start, part.end, part.step)
             elif part.end is not None:
-                start, end = _from_one_end(part.start, part.end)
-                x = g.add(SliceAxis(part.axis, start, end, part.step, may_be_empty=True), x)
+                first, last = _from_one_end(part.start, part.end)
+                x = g.add(SliceAxis(part.axis, first, last, part.step, may_be_empty=True), x)
             elif part.step > 0:
                 x = emit.slice_axis(g, x, part.axis, part.start, part.last + 1, part.step)
     else:
