@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.optimizer.node_properties import operand, operands
-from tpuconvert.optimizer.quantize.lowering import Declined, Lowered, Lowering, lowers, params_of, with_quant
+from tpuconvert.optimizer.quantize.lowering import TFLITE, Declined, Lowered, Lowering, lowers, params_of, with_quant
 from tpuconvert.optimizer.quantize.traits import is_nearest_resize, positive_factor
 from tpuconvert.schema.errors import ResourceLimitError
+from tpuconvert.schema.fixed_point import rhaz
 from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.op import Op, Trait
 from tpuconvert.schema.ops.cast import Cast
@@ -213,7 +214,7 @@ def _is_the_scale_alone(node: Node, params: QuantParams) -> bool:
 def clamp(lowering: Lowering, x: Value, bounds: tuple[float, float], name: str) -> Lowered:
     """Clamp integers to quantized bounds. A bound outside of the dtype needs no operator."""
     params = params_of(x)
-    low, high = (_bounds(bound, params) for bound in bounds)
+    low, high = (_bounds(bound, params, is_single=lowering.rescale == TFLITE) for bound in bounds)
     if max(low) <= params.dtype.min and min(high) >= params.dtype.max:
         return (x,)
     if params.axis is not None and (len(set(low)) > 1 or len(set(high)) > 1):
@@ -222,10 +223,18 @@ def clamp(lowering: Lowering, x: Value, bounds: tuple[float, float], name: str) 
     return (with_quant(lowering.g.add(op, x, name=name), params),)
 
 
-def _bounds(bound: float, params: QuantParams) -> list[int]:
-    """Quantized bound, one integer per scale; an infinite bound is the limit of the dtype."""
+def _bounds(bound: float, params: QuantParams, *, is_single: bool) -> list[int]:
+    """Quantized bound, one integer per scale; an infinite bound is the limit of the dtype.
+
+    ``is_single`` divides in float32, as the kernels of TFLite do: the quotient decides the rounding of a tie.
+    """
     if math.isinf(bound):
         return [params.dtype.max if bound > 0 else params.dtype.min]
+    if is_single:
+        quotients = np.float32(bound) / np.asarray(params.scale, np.float32)
+        integers = rhaz(quotients).astype(np.int64) + np.asarray(params.zero_point, np.int64)
+        clipped: list[int] = np.clip(integers, params.dtype.min, params.dtype.max).tolist()
+        return clipped
     channels = dataclasses.replace(params, axis=0)
     found: list[int] = channels.quantize(np.full(len(params.scale), bound, dtype=np.float32)).tolist()
     return found

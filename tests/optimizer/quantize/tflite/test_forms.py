@@ -6,7 +6,9 @@ import dataclasses
 
 import numpy as np
 import pytest
+from tflite_models import O, S, T, serialize
 
+import tpuconvert as tc
 from tpuconvert.optimizer.quantize import legalize
 from tpuconvert.optimizer.quantize.tflite import forms
 from tpuconvert.schema.errors import InternalError
@@ -76,3 +78,18 @@ def test_a_form_with_another_result_is_an_internal_error(is_type: bool, monkeypa
         legalize(graph, Chip.BM1686)
     for part in ("'y'", "wrong_form", "copy", "some_rule", "INT32" if is_type else "[1, 3]"):
         assert part in str(caught.value)
+
+
+def test_bounds_of_a_clamp_are_rounded_as_float32() -> None:
+    """1 / scale is 16089.5 in float32, and a little less in float64."""
+    scale = 6.215233588591218e-05
+    tensors = [
+        T("x", (1, 4), "INT16", scale=(3.0517578125e-05,), zero_point=(0,)),
+        T("c", (1,), data=np.array([28430], np.int16), scale=(3.0517578125e-05,), zero_point=(0,)),
+        T("y", (1, 4), "INT16", scale=(scale,), zero_point=(0,)),
+    ]
+    add = O("ADD", [0, 1], [2], "AddOptions", {"fused_activation_function": 2})  # RELU_N1_TO_1
+    model = tc.convert(serialize(S(tensors, [add], [0], [2])))
+    with tc.Session(model) as session:
+        (y,) = session.run({"x": np.array([[28466, 10594, -32768, 32767]], np.int16)}).values()
+    assert y.tolist() == [[16090, 16090, -2130, 16090]]
