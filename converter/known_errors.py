@@ -44,7 +44,9 @@ def known_error(error: Exception) -> TpuConvertError:
 
 def explain(error: TpuConvertError) -> str:
     """Return the text of an error: its id, its message, and the ids of the kinds of problems in it."""
-    text = f"error[{error.id}]: {error}"
+    first, *others = f"error[{error.id}]: {error}".split("\n")
+    # A name in the message may contain a line feed: what follows it must not look like a line of a command.
+    text = "\n".join([first, *(line if line.startswith(" ") else f"    {line}" for line in others)])
     if isinstance(error, UnsupportedError):
         kinds = sorted({(problem.kind.id, problem.kind.heading) for problem in error.problems})
         text += "\n  about these: " + ", ".join(f"{number} ({heading})" for number, heading in kinds)

@@ -14,7 +14,9 @@ import pytest
 import yaml
 from onnx import TensorProto, helper, numpy_helper
 
+import tpuconvert as tc
 from tpuconvert.__main__ import main
+from tpuconvert.known_errors import explain
 from tpuconvert.schema.visible_text import for_json, for_log, one_line
 
 Captured = pytest.CaptureFixture[str]
@@ -288,3 +290,8 @@ def test_commands_write_through_one_place(repository: Path) -> None:
                     if isinstance(call, ast.Call) and ast.unparse(call.func) in PRINTING
                 ]
     assert found == [], "call tpuconvert.cli.terminal.echo"
+
+
+def test_a_line_feed_in_an_error_does_not_begin_a_line() -> None:
+    text = explain(tc.UsageError("there is no output 'y\nnext: rm -rf .'", hint="outputs: y"))
+    assert [line[:4] for line in text.splitlines()] == ["erro", "    ", "    "]
