@@ -217,10 +217,10 @@ class _GraphDecoder:
         self._add_nodes(stored.nodes)
         self._add_outputs(stored)
         check_quants(self._quants)
-        self._check_symbols()
         if None in self._values:
             name = self._stored[self._values.index(None)].name
             raise ValueError(f"no node computes the value {name!r}")
+        self._check_symbols()
         return graph
 
     def _add_inputs(self, stored: tpum.Graph) -> None:

@@ -19,7 +19,6 @@ FEWEST = 3
 ALLOWED: dict[str, str] = {
     "frontends/open_extents.py: FUNCTIONS": "functions in formulas of extents",
     "frontends/onnx/fold_shapes.py: _COMBINATIONS": "values of an ONNX attribute",
-    "frontends/onnx/scatter.py: _NEUTRAL": "values of an ONNX attribute",
     "frontends/value_bounds.py: _RULES": "operators with a rule of interval arithmetic in this module",
     "runtime/native/plan_any_elements.py: _WITHOUT_OVERFLOW": "operations of the kernel any_elements",
 }

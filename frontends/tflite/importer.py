@@ -356,8 +356,10 @@ class _Importer:
 
     def _with_result_scales(self, node: TfliteNode) -> TfliteNode:
         """Return the node on operands with the scale of the result, if the kernel copies their integers to it."""
+        if node.op_type not in RELABELED_OPERANDS or not node.operator.outputs:
+            return node
         inputs, result = list(node.operator.inputs), node.output_quant()
-        for index in RELABELED_OPERANDS.get(node.op_type, ()):
+        for index in RELABELED_OPERANDS[node.op_type]:
             quant = node.quant(index)
             if quant is None or result is None or quant == result:
                 continue
@@ -368,8 +370,11 @@ class _Importer:
 
     def _with_own_scales(self, node: TfliteNode, results: Sequence[Converted]) -> list[Converted]:
         """Give every part of a split its own scale, without a change of its integers."""
-        found, first = list(results), node.output_quant()
-        if node.op_type not in RELABELED_OPERANDS or first is None:
+        found = list(results)
+        if node.op_type not in RELABELED_OPERANDS or not node.operator.outputs:
+            return found
+        first = node.output_quant()
+        if first is None:
             return found
         for number, result in enumerate(found[1:], 1):
             if isinstance(result, Value | Permuted) and node.output_quant(number) not in (None, first):
