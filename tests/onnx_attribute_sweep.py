@@ -567,7 +567,7 @@ def run_oracle(proto: onnx.ModelProto, feeds: Sequence[Array]) -> list[list[Arra
     for x in feeds:
         try:
             found.append([np.asarray(item) for item in session.run(None, {"x": x})])
-        except Exception:
+        except Exception:  # as above; the case is counted as one without an oracle
             found.append(None)
     return found
 

@@ -207,6 +207,6 @@ def portable_error(error: Exception) -> TpuConvertError:
     known = known_error(error)
     try:
         pickle.loads(pickle.dumps(known))
-    except Exception:
+    except Exception:  # fields of a plugin's error may raise anything; its text is returned
         return InternalError(str(known))
     return known

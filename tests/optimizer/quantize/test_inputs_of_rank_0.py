@@ -114,3 +114,27 @@ def test_a_scalar_is_added_to_channels_with_scales_of_their_own() -> None:
         (got,) = session.run(feed).values()
     expected = (feed["x"] * feed["t"] + feed["s"]) @ weight
     assert np.linalg.norm(got - expected) < 0.05 * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("chip", ["bm1684", "bm1686"])
+def test_matmuls_that_depend_on_no_input(chip: str) -> None:
+    """EyeLike reads only the shape of x: the operand of both matmuls is computed once, not once per sample."""
+    nodes = [
+        helper.make_node("EyeLike", ["x"], ["eye"], dtype=TensorProto.FLOAT, k=-1),
+        helper.make_node("Hardmax", ["eye"], ["h"]),
+        helper.make_node("Concat", ["eye", "h", "h", "eye"], ["row"], axis=1),
+        helper.make_node("MatMul", ["row", "a"], ["first"]),
+        helper.make_node("Gemm", ["first", "b", "bias"], ["y"], alpha=0.5, beta=0.0, transB=1),
+    ]
+    matrices = {"a": RNG.normal(size=(4, 5)).astype(np.float32), "b": RNG.normal(size=(4, 5)).astype(np.float32)}
+    shapes = {"x": [1, 1], "bias": [1, 1], "h": None, "y": None}
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
+    constants = [numpy_helper.from_array(array, name) for name, array in matrices.items()]
+    graph = helper.make_graph(nodes, "constant", ports[:2], ports[2:], constants)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 16)], ir_version=8)
+    samples = [dict.fromkeys(("x", "bias"), np.ones((1, 1), np.float32))] * 8
+    model = tc.convert(proto, chip=chip, quantize="int8", calibration=samples)
+    with tc.Session(model) as session:
+        y = session.run(samples[0])["y"]
+    exact = 0.5 * (np.array([[0, 1, 1, 0]], np.float32) @ matrices["a"] @ matrices["b"].T)
+    assert np.abs(y - exact).max() < 0.02 * np.abs(exact).max(), "two layers of INT8, each exact to about 1/127"
