@@ -166,7 +166,7 @@ def _gather_batches(node: TfliteNode, g: Graph, axis: int, batch_dims: int) -> V
     if axis < batch_dims or shape[:batch_dims] != index_shape[:batch_dims]:
         message = f"batch_dims={batch_dims} with axis {axis}, {list(shape)} and indices {list(index_shape)}"
         raise node.fail(INVALID_NODE, message)
-    if axis > batch_dims:  # move the axis after the batches, and the new axes back behind those that it passed
+    if axis > batch_dims:  # move the axis after the batches, then the new axes back after those that it passed
         passed, rest = tuple(range(batch_dims, axis)), tuple(range(axis + 1, len(shape)))
         x = _annotate(node, g.add(Permute(order=(*range(batch_dims), axis, *passed, *rest)), x))
         y = _annotate(node, _gather_after_batches(node, g, x, batch_dims))

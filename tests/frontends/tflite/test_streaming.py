@@ -125,7 +125,7 @@ def test_a_variable_that_another_signature_assigns(tmp_path: Path) -> None:
 
 
 def test_named_outputs_keep_the_state(tmp_path: Path) -> None:
-    """The assignment is behind the last operator that the output needs."""
+    """The assignment is after the last operator that the output needs."""
     path = tmp_path / "model.tflite"
     extra = [T("z", (2,))]
     main = running_sum(once(), extra=extra)

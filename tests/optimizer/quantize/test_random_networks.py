@@ -1,4 +1,4 @@
-"""Random small ONNX networks in INT8: the result is accurate, or the user is told.
+"""Random small ONNX networks in INT8: the result is accurate, or a warning names the output.
 
 The networks have what breaks quantizers: features of different ranges, one large channel, exponentials and sines of
 large numbers, small divisors, differences of one sign, several outputs, classes, batches above 1, and inputs of rank 0.
