@@ -88,8 +88,8 @@ def gate_algorithms(
         rebuild: builds it again.
         refine: refines a graph.
         error: measures the error at the outputs.
-        refinements: algorithms of the refinement. If all of them together do not reduce the error, each one is left out
-            in turn, then all.
+        refinements: algorithms of the refinement. If all of them together do not reduce the error, or increase that of
+            a branch of an output, each one is left out in turn, then all.
         others: other algorithms. They and the refinements are left out in turn, even if the refinement reduces the
             error. A difference counts if it is larger than its standard error.
         costly: algorithms that make the network slower. They are left out unless the error with them is smaller by more
@@ -117,11 +117,18 @@ def gate_algorithms(
             last = trial((*best.left_out, name), best.without_gain)
             if last.errors.log_ratio_to(best.errors).is_lower:
                 best = last
-    elif best.errors.mean > best.unrefined.mean:
+    elif best.errors.mean > best.unrefined.mean or best.errors.harms(best.unrefined):
         for left_out in [*([name] for name in refinements if len(refinements) > 1), list(refinements)]:
             last = trial(left_out, best.without_gain)
-            if last.errors.mean < best.errors.mean:
+            if _is_preferred(last.errors, best.errors, best.unrefined):
                 best = last
     if last is not best:
         rebuild((*best.without_gain, *best.left_out))  # the float graph gets the scales of the result again
     return best
+
+
+def _is_preferred(found: Errors, current: Errors, start: Errors) -> bool:
+    """Return True if a candidate harms no branch, or if it is better than the current one, which harms one too."""
+    if found.harms(start) != current.harms(start):
+        return current.harms(start)
+    return found.log_ratio_to(current).mean < 0.0

@@ -83,6 +83,8 @@ def quantize(
     results = _results_read_by_float_only(graph, floats, reasons, wide if chip is Chip.BM1686 else ())
     _keep_moved_inputs(graph, floats, results, reasons)
     plan = plan_wide_values(graph, wide, floats, chip)
+    if chip is not Chip.BM1686:
+        ranges = {name: dataclasses.replace(found, has_zero_point=False) for name, found in ranges.items()}
     params = {name: activation_params(found, name in asymmetric) for name, found in ranges.items()}
     headroom = None if shifts_only else _WIDE_HEADROOM[chip]
     _annotate_activations(graph, ranges, params, floats, results | plan.values, headroom, plan)
@@ -276,9 +278,10 @@ def _forget_unread(value: Value | None, floats: set[str]) -> None:
 def activation_params(found: Range, asymmetric: bool = False) -> QuantParams:
     """UINT8 parameters for values that are never negative, else symmetric INT8; the scale is a binary32 number.
 
-    With ``asymmetric`` all values are UINT8, and the zero point is the integer for the real number 0.
+    With ``asymmetric``, or if a search chose a zero point, all values are UINT8, and the zero point is the integer for
+    the real number 0.
     """
-    if asymmetric and found.low < 0 and found.threshold > 0:
+    if (asymmetric or found.has_zero_point) and found.low < 0 and found.threshold > 0:
         low, high = max(found.low, -found.threshold), max(min(found.high, found.threshold), 0.0)
         scale = _scale((high - low) / 255)
         return QuantParams.per_tensor(scale, min(round(-low / scale), 255), U8)
@@ -305,7 +308,7 @@ def wide_params(found: Range, headroom: float | None) -> QuantParams:
     """Symmetric INT16 parameters for ``headroom`` times the calibrated range. None: 8-bit parameters for this range."""
     largest = max(-found.low, found.high, 0.0) or 1.0
     if headroom is None:
-        return activation_params(dataclasses.replace(found, threshold=largest))
+        return activation_params(dataclasses.replace(found, threshold=largest, has_zero_point=False))
     return QuantParams.per_tensor(_scale(headroom * largest / 32767), 0, I16)
 
 

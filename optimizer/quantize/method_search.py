@@ -40,11 +40,11 @@ from tpuconvert.runtime.session import Session
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.types import Array, Chip
 
-SHARE = 0.05
+SHARE = 3.0
 """Largest work of a search, as a share of the work of the calibration."""
 
-LEAST = 8e9
-"""Smallest limit for the work, in units of one multiply-accumulate: about 0.2 seconds of one core."""
+LEAST = 1e11
+"""Smallest limit for the work, in units of one multiply-accumulate: about 2.5 seconds of one core."""
 
 _ELEMENT = 64
 """Work per element of a tensor: number of multiply-accumulates that take as long as rounding it."""
@@ -80,6 +80,9 @@ _SMALLEST_EFFECT = 0.01
 _WIDEST = "minmax"
 """Method without clipping."""
 
+_ONE_SIDED = 0.25
+"""Largest share of the largest value that the smallest one has in a tensor of SiLU, hard swish, GELU or leaky ReLU."""
+
 _SAME = 0.03
 """Thresholds of a tensor that differ by a smaller share are one candidate."""
 
@@ -105,19 +108,29 @@ class MethodChoice:
     def describe(self) -> str:
         """Return one sentence: the number of tensors per method, and the error at the outputs."""
         names = list(self.methods.values())
+        zero_points = sum(self.ranges[name].has_zero_point for name in self.methods)
         counts = sorted((-names.count(method), method) for method in set(names))
         texts = [f"{-count} tensor{'s' if count < -1 else ''} {method}" for count, method in counts]
         error = f"{self.before.sqnr:.1f} dB"
         if self.after is not self.before:
             error += f" -> {self.after.sqnr:.1f} dB"
+        if zero_points:
+            texts.append(f"{zero_points} with a zero point")
         return f"{', '.join(texts)}; error of the activations at the outputs {error}, {self.candidates} candidates"
 
 
 @dataclass(frozen=True)
 class _Candidate:
-    """Methods of some tensors, by name. ``effect`` is the change of the error of the tensor, if it is a single one."""
+    """Other settings of some tensors.
+
+    Args:
+        methods: methods by name of the tensor.
+        zero_points: names of the tensors that get a zero point.
+        effect: change of the error of the tensor, if it is a single one.
+    """
 
     methods: Mapping[str, str]
+    zero_points: frozenset[str] = frozenset()
     effect: float = 0.0
 
 
@@ -190,11 +203,13 @@ class _Search:
 
     def __init__(self, start: SearchStart, work: Work, budget: float) -> None:
         self._graph = start.graph
+        self._chip = start.chip
         self._annotate = start.annotate
         self._floats: Collection[str] = ()
         self._collectors = start.collectors
         self._ranges = start.ranges
         self._methods = dict(start.methods)
+        self._zero_points: frozenset[str] = frozenset()
         self._left = budget
         self._candidates = 0
         self._thresholds: dict[tuple[str, str], float] = {}
@@ -220,7 +235,7 @@ class _Search:
         self._errors_of_few, self._errors = self._few.measure(start), self._all.measure(start)
         self._left -= self._work.sample * (len(self._all.feeds) + FEWEST) + self._work.candidate
         before = self._errors
-        for candidates in (self._for_all, self._for_single):
+        for candidates in (self._for_all, self._with_zero_points, self._for_single):
             for candidate in candidates(names):
                 self._measure(candidate)
         chosen = {name: self._methods[name] for name in names}
@@ -234,7 +249,10 @@ class _Search:
         method = self._methods[name]
         threshold = self._threshold(name, method)
         statistics = self._collectors[name].statistics(method, threshold)
-        return dataclasses.replace(found, threshold=threshold, method=method, statistics=statistics)
+        has_zero_point = name in self._zero_points
+        return dataclasses.replace(
+            found, threshold=threshold, method=method, statistics=statistics, has_zero_point=has_zero_point
+        )
 
     def _tensors_with_scale(self) -> list[str]:
         """Annotate the graph, and return the names of the tensors whose own threshold determines their scale."""
@@ -242,12 +260,13 @@ class _Search:
         values = [value for value in self._graph.values if value.name in self._collectors and not _shares(value)]
         return [value.name for value in values if _has_own_scale(value, self._ranges[value.name])]
 
-    def _simulate(self, changes: Mapping[str, str]) -> Graph:
-        """Return the float graph that rounds the activations, after some methods changed."""
+    def _simulate(self, changes: Mapping[str, str], zero_points: Collection[str]) -> Graph:
+        """Return the float graph that rounds the activations, after some settings changed."""
         methods = {**self._methods, **changes}
         ranges = dict(self._ranges)
         for name in self._collectors:
-            ranges[name] = dataclasses.replace(ranges[name], threshold=self._threshold(name, methods[name]))
+            threshold, has_zero_point = self._threshold(name, methods[name]), name in zero_points
+            ranges[name] = dataclasses.replace(ranges[name], threshold=threshold, has_zero_point=has_zero_point)
         forget_annotations(self._graph)
         self._floats = self._annotate(ranges)
         return simulate(self._graph, floats=self._floats)
@@ -261,6 +280,14 @@ class _Search:
     def _for_all(self, names: Sequence[str]) -> list[_Candidate]:
         """Return every method for all tensors."""
         return [_Candidate(dict.fromkeys(names, method)) for method in METHODS if method != AUTO]
+
+    def _with_zero_points(self, names: Sequence[str]) -> list[_Candidate]:
+        """Return zero points for all tensors of which symmetric integers would leave almost a half unused."""
+        if self._chip is not Chip.BM1686:
+            return []
+        ranges = ((name, self._ranges[name]) for name in names)
+        one_sided = frozenset(name for name, found in ranges if 0.0 > found.low > -_ONE_SIDED * found.high)
+        return [_Candidate({}, one_sided)] if one_sided else []
 
     def _for_single(self, names: Sequence[str]) -> list[_Candidate]:
         """Return the thresholds of single tensors that matter: the most promising ones of each tensor first."""
@@ -293,7 +320,7 @@ class _Search:
             # A smaller threshold clips more values. It needs a smaller error of the tensor in return.
             most = 0.0 if threshold < current else self._errors.mean
             if abs(effect) > _SMALLEST_EFFECT * self._errors.mean and effect < most:
-                found.append(_Candidate({name: method}, effect))
+                found.append(_Candidate({name: method}, effect=effect))
         return found
 
     def _measure(self, candidate: _Candidate) -> None:
@@ -304,7 +331,9 @@ class _Search:
             for name, method in candidate.methods.items()
             if not _is_same(self._threshold(name, method), self._threshold(name, self._methods[name]))
         }
-        if not changes or cost + self._work.sample * len(self._all.feeds) > self._left:
+        zero_points = self._zero_points | candidate.zero_points
+        is_new = bool(changes) or zero_points != self._zero_points
+        if not is_new or cost + self._work.sample * len(self._all.feeds) > self._left:
             return
         self._candidates += 1
         self._left -= cost
@@ -313,8 +342,8 @@ class _Search:
             for name, method in changes.items()
         )
         # The ranges include the held-out samples, which favors minmax: many tensors must be better on most samples.
-        clips = clips or len(changes) > 1
-        graph = self._simulate(changes)
+        clips = clips or len(changes) > 1 or bool(candidate.zero_points)
+        graph = self._simulate(changes, zero_points)
         few = self._few.measure(graph)
         if clips and few.mean >= self._errors_of_few.mean:
             return
@@ -322,6 +351,7 @@ class _Search:
         errors = self._all.measure(graph)
         if is_better(errors, self._errors, clips=clips):
             self._methods.update(changes)
+            self._zero_points = zero_points
             self._errors_of_few, self._errors = few, errors
 
 
@@ -333,7 +363,7 @@ def is_better(found: Errors, current: Errors, *, clips: bool) -> bool:
         current: errors without it.
         clips: whether the candidate clips more values. It must then be better on most samples.
     """
-    if found.mean_of_large > current.mean_of_large:
+    if found.harms(current):
         return False
     if not clips:
         return found.mean < (1.0 - _GAIN_OF_RANGE) * current.mean
@@ -356,7 +386,7 @@ def _shares(value: Value) -> bool:
 
 def _has_own_scale(value: Value, found: Range) -> bool:
     """Return True if the scale follows from the threshold of the value, which is not 0."""
-    own = found.threshold > 0.0 and activation_params(found).scale[0]
+    own = found.threshold > 0.0 and activation_params(found, found.has_zero_point).scale[0]
     return value.quant is not None and max(value.quant.scale) == own
 
 

@@ -26,7 +26,7 @@ class Algorithms:
     def measure(self, graph) -> Errors:
         error = float(np.prod([self.factors.get(name, 1.0) for name in graph]))
         samples = 0.01 * error * np.array([0.9, 1.0, 1.1])
-        return Errors(samples, samples)
+        return Errors(samples[np.newaxis], samples[np.newaxis])
 
     def gate(self, *others: str, costly=()):
         return gate_algorithms(self.build(()), self.build, self.refine, self, ["rounding", "bias"], others, costly)

@@ -158,18 +158,18 @@ def test_describes_the_choice():
     ],
 )
 def test_accepts_a_smaller_error_that_does_not_clip_large_values(factor, large, clips, expected):
-    current = Errors(np.array([1.0, 10.0, 0.1, 3.0]), np.ones(4))
-    assert is_better(Errors(factor * current.samples, large * current.large), current, clips=clips) is expected
+    current = Errors(np.array([[1.0, 10.0, 0.1, 3.0]]), np.ones((1, 4)))
+    assert is_better(Errors(factor * current.branches, large * current.large_branches), current, clips=clips) is expected
 
 
 def test_declines_clipping_within_the_scatter():
-    current = Errors(np.ones(4), np.ones(4))
-    assert not is_better(Errors(np.array([0.2, 1.3, 1.2, 1.1]), np.ones(4)), current, clips=True)
+    current = Errors(np.ones((1, 4)), np.ones((1, 4)))
+    assert not is_better(Errors(np.array([[0.2, 1.3, 1.2, 1.1]]), np.ones((1, 4))), current, clips=True)
 
 
 def test_one_sample_can_end_clipping_but_not_begin_it():
-    current = Errors(np.array([100.0, 1.0, 1.0, 1.0]), np.ones(4))
-    found = Errors(np.array([50.0, 2.0, 2.0, 2.0]), np.ones(4))
+    current = Errors(np.array([[100.0, 1.0, 1.0, 1.0]]), np.ones((1, 4)))
+    found = Errors(np.array([[50.0, 2.0, 2.0, 2.0]]), np.ones((1, 4)))
     assert not is_better(found, current, clips=True)
     assert is_better(found, current, clips=False)
 
