@@ -12,8 +12,8 @@ samples and then on all. The logarithms of the errors are compared, so that no s
 clips less is accepted if the mean error falls: few samples with large responses may cause all of it. In both cases no
 branch of an output may be harmed.
 
-Feature maps of dense predictors (``feature_maps``) begin without clipping. Whether it helps is measured by branch of the
-outputs: SiLU makes outliers that matter, hard swish rare huge values that do not.
+Feature maps of dense predictors (``feature_maps``) begin without clipping. Whether it helps is measured by branch of
+the outputs: SiLU makes outliers that matter, hard swish rare huge values that do not.
 
 The work is limited to a share of the calibration, by an estimate that depends on the network and the number of samples
 only, not by time: the choice is reproducible. There is no search if the first candidate is beyond the limit.
