@@ -155,7 +155,7 @@ CASES = [
     Case("convert it first: tpuconvert", ("run", "fixed.onnx", "fixed.npz"), 4),
     Case("'tpuconvert convert' has written", ("bench", "noise.tpum"), 4),
     Case("tpuconvert --limit {}=NUMBER", ("--limit", "nodes=1", "check", "fixed.onnx"), 6),
-    Case("tpuconvert --traceback ... shows", ("check", "custom.onnx", "--plugin", "failing.py")),
+    Case("tpuconvert --traceback ... shows", ("check", "custom.onnx", "--plugin", "fails_for_hints.py")),
     Case("tpuconvert convert --trace lists", ("convert", "overflow.onnx", "-o", "o.tpum"), 3),
     Case("from others: tpuconvert diff", lambda: hidden_text(1, 1)),
     Case("more{}: tpuconvert diff", lambda: hidden_text(2, 1)),
@@ -185,14 +185,14 @@ CONV = helper.make_node("Conv", ["x", "w"], ["c"], pads=[1] * 4)
 RELU = helper.make_node("Relu", ["c"], ["y"])
 
 
-def save(name: str, nodes: Sequence[NodeProto], **constants: Array) -> None:
-    """Write a model with the input x [1, 3, 8, 8]."""
-    ports = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])]
+def save(path: str, nodes: Sequence[NodeProto], shape: Sequence[int | str] = (1, 3, 8, 8), **constants: Array) -> None:
+    """Write a model with the input x."""
+    ports = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)]
     ends = [helper.make_tensor_value_info(nodes[-1].output[0], TensorProto.FLOAT, None)]
     tensors = [numpy_helper.from_array(array, name) for name, array in constants.items()]
     graph = helper.make_graph(nodes, "g", ports, ends, tensors)
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("acme", 1)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), name)
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
 
 
 def write_files() -> None:
@@ -203,6 +203,9 @@ def write_files() -> None:
     np.savez("fixed.npz", x=samples)
     np.savez("small.npz", x=samples * np.float32(1e-6))
     save("fixed.onnx", [CONV, RELU], w=w)
+    save("open.onnx", [CONV, RELU], (1, 3, "height", "width"), w=w)
+    flat = [helper.make_node("Flatten", ["x"], ["f"]), helper.make_node("MatMul", ["f", "v"], ["y"])]
+    save("large.onnx", flat, v=rng.standard_normal((192, 128)).astype(np.float32))
     save("biased.onnx", [helper.make_node("Conv", ["x", "w", "b"], ["c"]), RELU], w=w, b=np.ones(4, np.float32))
     thirty = helper.make_node("Mul", ["c", "thirty"], ["d"])
     save("sine.onnx", [CONV, thirty, helper.make_node("Sin", ["d"], ["y"])], w=w, thirty=30 * one)
@@ -227,15 +230,15 @@ def write_files() -> None:
     golden = tc.convert("fixed.onnx", quantize="int8", calibration="fixed.npz", golden=1)
     golden.save("golden.tpum")
     tc.device_plan(golden, "plan")
-    tc.convert("qdq.onnx").save("qdq.tpum")
-    tc.convert("fallback.onnx").save("fallback.tpum")
+    for name in ("qdq", "fallback", "open"):
+        tc.convert(f"{name}.onnx").save(f"{name}.tpum")
     np.savez("other.npz", other=np.zeros(3))
     with np.load("plan/expected.npz") as expected:
         np.savez("flipped.npz", **{**expected, "x:int8": expected["x:int8"][:, :, ::-1]})
     Path("other.json").write_text("{}", "utf-8")
     Path("noise.tpum").write_bytes(rng.bytes(500))
     Path("manifest.yaml").write_text("models: {net: {source: fixed.onnx, output: ci.tpum}}\n", "utf-8")
-    Path("failing.py").write_text(
+    Path("fails_for_hints.py").write_text(
         "import tpuconvert as tc\n\n\n@tc.register_converter('onnx', 'Fails', domain='acme')\n"
         "def convert(node, g):\n    return 1 / 0\n",
         "utf-8",
@@ -261,6 +264,32 @@ def test_the_printed_command_runs(
     for call in calls:
         code = run_call(call)
         assert code == 0, f"{call}: {capsys.readouterr().err}"
+
+
+CALLS = {
+    (*SOURCE, "--quantize", "int8"): ("--calibration", "fixed.npz"),
+    ("convert", "large.onnx", "-o", "o.tpum", "--activation-type", "int8"): ("--weight-type int4", ""),
+    ("convert", "open.onnx", "-o", "o.tpum", "--verify"): ("--input-shapes x=...", "1,3,8,8"),
+    ("check", "unknown.onnx"): ("--outputs c", ""),
+    ("convert", "unknown.onnx", "-o", "o.tpum"): ("--outputs c", ""),
+    ("verify", "open.onnx", "open.tpum"): ("--data", "fixed.npz"),
+    ("bench", "open.tpum"): ("--input", "fixed.npz"),
+}
+"""Calls that fail -> the option in the hint, and what a user gives where it has no value or dots."""
+
+
+@pytest.mark.parametrize("call", CALLS, ids=" ".join)
+def test_the_call_succeeds_with_the_option_of_its_hint(
+    call: tuple[str, ...], files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    folder = tmp_path / "files"
+    shutil.copytree(files, folder)
+    monkeypatch.chdir(folder)
+    assert main(list(call)) in (2, 3)
+    printed, value = CALLS[call]
+    assert printed in capsys.readouterr().err.split("\n", 1)[1]
+    words = printed.replace("...", value).split()
+    assert main([*call, *words, *([value] if len(words) == 1 else [])]) == 0, capsys.readouterr().err
 
 
 def printed_by(case: Case, capsys: Captured) -> str:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -130,6 +131,15 @@ def save(path: Path, shape: list[int | str], inputs: int = 1) -> Path:
     return path
 
 
+def append(path: Path, content: bytes, nodes: list[onnx.NodeProto], **constants: Any) -> None:
+    """Write a model with further nodes; the result of the last one is its output."""
+    model = onnx.load_from_string(content)
+    model.graph.node.extend(nodes)
+    model.graph.initializer.extend(numpy_helper.from_array(np.asarray(a), name) for name, a in constants.items())
+    model.graph.output[0].name = nodes[-1].output[0]
+    onnx.save(model, path)
+
+
 INT8 = ("--quantize", "int8", "--calibration")
 SHAPES = ("--input-shapes", "x0=1,3,8,8")
 CONVERSIONS = {
@@ -149,6 +159,9 @@ CONVERSIONS = {
     "tflite": (("digits.tflite",), ("--verify",)),
     "caffe": (("digits.prototxt", "digits.caffemodel"), ("--verify",)),
     "bm1684": (("fixed.onnx",), (*INT8, "fixed.npz", "--chip", "bm1684")),
+    "quantized source": (("qdq.onnx",), ("--verify",)),
+    "quantized source, samples": (("qdq.onnx",), ("--verify", "--html", "r.html")),
+    "inaccurate": (("sine.onnx",), (*INT8, "fixed.npz")),
 }
 
 
@@ -160,6 +173,11 @@ def folder(digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     content = save(tmp_path / "fixed.onnx", [1, 3, 8, 8]).read_bytes()
     save(tmp_path / "open.onnx", [1, 3, "height", "width"])
     save(tmp_path / "two.onnx", [1, 3, 8, 8], inputs=2)
+    ends = [helper.make_node("Mul", ["s", "scale"], ["d"]), helper.make_node("Sin", ["d"], ["z"])]
+    append(tmp_path / "sine.onnx", content, ends, scale=np.float32(30))
+    ends = [helper.make_node("QuantizeLinear", ["y", "scale", "zero"], ["q"])]
+    ends += [helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["z"])]
+    append(tmp_path / "qdq.onnx", content, ends, scale=np.float32(0.1), zero=np.int8(0))
     for name in ("-dash.onnx", "with space.onnx"):
         (tmp_path / name).write_bytes(content)
     return tmp_path
