@@ -15,7 +15,7 @@ from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.activation import ActiveParam, ActiveType
-from tpuconvert.schema.ops.compare import Eqs, Gts, Lts
+from tpuconvert.schema.ops.compare import Eq, Eqs, Gts, Lts
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.deconv import Deconv
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
@@ -75,6 +75,12 @@ def standardize(g: Graph, x: Value, axes: Sequence[int], epsilon: float) -> Valu
 
 
 # Rounding
+
+
+def sign(g: Graph, x: Value) -> Value:
+    """Sign of each element: 1, 0, -1, or NaN."""
+    is_number = g.add(Eq(), x, x)
+    return g.add(ConditionSelect(), is_number, formulas.sign(g, x), x)
 
 
 def truncate(g: Graph, x: Value) -> Value:

@@ -45,9 +45,12 @@ class NearestRounding(enum.IntEnum):
     by_scale = 4
 
 
+_TIE = 1e-6
+"""Distance from a tie at which a position counts as one, like in ONNX Runtime: float32 moves 2 / (4 / 7) below 3.5."""
+
 _ROUND: dict[NearestRounding, Callable[[Array], Array]] = {
-    NearestRounding.round_prefer_floor: lambda position: np.ceil(position.astype(np.float64) - 0.5),
-    NearestRounding.round_prefer_ceil: lambda position: np.floor(position.astype(np.float64) + 0.5),
+    NearestRounding.round_prefer_floor: lambda position: np.ceil(position.astype(np.float64) - 0.5 - _TIE),
+    NearestRounding.round_prefer_ceil: lambda position: np.floor(position.astype(np.float64) + 0.5 + _TIE),
     NearestRounding.floor: np.floor,
     NearestRounding.ceil: np.ceil,
 }

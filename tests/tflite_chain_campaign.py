@@ -98,7 +98,12 @@ def serve_oracle() -> None:
         except EOFError:
             return
         try:
-            interpreter = Interpreter(model_content=model, experimental_op_resolver_type=OpResolverType.BUILTIN_REF)
+            # Without all tensors, LiteRT lets an operator write into the buffer of a reshape that is still read.
+            interpreter = Interpreter(
+                model_content=model,
+                experimental_op_resolver_type=OpResolverType.BUILTIN_REF,
+                experimental_preserve_all_tensors=True,
+            )
             interpreter.allocate_tensors()
             for detail in interpreter.get_input_details():
                 interpreter.set_tensor(detail["index"], arrays[detail["name"]])

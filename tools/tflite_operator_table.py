@@ -59,7 +59,7 @@ COMPUTATIONS: Mapping[str, tuple[str, ...]] = {
         *("LOG", "ABS", "SQRT", "RSQRT"),
     ),
     "a lookup table; the kernel negates the integers, without scale and zero point": ("NEG",),
-    "the lookup tables of the kernel for exponential and reciprocal, at most 512 elements": ("SOFTMAX",),
+    "the lookup tables of the kernel for exponential and reciprocal, at most 65,535 elements": ("SOFTMAX",),
     "float32, rounded once, as in the kernel": ("L2_NORMALIZATION", "REDUCE_PROD", "QUANTIZE", "DEQUANTIZE"),
     "exact accumulators and a memory of 16 bits; the sum over time in float32": ("SVDF",),
     "exact accumulators, one requantization or division": (

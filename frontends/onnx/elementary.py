@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, direct, onnx_op
 from tpuconvert.frontends.registry import Kind
@@ -65,9 +67,10 @@ def erf(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("Sign", since=9)
 def sign(node: OnnxNode, g: Graph) -> Result:
-    """Sign of each element: 1, 0 or -1."""
+    """Sign of each element: 1, 0, -1, or NaN."""
     x = node.input(0)
-    return node.elementwise(emit.cast(g, formulas.sign(g, emit.as_float(g, x)), x.dtype))
+    signs = formulas.sign(g, emit.as_float(g, x)) if x.dtype.is_integer else functions.sign(g, x)
+    return node.elementwise(emit.cast(g, signs, x.dtype))
 
 
 @onnx_op("Round", since=11)
@@ -102,11 +105,17 @@ def cosh(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("Asinh", since=9)
 def asinh(node: OnnxNode, g: Graph) -> Result:
-    """``sign(x) * ln(|x| + sqrt(x * x + 1))``; the absolute value avoids cancellation for negative ``x``."""
+    """``sign(x) * (ln(s) + ln(|x| / s + sqrt((x / s)^2 + (1 / s)^2)))`` with ``s`` of at least 1.
+
+    The absolute value avoids cancellation for negative ``x``, the division by ``s = |x|`` squares that overflow.
+    """
     x = node.float_input()
     size = formulas.absolute(g, x)
-    inner = emit.add(g, size, formulas.sqrt(g, emit.adds(g, formulas.square(g, x), 1)))
-    return node.elementwise(emit.mul(g, formulas.sign(g, x), formulas.ln(g, inner)))
+    scale = emit.clamp(g, size, 1, float(np.finfo(np.float32).max))
+    part, unit = emit.div(g, size, scale), emit.rdivs(g, 1, scale)
+    root = formulas.sqrt(g, emit.add(g, formulas.square(g, part), formulas.square(g, unit)))
+    logarithm = emit.add(g, formulas.ln(g, scale), formulas.ln(g, emit.add(g, part, root)))
+    return node.elementwise(emit.mul(g, formulas.sign(g, x), logarithm))
 
 
 @onnx_op("Acosh", since=9)

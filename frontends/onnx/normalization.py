@@ -18,9 +18,10 @@ from tpuconvert.schema.errors import TOO_LARGE
 from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.batch_norm import BatchNorm
-from tpuconvert.schema.ops.compare import Eq, Eqs
+from tpuconvert.schema.ops.compare import Eq, Eqs, Ne
 from tpuconvert.schema.ops.normalization import GroupNorm, LayerNorm, Lrn, RmsNorm
 from tpuconvert.schema.ops.ordering import Arg, ArgMethod
+from tpuconvert.schema.ops.reduce import ReduceMethodType
 from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.types import DType, Scalar, Shape
 
@@ -70,11 +71,14 @@ def _hardmax(g: Graph, x: Value, axis: int) -> Value:
     shape = emit.extents(x)
     if isinstance(shape[axis], int) and shape[axis] > _MOST_ELEMENTS:
         raise CannotConvertError(TOO_LARGE, f"axis {axis} has {shape[axis]} elements, more than {_MOST_ELEMENTS}")
-    position = emit.cast(g, g.add(Arg(axis=axis, method=ArgMethod.max), x), DType.FLOAT32)
     line = [shape[axis] if k == axis else 1 for k in range(x.rank)]
-    if is_open(shape[axis]):
+    if is_open(shape[axis]):  # which may be empty, so that arg has no result
         counter = emit.reshape(g, emit.as_float(g, emit.positions(g, shape[axis])), line)
+        largest = emit.reduce(g, ReduceMethodType.REDUCE_MAX, x, [axis])
+        others = emit.muls(g, g.add(Ne(), x, largest), 2 * _MOST_ELEMENTS)
+        position = emit.reduce(g, ReduceMethodType.REDUCE_MIN, emit.add(g, others, counter), [axis])
     else:
+        position = emit.cast(g, g.add(Arg(axis=axis, method=ArgMethod.max), x), DType.FLOAT32)
         counter = emit.float_constant(g, np.arange(shape[axis], dtype=np.float32).reshape(line), "counter")
     kept = [1 if k == axis else extent for k, extent in enumerate(shape)]
     return g.add(Eq(), emit.reshape(g, position, kept), counter)

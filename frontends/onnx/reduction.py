@@ -74,17 +74,29 @@ _reduction("ReduceLogSum", _SUM, after=formulas.ln)
 
 @onnx_op("ReduceLogSumExp", since=1)
 def log_sum_exp(node: OnnxNode, g: Graph) -> Result:
-    """``max + ln(sum(exp(x - max)))``, which cannot overflow."""
-    x = emit.floats(node.input(0))
+    """``max + ln(sum(exp(x - max)))``, which cannot overflow.
+
+    The maximum is clamped to finite numbers: infinite elements give an infinite result. Exponentials of integers and
+    the result are truncated, like ONNX Runtime does.
+    """
+    is_integer = node.input(0).dtype.is_integer
+    x = emit.as_float(g, node.input(0))
     axes = shape_arguments.reduce_axes(node, 18)
     keep = bool(node.attr("keepdims", 1))
     shape = shape_arguments.without(node.shape(0), axes, keep)
     if not axes:
-        return node.elementwise(x)
+        return node.elementwise(node.input(0))
     largest = emit.reduce(g, ReduceMethodType.REDUCE_MAX, x, axes)
-    sums = emit.total(g, formulas.exp(g, emit.sub(g, x, largest)), axes)
-    y = emit.add(g, formulas.ln(g, sums), largest)
-    return node.result(emit.reshape(g, y, shape or (1,)), scalar=shape == ())
+    largest = formulas.clamp(g, largest, -_LARGEST, _LARGEST)
+    powers = formulas.exp(g, emit.sub(g, x, largest))
+    sums = emit.total(g, functions.truncate(g, powers) if is_integer else powers, axes)
+    y = emit.reshape(g, emit.add(g, formulas.ln(g, sums), largest), shape or (1,))
+    if is_integer:
+        y = as_integers(g, functions.truncate(g, y), node.input(0).dtype)
+    return node.result(y, node.element(0), scalar=shape == ())
+
+
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 def _arg(name: str, method: ArgMethod) -> None:

@@ -182,9 +182,10 @@ def round_(node: TfliteNode, g: Graph) -> Value:
 
 @tflite_op("SIGN")
 def sign(node: TfliteNode, g: Graph) -> Value:
-    """Sign of each element: 1, 0 or -1."""
+    """Sign of each element: 1, 0, -1, or NaN."""
     x = node.input(0)
-    return emit.cast(g, formulas.sign(g, emit.as_float(g, x)), x.dtype)
+    signs = formulas.sign(g, emit.as_float(g, x)) if x.dtype.is_integer else functions.sign(g, x)
+    return emit.cast(g, signs, x.dtype)
 
 
 @tflite_op("STABLEHLO_CLAMP", kind=Kind.DIRECT)

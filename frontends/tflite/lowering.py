@@ -11,6 +11,7 @@ import numpy as np
 from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.tflite.node import TfliteNode
 from tpuconvert.schema.errors import INVALID_NODE
+from tpuconvert.schema.fixed_point import shift_half_away
 from tpuconvert.schema.graph import Graph, Value, static
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape
@@ -147,12 +148,17 @@ def _bias_quant(node: TfliteNode, index: int, data: int, weights: int, axis: int
 def shift_to_result_scale(node: TfliteNode, g: Graph, value: Value) -> Value:
     """Requantize an operand to the scale of the result, like the kernels of 16-bit add do for power-of-two scales."""
     x, y = value.quant, node.output_quant()
-    if x is None or y is None or value.is_constant or not all(_is_power_of_two(q) for q in (x, y)):
+    if x is None or y is None or not all(_is_power_of_two(q) for q in (x, y)):
         return value
     if any(not _is_power_of_two(node.quant(index)) for index in (0, 1)):
         return value
-    if x == y or round(math.log2(x.scale[0])) > round(math.log2(y.scale[0])):
+    places = round(math.log2(y.scale[0])) - round(math.log2(x.scale[0]))
+    if x == y or places < 0:
         return value
+    if value.is_constant:
+        assert value.stored is not None
+        stored = shift_half_away(value.stored, places).astype(y.dtype.numpy)
+        return g.constant(y.dequantize(stored), f"{value.name}:shifted", y, stored)
     result = g.add(Copy(), value)
     result.quant = dataclasses.replace(y, arithmetic=Arithmetic.SHIFT)
     return result

@@ -107,7 +107,7 @@ absolute = _unary(ActiveType.ACTIVE_ABSVAL)
 
 
 def sign(g: Graph, x: Value) -> Value:
-    """Sign of x: 1, 0 or -1."""
+    """Sign of x: 1, 0 or -1; 0 for NaN."""
     return sub(g, g.add(Gts(Scalar.f32(0)), x), g.add(Lts(Scalar.f32(0)), x))
 
 

@@ -22,7 +22,8 @@ TRIALS = 3
 FACTOR = 6.0
 """The rounding errors of a sum of 100 terms are below 1e-6 of its terms; the factor is for trials without the worst."""
 _ERRORS = {"float32": 1e-6, "float64": 1e-6, "float16": 2e-3}
-"""FLOAT64 is computed in FLOAT32 (docs/onnx.md); FLOAT16 rounds at 2^-11, in places that differ between engines."""
+"""FLOAT64 is computed in FLOAT32 (docs/onnx.md), which lacks larger numbers;
+FLOAT16 rounds at 2^-11, in places that differ between engines."""
 _EXACT = names(
     """
     Identity Transpose Reshape Flatten Squeeze Unsqueeze Concat Split Slice Pad Tile Expand DepthToSpace
@@ -93,7 +94,12 @@ def _replay(d: Drawing, steps: Sequence[Step], feeds: Mapping[str, Any], rng: np
         if op in _SUMS:
             operands = {name: _perturb(array, rng) for name, array in operands.items()}
         results = step.runner.run(operands)
+        with_nan = any(array.dtype.kind == "f" and np.isnan(array).any() for array in operands.values())
         for name, array in zip(step.runner.names, results or [], strict=False):
+            if op in _SUMS and with_nan and array.dtype.kind == "f":
+                # Which results a NaN reaches depends on the kernel; LogSoftmax of FLOAT64 is wrong beside it.
+                known[name] = np.full_like(array, np.nan)
+                continue
             offset = _ABSOLUTE if op in _APPROXIMATED else 0.0
             if op in _SUMS and array.dtype.kind == "f":
                 finite = array[np.isfinite(array)]
@@ -113,6 +119,8 @@ def _perturb(array: Any, rng: np.random.Generator, offset: float = 0.0) -> Any:
         moved = array * (1 + error * rng.uniform(-1, 1, array.shape))
         if offset:
             moved = moved + max(offset, error if array.dtype == F16 else 0.0) * rng.uniform(-1, 1, array.shape)
+        if array.dtype == F64:
+            moved = np.where(np.abs(moved) > np.finfo(np.float32).max, np.copysign(np.inf, moved), moved)
     return np.asarray(moved, array.dtype)
 
 

@@ -19,22 +19,26 @@ from tpuconvert.optimizer.quantize.tflite.steps import (
     plain_rescale,
     table,
 )
+from tpuconvert.optimizer.quantize.tflite.sums import sum_of_integers
 from tpuconvert.schema.fixed_point import multiplier_shift
-from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.graph import Node, Value, static
 from tpuconvert.schema.ops.arithmetic import Add, Mul, Sub
-from tpuconvert.schema.ops.arithmetic_with_scalar import Adds
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Muls
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.compare import Ges
 from tpuconvert.schema.ops.lut import Lut
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.round_to_integer import Floor
-from tpuconvert.schema.ops.shift_by_amount import ArithRshift
+from tpuconvert.schema.ops.selection import ConditionSelect
+from tpuconvert.schema.ops.shape_change import Reshape
+from tpuconvert.schema.ops.shift_by_amount import ArithRshift, ArithRshifts
 from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.types import F32, I16, I32, U8, Array, QuantParams, Scalar
 
 _RANGE = 65535
 _LEAST_BITS = 15  # Minimum number of bits of the sum: the largest element alone contributes 2^15 - 1.
-_MOST = 512  # Maximum number of elements for which the sum is below 2^24, so that float32 is exact.
+_MOST_IN_FLOAT = 512  # Maximum number of elements for which the sum is below 2^24, so that float32 is exact.
+_MOST = 65535  # Maximum number of elements for which the sum is below 2^31.
 _PLAIN = QuantParams.per_tensor(1.0, 0, I16)
 
 
@@ -45,19 +49,26 @@ def _entries(step: float, zero: int, function: tables.Function) -> Array:
 
 @form_of(Softmax)
 def softmax_of_16_bits(node: Node, lowering: Lowering) -> Lowered | None:
-    """SOFTMAX: lower a 16-bit softmax along an axis of at most 512 elements; 8 bits use softmax_int."""
+    """SOFTMAX: lower a 16-bit softmax along an axis of at most 65,535 elements; 8 bits use softmax_int."""
     (x,) = node.inputs
     params, name = result_params(node), node.outputs[0].name
     if not isinstance(node.op, Softmax) or x is None or x.quant is None or params.dtype is not I16:
         return None
     axis = node.op.axis % x.rank
     extent = x.shape[axis]
-    if x.quant.dtype is not I16 or any(x.quant.zero_point) or not isinstance(extent, int) or extent > _MOST:
+    if x.quant.dtype is not I16 or any(x.quant.zero_point) or not isinstance(extent, int):
+        return None
+    if extent > (_MOST if x.type.is_static else _MOST_IN_FLOAT):
         return None
     exps = _exps(lowering, x, axis, name)
-    parts = integers_to_float(lowering, exps, f"{name}:exp:real", with_zero_point=True)
-    total = _reduce(lowering, ReduceMethodType.REDUCE_SUM, parts, axis, f"{name}:sum")
-    place = _place(lowering, total, name)
+    if extent <= _MOST_IN_FLOAT:
+        parts = integers_to_float(lowering, exps, f"{name}:exp:real", with_zero_point=True)
+        total = _reduce(lowering, ReduceMethodType.REDUCE_SUM, parts, axis, f"{name}:sum")
+    else:
+        rows = _leading_bits(lowering, sum_of_integers(lowering, exps, [axis], f"{name}:sum"), f"{name}:sum")
+        shape = tuple(1 if place == axis else size for place, size in enumerate(static(x.shape)))
+        total = lowering.g.add(Reshape(reshape_param=shape), rows, name=f"{name}:total")
+    place = _place(lowering, total, (extent * (2**15 - 1)).bit_length(), name)
     reciprocal = _reciprocal(lowering, total, place, name)
     return (_divide(lowering, exps, reciprocal, place, params, name),)
 
@@ -77,10 +88,20 @@ def _exps(lowering: Lowering, x: Value, axis: int, name: str) -> Value:
     return table(lowering, scaled, _entries(10.0 / _RANGE, 2**15 - 1, np.exp), _PLAIN, f"{name}:exp")
 
 
-def _place(lowering: Lowering, total: Value, name: str) -> Value:
-    """Number of bits of the sum beyond 15, as UINT8, computed by one comparison per bit."""
+def _leading_bits(lowering: Lowering, total: Value, name: str) -> Value:
+    """Sum as FLOAT32 without its last 7 bits from 2^24 on: these do not change the sum rounded to 17 bits."""
+    short = lowering.g.add(ArithRshifts(Scalar(I32, 7)), total, name=f"{name}:short")
+    coarse = lowering.g.add(Cast(out_dtype=F32), short, name=f"{name}:coarse")
+    exact = lowering.g.add(Cast(out_dtype=F32), total, name=f"{name}:real")
+    is_large = lowering.g.add(Ges(Scalar.f32(2.0**17)), coarse, name=f"{name}:large")
+    wide = lowering.g.add(Muls(Scalar.f32(2.0**7)), coarse, name=f"{name}:wide")
+    return lowering.g.add(ConditionSelect(), is_large, wide, exact, name=f"{name}:leading")
+
+
+def _place(lowering: Lowering, total: Value, bits: int, name: str) -> Value:
+    """Number of bits of the sum beyond 15, as UINT8, computed by one comparison per bit of the largest sum."""
     found: Value | None = None
-    for bit in range(_LEAST_BITS, 24):
+    for bit in range(_LEAST_BITS, max(bits, 24)):
         above = lowering.g.add(Ges(Scalar.f32(2.0**bit)), total, name=f"{name}:bit{bit}")
         found = above if found is None else lowering.g.add(Add(), found, above, name=f"{name}:bits{bit}")
     assert found is not None
@@ -94,7 +115,7 @@ def _power(lowering: Lowering, place: Value, exponents: Array, name: str) -> Val
     return lowering.g.add(Lut(), place, lowering.g.constant(powers, f"{name}:table"), name=name)
 
 
-_PLACES = np.arange(10)
+_PLACES = np.arange(17)
 
 
 def _reciprocal(lowering: Lowering, total: Value, place: Value, name: str) -> Value:

@@ -46,7 +46,7 @@ def sums(node: Node, lowering: Lowering) -> Lowered | None:
         return None
     if count * 2 ** (x.dtype.bits + 1) > 2**31:
         return None  # The sum may overflow 32 bits.
-    total = _total(lowering, lowering.quantized_value(operand), shape, axes, f"{name}:sum")
+    total = sum_of_integers(lowering, lowering.quantized_value(operand), axes, f"{name}:sum")
     rescaled = plain_rescale(
         lowering, total, multiplier, exponent, f"{name}:rescaled", params.dtype, offset=params.zero_point[0]
     )
@@ -54,9 +54,10 @@ def sums(node: Node, lowering: Lowering) -> Lowered | None:
     return with_params((result,), params)
 
 
-def _total(lowering: Lowering, x: Value, shape: tuple[int, ...], axes: list[int], name: str) -> Value:
-    """Sums of the integers minus their zero point, as INT32 [rows, 1]."""
+def sum_of_integers(lowering: Lowering, x: Value, axes: list[int], name: str) -> Value:
+    """Exact sums along axes of the integers minus their zero point, as INT32 [rows, 1]."""
     assert x.quant is not None
+    shape = static(x.shape)
     order = (*(axis for axis in range(len(shape)) if axis not in axes), *axes)
     zero = x.quant.zero_point[0]
     if order != tuple(range(len(shape))):

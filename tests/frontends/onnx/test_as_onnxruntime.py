@@ -139,3 +139,16 @@ def test_acosh_below_one_and_of_large_numbers(tmp_path: Path) -> None:
     numbers = [1, 1.0001, 1.5, 0.999, 0, -0.5, -1, -7e3, -3e5, -1e19, -3e38, 3e38, -np.inf, np.inf, np.nan]
     feeds = {"x": np.array(numbers, np.float32)}
     assert_same(model([one("Acosh", "x")], feeds, ["y"]), feeds, tmp_path)
+
+
+@pytest.mark.parametrize("rounding", ["round_prefer_floor", "round_prefer_ceil"])
+@pytest.mark.parametrize("mode", ["asymmetric", "half_pixel"])
+@pytest.mark.parametrize(("extent", "size"), [(7, 2), (7, 4), (14, 1), (14, 19), (9, 6), (25, 10)])
+def test_positions_that_rounding_moves_off_a_tie_are_ties(
+    extent: int, size: int, mode: str, rounding: str, tmp_path: Path
+) -> None:
+    feeds = {"x": np.arange(extent, dtype=np.float32).reshape(1, 1, 1, extent)}
+    node = one(
+        "Resize", "x", "", "", "sizes", mode="nearest", coordinate_transformation_mode=mode, nearest_mode=rounding
+    )
+    assert_same(model([node], feeds, ["y"], {"sizes": np.array([1, 1, 1, size])}), feeds, tmp_path, atol=0, rtol=0)
