@@ -27,6 +27,12 @@ def blocks(page: Path) -> list[tuple[str, str]]:
     return [(language, text) for language, text in found if language in RUN]
 
 
+LONG = {
+    *("attribution", "ci", "device", "diff", "engine", "evaluation", "grouping"),
+    *("optimizer", "preprocessing", "quantization", "reduce", "report", "tuning"),
+}
+"""Pages whose examples run at night: 4 to 20 s of CPU time each. Their commands have tests of their own."""
+
 EXAMPLES = [(page, number) for page in PAGES for number in range(len(blocks(page)))]
 
 
@@ -55,8 +61,18 @@ def folder(folders: dict[Path, Path]) -> Path:
     return folder
 
 
+def test_long_pages_exist() -> None:
+    assert {page.stem for page, _ in EXAMPLES} >= LONG
+
+
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize(("page", "number"), EXAMPLES, ids=[f"{page.stem}-{number}" for page, number in EXAMPLES])
+@pytest.mark.parametrize(
+    ("page", "number"),
+    [
+        pytest.param(page, number, id=f"{page.stem}-{number}", marks=pytest.mark.slow if page.stem in LONG else ())
+        for page, number in EXAMPLES
+    ],
+)
 def test_example_runs(page: Path, number: int, folders: dict[Path, Path]) -> None:
     """Run in the order of the page: later examples use the files of earlier ones."""
     folder = folders[page]

@@ -257,10 +257,10 @@ def _arg(name: str, function: Callable[..., Array]) -> None:
         x = node.constant(0)
         axis = node.axis(node.attr("axis", 0), x.ndim)
         is_last = bool(node.attr("select_last_index", 0)) if node.version >= 12 else False
-        found = function(np.flip(x, axis) if is_last else x, axis=axis)
+        index = function(np.flip(x, axis) if is_last else x, axis=axis)
         if is_last:
-            found = x.shape[axis] - 1 - found
-        return np.asarray(np.expand_dims(found, axis) if node.attr("keepdims", 1) else found, np.int64)
+            index = x.shape[axis] - 1 - index
+        return np.asarray(np.expand_dims(index, axis) if node.attr("keepdims", 1) else index, np.int64)
 
     folds(name, since=1)(evaluate)
 
