@@ -9,7 +9,7 @@ import numpy as np
 
 from tpuconvert.frontends.onnx import element_types, shape_arguments
 from tpuconvert.frontends.onnx.element_types import ELEMENTS, Element, describe
-from tpuconvert.frontends.onnx.node import Folded, OnnxNode, folds
+from tpuconvert.frontends.onnx.node import OnnxNode, folds
 from tpuconvert.frontends.open_extents import is_shape_tensor
 from tpuconvert.schema.errors import UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph
@@ -175,21 +175,6 @@ def cast_target(node: OnnxNode) -> Element:
     if target is None or target.bits < 8 or "float8" in target.name:
         raise node.fail(UNSUPPORTED_TYPE, f"cast to {describe(code)}", "supported: numbers of 8 bits and more")
     return target
-
-
-@folds("Cast", since=1)
-def cast(node: OnnxNode, _: Graph) -> Folded:
-    """Cast to another type."""
-    target = cast_target(node)
-    return Folded(cast_array(node.constant(0), target), target)
-
-
-@folds("CastLike", since=15)
-def cast_like(node: OnnxNode, _: Graph) -> Folded:
-    """Cast to the type of another tensor."""
-    node.optional_attr("saturate")
-    node.optional_attr("round_mode")
-    return Folded(cast_array(node.constant(0), node.element(1)), node.element(1))
 
 
 @folds("Clip", since=1)

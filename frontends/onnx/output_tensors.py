@@ -209,9 +209,9 @@ def roots_of(tensors: Iterable[OnnxTensor | None]) -> frozenset[str]:
 
 
 def _extents_element(node: OnnxNode) -> Element:
-    """Element type of extents that a node computes: INT64, or FLOAT if it computes with extents in this type."""
+    """Element type of extents that a node computes: that of the extents that it reads, or INT64 if it reads none."""
     given = (tensor for tensor in node.inputs if tensor is not None and open_extents.is_shape_tensor(tensor.array))
-    return next((tensor.element for tensor in given if not tensor.element.is_integer), INT64)
+    return next((tensor.element for tensor in given), INT64)
 
 
 def _kept_element(node: OnnxNode, array: Array) -> Element:
