@@ -46,6 +46,7 @@ from tpuconvert.optimizer.quantize.traits import (
 from tpuconvert.optimizer.quantize.wide_plan import WidePlan, plan_wide_values
 from tpuconvert.optimizer.recurrent_layers import why_no_integer_layer
 from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.ops.concat import Split
 from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.recurrent import RecurrentLayer
 from tpuconvert.schema.types import I8, I16, U8, Chip, QuantParams
@@ -83,6 +84,8 @@ def quantize(
     results = _results_read_by_float_only(graph, floats, reasons, wide if chip is Chip.BM1686 else ())
     _keep_moved_inputs(graph, floats, results, reasons)
     plan = plan_wide_values(graph, wide, floats, chip)
+    if chip is not Chip.BM1686:
+        ranges = {name: dataclasses.replace(found, has_zero_point=False) for name, found in ranges.items()}
     params = {name: activation_params(found, name in asymmetric) for name, found in ranges.items()}
     headroom = None if shifts_only else _WIDE_HEADROOM[chip]
     _annotate_activations(graph, ranges, params, floats, results | plan.values, headroom, plan)
@@ -160,7 +163,8 @@ def _results_read_by_float_only(
         narrow = [
             node
             for node in graph.nodes
-            if node.outputs[0] in wide and not is_product(node.op) and not wide.issuperset(computed_operands(node))
+            if not (is_product(node.op) or wide.isdisjoint(node.outputs))
+            and not wide.issuperset((*computed_operands(node), *node.outputs))
         ]
         # An operand of a narrow concatenation is narrow too, and so are its producers.
         narrow_operands = {
@@ -200,13 +204,14 @@ def _read_by_float_only(value: Value, floats: set[str], wide: set[Value]) -> boo
 
 
 def _passes_wide(graph: Graph, node: Node) -> bool:
-    """Return True for nodes that support 16 bits as well as 8: layout changes, clamps; some scalings and concats.
+    """Return True for nodes that support 16 bits as well as 8: layout changes, parts, clamps, some scalings, concats.
 
     Scalings and concats qualify only if they are the sole user of their operands.
     """
     if node.op.name == "concat" or positive_factor(node.op) is not None:
         return all(graph.is_sole_use(value) for value in computed_operands(node))
-    return changes_shape_or_axes(node.op) or isinstance(node.op, Extract) or node.op.clamp_range() is not None
+    is_part = isinstance(node.op, (Extract, Split))
+    return changes_shape_or_axes(node.op) or is_part or node.op.clamp_range() is not None
 
 
 def _annotate_activations(
@@ -276,9 +281,10 @@ def _forget_unread(value: Value | None, floats: set[str]) -> None:
 def activation_params(found: Range, asymmetric: bool = False) -> QuantParams:
     """UINT8 parameters for values that are never negative, else symmetric INT8; the scale is a binary32 number.
 
-    With ``asymmetric`` all values are UINT8, and the zero point is the integer for the real number 0.
+    With ``asymmetric``, or if a search chose a zero point, all values are UINT8, and the zero point is the integer for
+    the real number 0.
     """
-    if asymmetric and found.low < 0 and found.threshold > 0:
+    if (asymmetric or found.has_zero_point) and found.low < 0 and found.threshold > 0:
         low, high = max(found.low, -found.threshold), max(min(found.high, found.threshold), 0.0)
         scale = _scale((high - low) / 255)
         return QuantParams.per_tensor(scale, min(round(-low / scale), 255), U8)
@@ -305,7 +311,7 @@ def wide_params(found: Range, headroom: float | None) -> QuantParams:
     """Symmetric INT16 parameters for ``headroom`` times the calibrated range. None: 8-bit parameters for this range."""
     largest = max(-found.low, found.high, 0.0) or 1.0
     if headroom is None:
-        return activation_params(dataclasses.replace(found, threshold=largest))
+        return activation_params(dataclasses.replace(found, threshold=largest, has_zero_point=False))
     return QuantParams.per_tensor(_scale(headroom * largest / 32767), 0, I16)
 
 

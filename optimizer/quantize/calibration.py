@@ -56,8 +56,6 @@ def calibrate(
 class AutoTensors:
     """Tensors whose method is ``auto`` and can be chosen by a search, and their collectors after a calibration.
 
-    Feature maps of dense predictors are not among them, because they are not to be clipped.
-
     Args:
         graph: float graph.
         method: see ``calibrate``.
@@ -72,7 +70,6 @@ class AutoTensors:
         floats = [value for value in graph.values if value.dtype.is_float and not value.is_constant]
         self.names = {value.name for value in floats if methods.get(value.name, method) == AUTO}
         self.names -= {value.name for value in floats if value.name not in methods and _is_clamped(graph, value)}
-        self.names -= names_of_dense_feature_maps(graph)
         self.collectors: dict[str, RangeCollector] = {}
 
     def record(self, collectors: Mapping[str, Collector]) -> None:

@@ -4,16 +4,16 @@ The histograms of a calibration give the thresholds of all methods. Candidates a
 the activations (``float_simulation``) on held-out samples:
 
 1. Every method for all tensors together.
-2. Other thresholds of single tensors, in the order of the difference that they make to the error of the tensor.
+2. Zero points for all tensors of one-sided functions, on BM1686.
+3. Other thresholds of single tensors, in the order of the difference that they make to the error of the tensor.
 
 A candidate that clips more values is accepted if the error falls relative to the scatter over the samples, first on few
 samples and then on all. The logarithms of the errors are compared, so that no sample outweighs the others. One that
-clips less is accepted if the mean error falls: few samples with large responses may cause all of it. In both cases the
-error of large values must not grow.
+clips less is accepted if the mean error falls: few samples with large responses may cause all of it. In both cases no
+branch of an output may be harmed.
 
-Feature maps of dense predictors (``feature_maps``) take no part: held-out samples without objects do not show what
-clipping them would do. With candidates for them, whose error of large values had to fall as clearly, a search without a
-limit accepted none of 160 candidates for UltraFace, and one for YuNet that changed the error by 0.15 dB.
+Feature maps of dense predictors (``feature_maps``) begin without clipping. Whether it helps is measured by branch of
+the outputs: SiLU makes outliers that matter, hard swish rare huge values that do not.
 
 The work is limited to a share of the calibration, by an estimate that depends on the network and the number of samples
 only, not by time: the choice is reproducible. There is no search if the first candidate is beyond the limit.
@@ -40,11 +40,14 @@ from tpuconvert.runtime.session import Session
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.types import Array, Chip
 
-SHARE = 0.05
+SHARE = 3.0
 """Largest work of a search, as a share of the work of the calibration."""
 
-LEAST = 8e9
-"""Smallest limit for the work, in units of one multiply-accumulate: about 0.2 seconds of one core."""
+HIGH_SHARE = 10.0
+"""The same with high effort."""
+
+LEAST = 1e11
+"""Smallest limit for the work, in units of one multiply-accumulate: about 2.5 seconds of one core."""
 
 _ELEMENT = 64
 """Work per element of a tensor: number of multiply-accumulates that take as long as rounding it."""
@@ -80,6 +83,9 @@ _SMALLEST_EFFECT = 0.01
 _WIDEST = "minmax"
 """Method without clipping."""
 
+_ONE_SIDED = 0.25
+"""Largest share of the largest value that the smallest one has in a tensor of SiLU, hard swish, GELU or leaky ReLU."""
+
 _SAME = 0.03
 """Thresholds of a tensor that differ by a smaller share are one candidate."""
 
@@ -105,19 +111,29 @@ class MethodChoice:
     def describe(self) -> str:
         """Return one sentence: the number of tensors per method, and the error at the outputs."""
         names = list(self.methods.values())
+        zero_points = sum(self.ranges[name].has_zero_point for name in self.methods)
         counts = sorted((-names.count(method), method) for method in set(names))
         texts = [f"{-count} tensor{'s' if count < -1 else ''} {method}" for count, method in counts]
         error = f"{self.before.sqnr:.1f} dB"
         if self.after is not self.before:
             error += f" -> {self.after.sqnr:.1f} dB"
+        if zero_points:
+            texts.append(f"{zero_points} with a zero point")
         return f"{', '.join(texts)}; error of the activations at the outputs {error}, {self.candidates} candidates"
 
 
 @dataclass(frozen=True)
 class _Candidate:
-    """Methods of some tensors, by name. ``effect`` is the change of the error of the tensor, if it is a single one."""
+    """Other settings of some tensors.
+
+    Args:
+        methods: methods by name of the tensor.
+        zero_points: names of the tensors that get a zero point.
+        effect: change of the error of the tensor, if it is a single one.
+    """
 
     methods: Mapping[str, str]
+    zero_points: frozenset[str] = frozenset()
     effect: float = 0.0
 
 
@@ -133,6 +149,7 @@ class SearchStart:
         ranges: ranges of all tensors, by name.
         methods: methods of the tensors in ``collectors``.
         feeds: held-out samples, in an order that depends on their content only.
+        symmetric: names of the tensors that get no zero point.
     """
 
     graph: Graph
@@ -142,15 +159,17 @@ class SearchStart:
     ranges: Mapping[str, Range]
     methods: Mapping[str, str]
     feeds: Sequence[Feed]
+    symmetric: Collection[str] = ()
 
 
-def search_methods(start: SearchStart, samples: int, least: float = LEAST) -> MethodChoice | None:
+def search_methods(start: SearchStart, samples: int, least: float = LEAST, share: float = SHARE) -> MethodChoice | None:
     """Choose the calibration methods of tensors.
 
     Args:
         start: the network and its methods.
         samples: number of calibration samples, which limits the work.
         least: smallest limit for the work.
+        share: largest work as a share of that of the calibration.
 
     Returns:
         The choice; None if there are too few samples to measure a difference, if measuring takes too much work compared
@@ -159,7 +178,7 @@ def search_methods(start: SearchStart, samples: int, least: float = LEAST) -> Me
     if len(start.feeds) < FEWEST or start.chip is Chip.BM1682:
         return None
     work = Work(start.graph, start.chip, start.feeds[0])
-    budget = max(least, SHARE * samples * work.sample)
+    budget = max(least, share * samples * work.sample)
     # The float outputs, the start and a candidate, on all samples and on few.
     if 3 * work.sample * (FEWEST + min(len(start.feeds), _ENOUGH)) + 2 * work.candidate > budget:
         return None
@@ -190,11 +209,14 @@ class _Search:
 
     def __init__(self, start: SearchStart, work: Work, budget: float) -> None:
         self._graph = start.graph
+        self._chip = start.chip
+        self._symmetric = start.symmetric
         self._annotate = start.annotate
         self._floats: Collection[str] = ()
         self._collectors = start.collectors
         self._ranges = start.ranges
         self._methods = dict(start.methods)
+        self._zero_points: frozenset[str] = frozenset()
         self._left = budget
         self._candidates = 0
         self._thresholds: dict[tuple[str, str], float] = {}
@@ -220,7 +242,7 @@ class _Search:
         self._errors_of_few, self._errors = self._few.measure(start), self._all.measure(start)
         self._left -= self._work.sample * (len(self._all.feeds) + FEWEST) + self._work.candidate
         before = self._errors
-        for candidates in (self._for_all, self._for_single):
+        for candidates in (self._for_all, self._with_zero_points, self._for_single):
             for candidate in candidates(names):
                 self._measure(candidate)
         chosen = {name: self._methods[name] for name in names}
@@ -234,7 +256,10 @@ class _Search:
         method = self._methods[name]
         threshold = self._threshold(name, method)
         statistics = self._collectors[name].statistics(method, threshold)
-        return dataclasses.replace(found, threshold=threshold, method=method, statistics=statistics)
+        has_zero_point = name in self._zero_points
+        return dataclasses.replace(
+            found, threshold=threshold, method=method, statistics=statistics, has_zero_point=has_zero_point
+        )
 
     def _tensors_with_scale(self) -> list[str]:
         """Annotate the graph, and return the names of the tensors whose own threshold determines their scale."""
@@ -242,12 +267,13 @@ class _Search:
         values = [value for value in self._graph.values if value.name in self._collectors and not _shares(value)]
         return [value.name for value in values if _has_own_scale(value, self._ranges[value.name])]
 
-    def _simulate(self, changes: Mapping[str, str]) -> Graph:
-        """Return the float graph that rounds the activations, after some methods changed."""
+    def _simulate(self, changes: Mapping[str, str], zero_points: Collection[str]) -> Graph:
+        """Return the float graph that rounds the activations, after some settings changed."""
         methods = {**self._methods, **changes}
         ranges = dict(self._ranges)
         for name in self._collectors:
-            ranges[name] = dataclasses.replace(ranges[name], threshold=self._threshold(name, methods[name]))
+            threshold, has_zero_point = self._threshold(name, methods[name]), name in zero_points
+            ranges[name] = dataclasses.replace(ranges[name], threshold=threshold, has_zero_point=has_zero_point)
         forget_annotations(self._graph)
         self._floats = self._annotate(ranges)
         return simulate(self._graph, floats=self._floats)
@@ -261,6 +287,14 @@ class _Search:
     def _for_all(self, names: Sequence[str]) -> list[_Candidate]:
         """Return every method for all tensors."""
         return [_Candidate(dict.fromkeys(names, method)) for method in METHODS if method != AUTO]
+
+    def _with_zero_points(self, names: Sequence[str]) -> list[_Candidate]:
+        """Return zero points for all tensors of which symmetric integers would leave almost a half unused."""
+        if self._chip is not Chip.BM1686:
+            return []
+        ranges = ((name, self._ranges[name]) for name in names if name not in self._symmetric)
+        one_sided = frozenset(name for name, found in ranges if 0.0 > found.low > -_ONE_SIDED * found.high)
+        return [_Candidate({}, one_sided)] if one_sided else []
 
     def _for_single(self, names: Sequence[str]) -> list[_Candidate]:
         """Return the thresholds of single tensors that matter: the most promising ones of each tensor first."""
@@ -293,7 +327,7 @@ class _Search:
             # A smaller threshold clips more values. It needs a smaller error of the tensor in return.
             most = 0.0 if threshold < current else self._errors.mean
             if abs(effect) > _SMALLEST_EFFECT * self._errors.mean and effect < most:
-                found.append(_Candidate({name: method}, effect))
+                found.append(_Candidate({name: method}, effect=effect))
         return found
 
     def _measure(self, candidate: _Candidate) -> None:
@@ -304,7 +338,9 @@ class _Search:
             for name, method in candidate.methods.items()
             if not _is_same(self._threshold(name, method), self._threshold(name, self._methods[name]))
         }
-        if not changes or cost + self._work.sample * len(self._all.feeds) > self._left:
+        zero_points = self._zero_points | candidate.zero_points
+        is_new = bool(changes) or zero_points != self._zero_points
+        if not is_new or cost + self._work.sample * len(self._all.feeds) > self._left:
             return
         self._candidates += 1
         self._left -= cost
@@ -313,8 +349,8 @@ class _Search:
             for name, method in changes.items()
         )
         # The ranges include the held-out samples, which favors minmax: many tensors must be better on most samples.
-        clips = clips or len(changes) > 1
-        graph = self._simulate(changes)
+        clips = clips or len(changes) > 1 or bool(candidate.zero_points)
+        graph = self._simulate(changes, zero_points)
         few = self._few.measure(graph)
         if clips and few.mean >= self._errors_of_few.mean:
             return
@@ -322,6 +358,7 @@ class _Search:
         errors = self._all.measure(graph)
         if is_better(errors, self._errors, clips=clips):
             self._methods.update(changes)
+            self._zero_points = zero_points
             self._errors_of_few, self._errors = few, errors
 
 
@@ -333,7 +370,7 @@ def is_better(found: Errors, current: Errors, *, clips: bool) -> bool:
         current: errors without it.
         clips: whether the candidate clips more values. It must then be better on most samples.
     """
-    if found.mean_of_large > current.mean_of_large:
+    if found.harms(current):
         return False
     if not clips:
         return found.mean < (1.0 - _GAIN_OF_RANGE) * current.mean
@@ -356,7 +393,7 @@ def _shares(value: Value) -> bool:
 
 def _has_own_scale(value: Value, found: Range) -> bool:
     """Return True if the scale follows from the threshold of the value, which is not 0."""
-    own = found.threshold > 0.0 and activation_params(found).scale[0]
+    own = found.threshold > 0.0 and activation_params(found, found.has_zero_point).scale[0]
     return value.quant is not None and max(value.quant.scale) == own
 
 

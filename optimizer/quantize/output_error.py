@@ -3,11 +3,11 @@
 The float outputs are recorded once. Any number of quantized graphs are then compared with them, sample by sample, so
 that two graphs can be compared in pairs: the differences between their errors scatter much less than the errors.
 
-The error of an output is the squared difference as a share of the mean power of the float output over all samples. All
-outputs have the same weight. Special outputs:
+The error of a branch of an output (``output_branches``) is the squared difference as a share of the mean power of the
+float values over all samples. All branches have the same weight. Special outputs:
 
-- *Classes*: softmax over a whole sample is compared by its logarithm. Probabilities saturate: the error of the few
-  samples without a clear result would outweigh all others.
+- *Scores*: results of a softmax or a sigmoid are compared by their logarithms or logits. Probabilities saturate: the
+  error of the few samples without a clear result would outweigh all others.
 - *Integers and booleans*: the share of the elements that differ.
 - *Sets of rows*, such as detections: rows are compared with the nearest one of the other set.
 
@@ -27,12 +27,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tpuconvert.optimizer.quantize.deciding import similarity_of_rows
+from tpuconvert.optimizer.quantize.output_branches import Branch, BranchLabels, ErrorScale, OutputBranches
 from tpuconvert.optimizer.quantize.ranges import samples_in
-from tpuconvert.optimizer.quantize.traits import changes_shape_or_axes
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.gc_control import collect_dropped_graphs
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.types import Array, Chip
 
 HELD_OUT = 16
@@ -41,11 +40,14 @@ HELD_OUT = 16
 _MEMORY = 1 << 26
 """Limit for the recorded float outputs, in bytes."""
 
-_SMALLEST_PROBABILITY = 1e-4
-"""Probabilities below are compared as this one."""
-
 _NEGLIGIBLE = 1e-3
 """Share of the mean error below which the error of a sample does not matter for a ratio."""
+
+_VISIBLE = 1e-3
+"""Error of a branch, 30 dB, below which nobody notices a difference."""
+
+_NOISE = 0.05
+"""Smallest share by which the error of a branch rises, 0.2 dB, that counts as a difference."""
 
 Feed = Mapping[str, Array]
 Vector = npt.NDArray[np.float64]
@@ -76,15 +78,25 @@ class Difference:
 
 @dataclass(frozen=True)
 class Errors:
-    """Relative squared errors at the outputs by sample, averaged over the outputs.
+    """Relative squared errors at the outputs by branch and sample.
 
     Args:
-        samples: one number per sample.
-        large: the same, with larger weights for values far from the mean of their channel.
+        branches: [branches, samples].
+        large_branches: the same, with larger weights for values far from the mean of their channel.
     """
 
-    samples: Vector
-    large: Vector
+    branches: Vector
+    large_branches: Vector
+
+    @property
+    def samples(self) -> Vector:
+        """Mean over the branches, by sample."""
+        return np.asarray(self.branches.mean(axis=0))
+
+    @property
+    def large(self) -> Vector:
+        """Mean over the branches of the errors of large values, by sample."""
+        return np.asarray(self.large_branches.mean(axis=0))
 
     @property
     def mean(self) -> float:
@@ -107,12 +119,35 @@ class Errors:
 
     def log_ratio_to(self, other: Errors) -> Difference:
         """Compare the logarithms of the errors, so that samples with a large error do not outweigh the others."""
-        floor = _NEGLIGIBLE * other.mean or np.finfo(np.float64).tiny
-        return _difference(np.log((self.samples + floor) / (other.samples + floor)))
+        return _difference(_log_ratios(self.branches, other.branches).mean(axis=0))
+
+    @property
+    def loss(self) -> float:
+        """Mean error over all branches, all and large values: that of the worst branch determines it."""
+        return float((self.branches.mean() + self.large_branches.mean()) / 2)
+
+    def harms(self, other: Errors) -> bool:
+        """Return True if a branch has a larger error than in another graph, all or large values, beyond its noise.
+
+        Errors that nobody notices are not compared.
+        """
+        pairs = ((self.branches, other.branches), (self.large_branches, other.large_branches))
+        for found, before in pairs:
+            for errors, others in zip(found, before, strict=True):
+                rise = _difference(errors - others)
+                if errors.mean() > _VISIBLE and rise.mean > max(_NOISE * others.mean(), rise.standard_error):
+                    return True
+        return False
 
     def large_minus(self, other: Errors) -> Difference:
         """Compare the errors of large values."""
         return _difference(self.large - other.large)
+
+
+def _log_ratios(found: Vector, other: Vector) -> Vector:
+    """Logarithms of the ratios of errors, by branch and sample."""
+    floor = _NEGLIGIBLE * other.mean(axis=1, keepdims=True) + np.finfo(np.float64).tiny
+    return np.asarray(np.log((found + floor) / (other + floor)))
 
 
 def _difference(values: Vector) -> Difference:
@@ -149,10 +184,16 @@ class OutputError:
                     break
                 runs.append(run)
                 self.feeds.append(feed)
+        branches = OutputBranches(graph)
         self._outputs = [
-            _output(port.name, value, [run[port.name] for run in runs], self.feeds)
+            _output(port.name, value, [run[port.name] for run in runs], self.feeds, branches)
             for value, port in zip(graph.outputs, graph.output_ports, strict=True)
         ]
+
+    @property
+    def branches(self) -> list[Branch]:
+        """The branches, in the order of ``Errors.branches``."""
+        return [branch for output in self._outputs for branch in output.branches]
 
     @property
     def variance(self) -> float:
@@ -174,18 +215,19 @@ class OutputError:
         parts = []
         for index, run in enumerate(runs):
             pairs = [output.compare(index, run[output.name]) for output in self._outputs]
-            parts.append(_mean_of(pairs))
-        samples, large = (np.concatenate(column) for column in zip(*parts, strict=True))
-        return Errors(samples, large)
+            parts.append(_joined(pairs))
+        branches, large = (np.concatenate(column, axis=1) for column in zip(*parts, strict=True))
+        return Errors(branches, large)
 
 
-def _mean_of(pairs: Sequence[tuple[Vector, Vector]]) -> tuple[Vector, Vector]:
-    """Mean of the errors of all outputs; they are one number if an output has no axis of samples."""
-    count = min(len(samples) for samples, _ in pairs)
-    samples, large = (
-        np.mean([pair[part].reshape(count, -1).mean(axis=1) for pair in pairs], axis=0) for part in (0, 1)
+def _joined(pairs: Sequence[tuple[Vector, Vector]]) -> tuple[Vector, Vector]:
+    """Errors of the branches of all outputs; a branch has one number if an output has no axis of samples."""
+    count = min(errors.shape[1] for errors, _ in pairs)
+    branches, large = (
+        np.concatenate([pair[part].reshape(len(pair[part]), count, -1).mean(axis=2) for pair in pairs])
+        for part in (0, 1)
     )
-    return samples, large
+    return branches, large
 
 
 @dataclass(frozen=True)
@@ -203,18 +245,21 @@ class _Output(Protocol):
 
     name: str
     variance: float
+    branches: Sequence[Branch]
 
     def compare(self, index: int, found: Array) -> tuple[Vector, Vector]:
-        """Return the error of every sample of a feed, and that of the large values."""
+        """Return the errors [branches, samples] of a feed, and those of the large values."""
 
 
-def _output(name: str, value: Value, floats: Sequence[Array], feeds: Sequence[Feed]) -> _Output:
+def _output(
+    name: str, value: Value, floats: Sequence[Array], feeds: Sequence[Feed], branches: OutputBranches
+) -> _Output:
     if value.producer is not None and value.producer.op.has_row_set:
         return _Unordered(name, floats, _share_of_rows)
     if not value.dtype.is_float:
         return _Unordered(name, floats, _share_of_different)
     counts = [count_samples(array, feed) for array, feed in zip(floats, feeds, strict=True)]
-    return _Numbers(name, floats, counts, is_logarithmic=_is_class_distribution(value))
+    return _Numbers(name, floats, counts, [branches.of(name, feed) for feed in feeds])
 
 
 class _Unordered:
@@ -224,52 +269,83 @@ class _Unordered:
 
     def __init__(self, name: str, floats: Sequence[Array], measure: Callable[[Array, Array], float]) -> None:
         self.name = name
+        self.branches = [Branch(name)]
         self._floats = floats
         self._measure = measure
 
     def compare(self, index: int, found: Array) -> tuple[Vector, Vector]:
-        share = np.full(1, self._measure(self._floats[index], found))
+        share = np.full((1, 1), self._measure(self._floats[index], found))
         return share, share
 
 
 class _Numbers:
-    """Output of numbers, whose error is the squared difference."""
+    """Output of numbers, whose error is the squared difference.
 
-    def __init__(self, name: str, floats: Sequence[Array], counts: Sequence[int], *, is_logarithmic: bool) -> None:
+    Args:
+        name: name of the output.
+        floats: the float results, one per feed.
+        counts: number of samples of every feed.
+        labels: the branches, for every feed.
+    """
+
+    def __init__(
+        self, name: str, floats: Sequence[Array], counts: Sequence[int], labels: Sequence[BranchLabels]
+    ) -> None:
         self.name = name
+        self.branches = labels[0].branches
         self._floats = floats
         self._counts = counts
-        self._is_logarithmic = is_logarithmic
-        self._center = _channel_means([self._prepare(array) for array in floats])
-        prepared = [self._prepare(array) for array in floats]
+        self._labels = labels
+        prepared = [self._prepare(index, array) for index, array in enumerate(floats)]
+        self._center = _channel_means(prepared)
         powers = [self._powers(index, array) for index, array in enumerate(prepared)]
-        self._power, self._large_power = (float(np.concatenate(part).mean()) for part in zip(*powers, strict=True))
+        self._power, self._large_power = (
+            np.concatenate(part, axis=1).mean(axis=1, keepdims=True) for part in zip(*powers, strict=True)
+        )
         noise = [self._powers(index, array - self._center)[0] for index, array in enumerate(prepared)]
-        self.variance = float(_shares(np.concatenate(noise), self._power).mean())
+        self.variance = float(_shares(np.concatenate(noise, axis=1), self._power).mean())
 
     def compare(self, index: int, found: Array) -> tuple[Vector, Vector]:
         if found.shape != self._floats[index].shape:
-            return np.ones(1), np.ones(1)
-        noise = self._prepare(found) - self._prepare(self._floats[index])
+            ones = np.ones((len(self.branches), self._counts[index]))
+            return ones, ones
+        noise = self._prepare(index, found) - self._prepare(index, self._floats[index])
         samples, large = self._powers(index, noise)
         return _shares(samples, self._power), _shares(large, self._large_power)
 
     def _powers(self, index: int, values: Array) -> tuple[Vector, Vector]:
-        """Power of every sample of a feed, and power with larger weights for large values."""
+        """Power [branches, samples] of a feed, and power with larger weights for large values."""
         squares = np.square(values)
-        weights = np.square(self._prepare(self._floats[index]) - self._center)
-        samples = self._counts[index]
-        plain, weighted = (array.reshape(samples, -1).sum(axis=1) for array in (squares, squares * weights))
+        weights = np.square(self._prepare(index, self._floats[index]) - self._center)
+        plain, weighted = (self._sums(index, array) for array in (squares, squares * weights))
         return plain, weighted
 
-    def _prepare(self, array: Array) -> Array:
+    def _sums(self, index: int, values: Array) -> Vector:
+        """Sums over the elements of every branch and sample."""
+        rows = values.reshape(self._counts[index], -1)
+        labels = self._labels[index].labels
+        if labels is None:
+            return np.asarray(rows.sum(axis=1, keepdims=True).T)
+        count = len(self.branches)
+        pairs = zip(labels.reshape(rows.shape), rows, strict=True)
+        return np.stack([np.bincount(places, row, count) for places, row in pairs], axis=1)
+
+    def _prepare(self, index: int, array: Array) -> Array:
+        """Values on the scale on which the elements of their branch are compared."""
         result: Array = np.nan_to_num(array.astype(np.float64), posinf=0.0, neginf=0.0)
-        return np.log(np.maximum(result, _SMALLEST_PROBABILITY)) if self._is_logarithmic else result
+        labels = self._labels[index].labels
+        if labels is None:
+            return self.branches[0].scale.apply(result)
+        for number, branch in enumerate(self.branches):
+            if branch.scale is not ErrorScale.LINEAR:
+                places = labels == number
+                result[places] = branch.scale.apply(result[places])
+        return result
 
 
-def _shares(noise: Vector, power: float) -> Vector:
-    """Noise as a share of the power; 1 for noise of an output that is 0 everywhere."""
-    return noise / power if power > 0.0 else (noise > 0.0).astype(np.float64)
+def _shares(noise: Vector, power: Vector) -> Vector:
+    """Noise as a share of the power of its branch; 1 for noise of a branch that is 0 everywhere."""
+    return np.asarray(np.where(power > 0.0, noise / np.where(power > 0.0, power, 1.0), noise > 0.0))
 
 
 def count_samples(array: Array, feed: Feed) -> int:
@@ -293,15 +369,6 @@ def _channel_axis(array: Array) -> int | None:
     if array.ndim == 3:
         return 1 if array.shape[1] < array.shape[2] else 2
     return 1 if array.ndim > 3 else None
-
-
-def _is_class_distribution(value: Value) -> bool:
-    """Return True for a softmax over all elements of a sample, also if a change of the shape follows."""
-    node = value.producer
-    while node is not None and changes_shape_or_axes(node.op) and node.inputs[0] is not None:
-        node = node.inputs[0].producer
-    is_alone = value.rank >= 2 and sum(extent != 1 for extent in value.shape[1:]) == 1
-    return is_alone and node is not None and isinstance(node.op, Softmax)
 
 
 def _share_of_different(wanted: Array, found: Array) -> float:

@@ -74,6 +74,7 @@ class Range:
         channels: statistics per index of axis 1; None for tensors of rank 1, or if the extent varied.
         method: method of the threshold, if it was chosen by a search; otherwise empty.
         statistics: what reports show of the calibration; None if the range is from a file.
+        has_zero_point: whether a search chose 8-bit integers with a zero point, where the chip has them.
     """
 
     low: float
@@ -82,6 +83,7 @@ class Range:
     channels: Channels | None = None
     method: str = ""
     statistics: RangeStatistics | None = None
+    has_zero_point: bool = False
 
     def with_threshold(self, threshold: float) -> Range:
         """Return the range with the threshold of a precision rule."""

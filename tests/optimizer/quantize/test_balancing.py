@@ -215,7 +215,7 @@ def test_balancing_stays_only_if_the_measured_error_decreases(errors, names):
     class Measurement:
         def measure(self, graph: Graph) -> Errors:
             vector = np.full(4, values[graph.name])
-            return Errors(vector, vector)
+            return Errors(vector[np.newaxis], vector[np.newaxis])
 
     found = choose_balancing(("a",), lambda chosen: Legalized(graphs[tuple(chosen)]), Measurement())
     assert (found.names, found.before, found.after) == (names, *errors)

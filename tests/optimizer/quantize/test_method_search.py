@@ -130,10 +130,10 @@ def test_needs_several_held_out_samples():
     assert choice is None
 
 
-def test_feature_maps_of_dense_predictors_take_no_part():
+def test_only_tensors_with_the_automatic_method_take_part():
     net = Net((1, 4, 16, 16))
     graph = net.done(net.conv(net.conv(net.x, 8, "a"), 8, "b", relu=False))
-    assert AutoTensors(graph, "auto", {}).names == {"x"}
+    assert {"x", "b"} <= AutoTensors(graph, "auto", {}).names
     assert AutoTensors(graph, "mse", {}).names == set()
     assert AutoTensors(graph, "mse", {"x": "auto"}).names == {"x"}
 
@@ -158,18 +158,20 @@ def test_describes_the_choice():
     ],
 )
 def test_accepts_a_smaller_error_that_does_not_clip_large_values(factor, large, clips, expected):
-    current = Errors(np.array([1.0, 10.0, 0.1, 3.0]), np.ones(4))
-    assert is_better(Errors(factor * current.samples, large * current.large), current, clips=clips) is expected
+    current = Errors(np.array([[1.0, 10.0, 0.1, 3.0]]), np.ones((1, 4)))
+    assert (
+        is_better(Errors(factor * current.branches, large * current.large_branches), current, clips=clips) is expected
+    )
 
 
 def test_declines_clipping_within_the_scatter():
-    current = Errors(np.ones(4), np.ones(4))
-    assert not is_better(Errors(np.array([0.2, 1.3, 1.2, 1.1]), np.ones(4)), current, clips=True)
+    current = Errors(np.ones((1, 4)), np.ones((1, 4)))
+    assert not is_better(Errors(np.array([[0.2, 1.3, 1.2, 1.1]]), np.ones((1, 4))), current, clips=True)
 
 
 def test_one_sample_can_end_clipping_but_not_begin_it():
-    current = Errors(np.array([100.0, 1.0, 1.0, 1.0]), np.ones(4))
-    found = Errors(np.array([50.0, 2.0, 2.0, 2.0]), np.ones(4))
+    current = Errors(np.array([[100.0, 1.0, 1.0, 1.0]]), np.ones((1, 4)))
+    found = Errors(np.array([[50.0, 2.0, 2.0, 2.0]]), np.ones((1, 4)))
     assert not is_better(found, current, clips=True)
     assert is_better(found, current, clips=False)
 

@@ -83,8 +83,8 @@ def test_an_output_of_zeros_has_a_finite_error():
 
 
 def test_pairs_the_samples_of_two_measurements():
-    first = Errors(np.array([1.0, 10.0, 100.0]), np.array([1.0, 1.0, 1.0]))
-    second = Errors(first.samples + np.array([0.1, 0.2, 0.3]), first.large)
+    first = Errors(np.array([[1.0, 10.0, 100.0]]), np.ones((1, 3)))
+    second = Errors(first.branches + np.array([0.1, 0.2, 0.3]), first.large_branches)
     found = first.minus(second)
     assert found.mean == pytest.approx(-0.2)
     assert found.standard_error == pytest.approx(0.1 / np.sqrt(3))
