@@ -200,7 +200,7 @@ def _refuse_source(model: Model, path: Path) -> None:
     recipe = model.metadata.get("recipe") or {}
     entries = (recipe.get(name) or {} for name in ("source", "weights"))
     digests = {entry[ALGORITHM] for entry in entries if ALGORITHM in entry}
-    if digests and path.is_file() and file_digest(path) in digests:
+    if digests and os.path.isfile(path) and file_digest(path) in digests:
         text = "the model was converted from this file, which would be replaced by the result"
         raise UsageError(text, file=os.fspath(path), hint="name another file to write")
 
