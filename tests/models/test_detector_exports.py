@@ -267,7 +267,9 @@ def test_boxes_are_those_of_onnxruntime(build: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("build", [ssd, two_stages, yolo, pasted_masks])
 def test_int8_network_keeps_its_boxes_in_float(build: Any, tmp_path: Path) -> None:
     onnx.save(build(), tmp_path / "m.onnx")
-    converted = tc.convert(tmp_path / "m.onnx", quantize="int8", calibration=images(2), effort="low")
+    # The weights are random: rounding may change which pixels a box covers, and would keep the convolution in float.
+    options = {"effort": "low", "without": ["decision-paths"]}
+    converted = tc.convert(tmp_path / "m.onnx", quantize="int8", calibration=images(2), **options)
     names = [each.op.name for each in converted.graph.nodes]
     assert "conv_v2" in names and "conv" not in names
     native, plain = tc.Session(converted, threads=1), tc.Session(converted, backend="reference")
