@@ -168,11 +168,15 @@ class Results:
         if isinstance(item, Folded):
             self._charge(item.array, node)
             return OnnxTensor(name, item.element, item.array.shape, item.array)
-        if isinstance(item, (np.ndarray, np.generic)):
-            array = np.asarray(item)
+        if isinstance(item, (np.ndarray, np.generic, int, open_extents.OpenExtent)):
+            # NumPy functions of an extent of rank 0 return the extent itself.
+            array = np.asarray(item, object) if isinstance(item, (int, open_extents.OpenExtent)) else np.asarray(item)
             self._charge(array, node)
             if open_extents.is_shape_tensor(array):
                 return OnnxTensor(name, _extents_element(node), array.shape, open_extents.extents_array(array))
+            if array.dtype == np.int64 and _reads_extents(node):  # numbers that formulas became, such as min(N, 1)
+                element = _extents_element(node)
+                return OnnxTensor(name, element, array.shape, array.astype(element.numpy))
             return OnnxTensor(name, _kept_element(node, array), array.shape, array)
         result = item if isinstance(item, Result) else Result(item)
         value = result.value
@@ -212,6 +216,10 @@ def _extents_element(node: OnnxNode) -> Element:
     """Element type of extents that a node computes: that of the extents that it reads, or INT64 if it reads none."""
     given = (tensor for tensor in node.inputs if tensor is not None and open_extents.is_shape_tensor(tensor.array))
     return next((tensor.element for tensor in given), INT64)
+
+
+def _reads_extents(node: OnnxNode) -> bool:
+    return any(tensor is not None and open_extents.is_shape_tensor(tensor.array) for tensor in node.inputs)
 
 
 def _kept_element(node: OnnxNode, array: Array) -> Element:

@@ -9,7 +9,7 @@ _EXTENTS = re.compile(
 )
 DOCUMENTED: dict[str, str] = {
     _EXTENTS.pattern: "docs/onnx.md, Dynamic dimensions: some operators need a static extent",
-    r"^not finite: .* (infinity|NaN)": "docs/errors/TC3108.md: constants that are not finite",
+    r"^not finite: .* (-?infinity|NaN)": "docs/errors/TC3108.md: constants that are not finite",
     r"index_select: index -\d+ is outside": "docs/onnx.md, Data-dependent extents: negative indices of a symbolic axis",
     r"^invalid node: (Pad|Resize): .*(leave no elements|would have 0 elements)": "docs/onnx.md, Dynamic dimensions",
     r"^RunError: resize_\w+ failed .*leave no elements": "docs/onnx.md, Dynamic dimensions",

@@ -387,3 +387,26 @@ def test_extents_keep_the_type_of_their_cast(dtype: Any) -> None:
         )
     for name, value in expected.items():
         assert (found[name].dtype, found[name].tolist()) == (np.dtype(dtype), value.tolist()), name
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.float32])
+@pytest.mark.parametrize(
+    ("op", "inputs"), [("Clip", "s - three"), ("Clip", "s three"), ("Clip", "s three many"), ("Min", "s three"),
+                       ("Max", "s many"), ("Sub", "s s"), ("Neg", "s")]
+)  # fmt: skip
+def test_functions_of_one_extent(op: str, inputs: str, dtype: Any) -> None:
+    """Formulas of rank 0, also those that are numbers, in the type of the cast."""
+    names = [name.replace("-", "") for name in inputs.split()]
+    code = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    function = helper.make_node(op, names, ["y"])
+    constants = {"three": np.array(3, dtype), "many": np.array(100, dtype)}
+    proto = symbolic_model(
+        [node("Size", "x", "size"), node("Cast", "size", "s", to=code), function], constants, "N", 12
+    )
+    proto.graph.output[0].CopyFrom(onnx.ValueInfoProto(name="y"))
+    with tc.Session(tc.convert(proto)) as session:
+        for rows in (1, 2, 20):
+            x = np.zeros((rows, 12), np.float32)
+            (expected,) = evaluate(proto, None, {"x": x})
+            found = session.run({"x": x})["y"]
+            assert (found.dtype, found.tolist()) == (np.dtype(dtype), np.asarray(expected).tolist())
