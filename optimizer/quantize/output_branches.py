@@ -95,6 +95,7 @@ class OutputBranches:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
+        self._present: dict[str, Array] = {}
         self._shapes: dict[object, dict[Value, tuple[int, ...]]] = {}
         self._values = {port.name: value for value, port in zip(graph.outputs, graph.output_ports, strict=True)}
         self._sources = {name: _sources(value) for name, value in self._values.items()}
@@ -109,9 +110,12 @@ class OutputBranches:
         if len(sources) == 1 or len(sources) > MOST_BRANCHES:
             return BranchLabels((Branch(sources[0].name, _scale_of_chain(value)),))
         labels = _Labels(sources, self._shapes_on(feed)).of(value)
-        present, places = np.unique(labels, return_inverse=True)  # a part of a source may be left out by a slice
-        branches = tuple(_branch(int(label), sources) for label in present)
-        return BranchLabels(branches, places.reshape(labels.shape))
+        # A slice may leave a source out. The branches are those of the first feed: feeds of other extents may leave
+        # others out, whose elements count to the first branch.
+        present = self._present.setdefault(output, np.unique(labels))
+        places = np.minimum(np.searchsorted(present, labels), present.size - 1)
+        places = np.where(present[places] == labels, places, 0)
+        return BranchLabels(tuple(_branch(int(label), sources) for label in present), places)
 
     def _shapes_on(self, feed: Feed) -> dict[Value, tuple[int, ...]]:
         key = tuple(sorted((name, np.shape(array)) for name, array in feed.items()))

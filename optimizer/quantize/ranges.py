@@ -108,7 +108,7 @@ class ChannelMeans:
     def __init__(self) -> None:
         self._sums: ExactSums | None = None
         self._samples = 0
-        self._is_finite = True
+        self._is_valid = True
 
     def add(self, array: Array, samples: int) -> None:
         """Add the values of one batch. The arguments are those of ``RangeCollector.add``."""
@@ -120,23 +120,27 @@ class ChannelMeans:
         """Add the means of samples, [samples, channels]."""
         if self._sums is None:
             self._sums = ExactSums(means.shape[1])
-        self._is_finite = self._is_finite and bool(np.isfinite(means).all())
-        if self._is_finite:
+        has_same_channels = means.shape[1] == self._sums.size
+        self._is_valid = self._is_valid and has_same_channels and bool(np.isfinite(means).all())
+        if self._is_valid:
             self._sums.add(means)
             self._samples += len(means)
 
     def merge(self, other: ChannelMeans) -> None:
         """Add the data of another object, which is not changed."""
-        self._is_finite = self._is_finite and other._is_finite
+        self._is_valid = self._is_valid and other._is_valid
         if other._sums is not None:
             if self._sums is None:
                 self._sums = ExactSums(other._sums.size)
+            if self._sums.size != other._sums.size:
+                self._is_valid = False
+                return
             self._sums.merge(other._sums)
             self._samples += other._samples
 
     def result(self) -> Array | None:
-        """Return the means; None if there are no values, or some are not finite."""
-        return self._sums.divided_by(self._samples) if self._sums is not None and self._is_finite else None
+        """Return the means; None if there are no values, some are not finite, or the number of channels varies."""
+        return self._sums.divided_by(self._samples) if self._sums is not None and self._is_valid else None
 
 
 def _rows(array: Array) -> Array:

@@ -98,3 +98,13 @@ def test_a_chain_is_one_branch():
     found = OutputBranches(graph).of("y", {"x": np.zeros((1, 5), np.float32)})
     assert [branch.scale for branch in found.branches] == [ErrorScale.LOGARITHM]
     assert found.labels is None
+
+
+def test_feeds_of_other_extents_have_the_same_branches():
+    graph = tc.convert(detector("N", "S")).graph
+    branches = OutputBranches(graph)
+    small, large = ({"x": np.zeros((1, 3, size, size), np.float32)} for size in (8, 12))
+    first, second = branches.of("y", small), branches.of("y", large)
+    assert first.branches == second.branches
+    assert second.labels is not None and second.labels.shape == (1, 7, 144 + 36)
+    assert set(np.unique(second.labels)) == set(range(4))

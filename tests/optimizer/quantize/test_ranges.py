@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tpuconvert.optimizer.quantize.ranges import RangeCollector
+from tpuconvert.optimizer.quantize.ranges import ChannelMeans, RangeCollector
 from tpuconvert.optimizer.quantize.thresholds import kl_threshold
 
 
@@ -96,3 +96,14 @@ def test_a_histogram_narrower_than_the_levels_is_kept_whole():
     counts = np.zeros(4096, np.int64)
     counts[:100] = 5
     assert kl_threshold(counts, 128) == 100
+
+
+def test_means_of_a_varying_number_of_channels_are_unknown():
+    means, other = ChannelMeans(), ChannelMeans()
+    means.add(np.ones((1, 3, 4), np.float32), 1)
+    assert means.result() is not None
+    other.add(np.ones((1, 5, 4), np.float32), 1)
+    means.merge(other)
+    assert means.result() is None
+    other.add(np.ones((1, 4, 4), np.float32), 1)
+    assert other.result() is None
