@@ -38,6 +38,10 @@ def infer_reshape(op: str, shape: Shape, target: Sequence[int]) -> Shape:
     result: list[Dim] = [shape[axis] if extent == 0 else extent for axis, extent in enumerate(target)]
     have, have_names = factorize(shape)
     want, want_names = factorize(extent for extent in result if extent != -1)
+    if want == 0 and -1 in target:  # the tensor is empty: the other extents determine the inferred one
+        copied = {axis for axis, extent in enumerate(target) if extent == 0}
+        have, have_names = factorize(extent for axis, extent in enumerate(shape) if axis not in copied)
+        want, want_names = factorize(extent for extent in target if extent > 0)
     rest = have_names - want_names
     known = not rest and not want_names - have_names
     if -1 not in target:

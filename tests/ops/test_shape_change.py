@@ -147,3 +147,12 @@ def test_parameters_of_a_reshape_to_open_extents(shape, wanted, params):
     assert reshape_params(shape, wanted) == params
     if params is not None:
         assert Reshape(params).result_shape(shape) == wanted
+
+
+@pytest.mark.parametrize(
+    ("shape", "target", "expected"),
+    [((1, 2, 0, 5), (0, 2, 0, 1, -1), (1, 2, 0, 1, 5)), ((3, 0), (0, -1), (3, 0)), ((0, 6), (0, 2, -1), (0, 2, 3))],
+)
+def test_an_extent_of_an_empty_tensor_is_inferred_from_those_that_are_not_copied(shape, target, expected):
+    (found,) = Reshape(target).infer(TensorType(F32, shape))
+    assert found.shape == expected

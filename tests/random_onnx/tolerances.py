@@ -47,6 +47,8 @@ _COMPARING = names(
     """
 )
 """Results of a NaN depend on the order of comparisons; that of Sign in ONNX Runtime on the element type."""
+_WITH_LIMIT = names("HardSwish Mish Gelu")
+"""ONNX Runtime multiplies 0 by minus infinity; the result here is the limit (docs/onnx.md)."""
 _APPROXIMATED = names(
     """
     Sigmoid Tanh Erf Softplus Gelu Mish Elu Selu Celu Asinh Acosh Atanh Sinh LSTM GRU RNN HardSwish HardSigmoid Loop If
@@ -106,6 +108,8 @@ def _replay(d: Drawing, steps: Sequence[Step], feeds: Mapping[str, Any], rng: np
                 # Which results a NaN reaches depends on the kernel; LogSoftmax of FLOAT64 is wrong beside it.
                 known[name] = np.full_like(array, np.nan)
                 continue
+            if op in _WITH_LIMIT:
+                array = np.where(np.isneginf(operands[step.node.input[0]]), 0.0, array).astype(array.dtype)
             offset = _ABSOLUTE if op in _APPROXIMATED else 0.0
             if op in _SUMS and array.dtype.kind == "f":
                 finite = array[np.isfinite(array)]
