@@ -13,6 +13,7 @@ DOCUMENTED: dict[str, str] = {
     r"index_select: index -\d+ is outside": "docs/onnx.md, Data-dependent extents: negative indices of a symbolic axis",
     r"^invalid node: (Pad|Resize): .*(leave no elements|would have 0 elements)": "docs/onnx.md, Dynamic dimensions",
     r"^RunError: resize_\w+ failed .*leave no elements": "docs/onnx.md, Dynamic dimensions",
+    r"Concat: its inputs have different types or scales": "docs/onnx.md, Quantized models: Concat of integers",
     r"^RunError: slice_axis failed .*leaves none of": "docs/onnx.md, Dynamic dimensions: a slice of one element",
     r"^invalid node: \w+: a window of \d+ elements over \d+": "no window fits; ONNX Runtime takes one beyond the end",
     r"auto_pad=SAME_\w+ with the stride \d+ over windows of": "negative pads; ONNX Runtime starts within the image",
