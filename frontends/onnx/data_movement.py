@@ -264,14 +264,16 @@ def _four(node: OnnxNode) -> tuple[int, int, int, int]:
 
 
 @onnx_op("Expand", since=8, kind=Kind.DIRECT, limits="a shape that is known at conversion")
-def expand(node: OnnxNode, g: Graph) -> Result:
+def expand(node: OnnxNode, g: Graph) -> Result | Folded:
     """Broadcast to a shape: repeat unit axes."""
     shape, wanted = node.shape(0), shape_arguments.target_extents(node, 1)
     if has_to_be(shape, wanted):
-        return movement_result(node, g.add(HostExpand(wanted), node.dequantized_input(0)))
+        pairs = zip(shape, wanted, strict=True)
+        target = tuple(have if want == 1 and not is_open(have) else want for have, want in pairs)
+        return movement_result(node, g.add(HostExpand(target), node.dequantized_input(0)))
     target = emit.broadcast_shape(shape, wanted)
     if has_zero(target):
-        raise node.invalid("its result is empty")
+        return empty_result(node, target)
     x = node.dequantized_input(0)
     return movement_result(node, emit.expand(g, x, target) if target else x, scalar=target == ())
 

@@ -290,3 +290,29 @@ def test_computed_indices_outside_of_their_axis_are_errors(seed: int, chip: str)
                         session.run(feed)
                 else:
                     assert np.array_equal(session.run(feed)["y"], oracle.run(None, feed)[0])
+
+
+def test_broadcasts_with_empty_and_data_dependent_extents() -> None:
+    """Expand of a counted extent to another one, and results without elements, as in ONNX Runtime."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    info = helper.make_tensor_value_info
+    constants = {"m": [False, False, True], "wide": [2, 3, 1], "zero": [0], "nothing": [4, 0, 3, 3]}
+    graph = helper.make_graph(
+        [
+            helper.make_node("Compress", ["x", "m"], ["part"], axis=1),
+            helper.make_node("Expand", ["part", "wide"], ["wider"]),
+            helper.make_node("Slice", ["x", "zero", "zero", "zero"], ["none"]),
+            helper.make_node("Where", ["choice", "none", "none"], ["chosen"]),
+            helper.make_node("Expand", ["none", "nothing"], ["expanded"]),
+        ],
+        "net",
+        [info("x", 1, [2, 3, 3]), info("choice", 9, [3])],
+        [onnx.ValueInfoProto(name=name) for name in ("wider", "chosen", "expanded")],
+        [numpy_helper.from_array(np.array(array), name) for name, array in constants.items()],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 16)], ir_version=8)
+    feed = {"x": np.arange(18, dtype=np.float32).reshape(2, 3, 3), "choice": np.array([True, False, True])}
+    expected = onnxruntime.InferenceSession(proto.SerializeToString()).run(None, feed)
+    with tc.Session(tc.convert(proto)) as session:
+        for found, wanted in zip(session.run(feed).values(), expected, strict=True):
+            assert found.shape == wanted.shape and np.array_equal(found, wanted)
