@@ -57,7 +57,7 @@ def reshape(g: Graph, x: Value, shape: Sequence[int]) -> Value:
     wanted = open_extents.to_shape(shape) or (1,)
     if wanted == x.shape:
         return x
-    if 0 in wanted or -1 in wanted:
+    if -1 in wanted or (0 in wanted and not x.is_constant):
         raise CannotConvertError(INVALID_NODE, f"a tensor without elements, shape {format_shape(wanted)}")
     if not (x.type.is_static and all(isinstance(extent, int) for extent in wanted)):
         params = reshape_params(x.shape, wanted)

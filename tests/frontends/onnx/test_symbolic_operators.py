@@ -265,3 +265,12 @@ def test_extents_as_a_tensor_of_higher_rank(reader: str) -> None:
         proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.INT64, [1, 1, 3]))
     (found,) = run(proto, ramp(3, 4, 2))
     np.testing.assert_array_equal(found, [[[3, 4, 2]]])
+
+
+@pytest.mark.parametrize("op", ["Greater", "Concat"])
+def test_an_empty_constant_has_the_rank_of_the_other_operand(op: str) -> None:
+    attributes = {"axis": 1} if op == "Concat" else {}
+    shape = (2, 0, 3) if op == "Concat" else (0, 3)
+    empty = np.empty(shape, np.float32)
+    proto = symbolic([node(op, "x c", "y", **attributes)], [2, "N", 3], opset=13, c=empty)
+    assert run(proto, np.empty((2, 0, 3), np.float32))[0].shape == (2, 0, 3)
