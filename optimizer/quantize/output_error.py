@@ -44,7 +44,7 @@ _NEGLIGIBLE = 1e-3
 """Share of the mean error below which the error of a sample does not matter for a ratio."""
 
 _VISIBLE = 1e-3
-"""Error of a branch, 30 dB, below which nobody notices a difference."""
+"""Error of a branch, -30 dB, up to which a rise is not counted as harm."""
 
 _NOISE = 0.05
 """Smallest share by which the error of a branch rises, 0.2 dB, that counts as a difference."""
@@ -129,7 +129,7 @@ class Errors:
     def harms(self, other: Errors) -> bool:
         """Return True if a branch has a larger error than in another graph, all or large values, beyond its noise.
 
-        Errors that nobody notices are not compared.
+        Errors of at most ``_VISIBLE`` do no harm.
         """
         pairs = ((self.branches, other.branches), (self.large_branches, other.large_branches))
         for found, before in pairs:

@@ -43,7 +43,7 @@ PLACEHOLDERS: dict[str, tuple[str, ...]] = {
     "NUMBER": ("1000000000",),
     "...": ("inspect", "net.tpum"),
 }
-"""What a user writes for a word of a printed command."""
+"""Replacements of the placeholders in a printed command."""
 
 OPERANDS: dict[str, tuple[str, ...]] = {
     "attribute": ("fixed.onnx", "net.tpum"),
@@ -61,7 +61,7 @@ OPERANDS: dict[str, tuple[str, ...]] = {
     "run": ("net.tpum", "fixed.npz"),
     "verify": ("fixed.onnx", "net.tpum"),
 }
-"""What a user adds to a command that a sentence names without its files."""
+"""Arguments that complete a command that a sentence names without its files."""
 
 NAMES: dict[str, Callable[[], Any]] = {
     "model": lambda: tc.load("net.tpum"),

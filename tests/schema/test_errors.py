@@ -58,3 +58,10 @@ def test_lists_a_limited_number_of_groups() -> None:
     lines = str(caught.value).splitlines()
     assert len(lines) < 120 and lines[-1].strip() == "and 19,950 further groups of problems"
     assert len(caught.value.problems) == 20_000
+
+
+def test_a_place_is_added_where_the_error_names_none():
+    error = TpuConvertError("broke")
+    error.add_place("m.onnx", "conv_3")
+    error.add_place("other.onnx", "other")
+    assert str(error) == "m.onnx: node 'conv_3': broke"

@@ -148,3 +148,20 @@ def test_exporters_export_or_name_the_node(form: str, tmp_path: Path, capsys: py
     convert(net, output, precision=["*=asymmetric"]).save(tmp_path / "net.tpum")
     code = main(["export", str(tmp_path / "net.tpum"), str(tmp_path / "out"), "--to", form])
     assert code == 0 or (code == 3 and "no exact form" in capsys.readouterr().err)
+
+
+def test_the_search_gives_zero_points_and_ranges_keep_them(tmp_path: Path) -> None:
+    net, first, output = network("silu")
+    options = {"without": ["channel-scales"]}
+    model = convert(net, output, **options)
+    assert quant_of(model, first).dtype is U8 and quant_of(model, first).zero_point[0] > 0
+    assert "with a zero point" in model.summary()
+    assert quant_of(convert(net, output, chip="bm1684", **options), first).zero_point == (0,)
+    source, ranges, target = (str(tmp_path / name) for name in ("net.onnx", "ranges.json", "net.tpum"))
+    Path(source).write_bytes(net.model(output).SerializeToString())
+    np.savez(tmp_path / "x.npz", x=np.stack([feeds["x"] for feeds in net.samples(16)]))
+    plain = ["--without", "channel-scales"]
+    assert main(["calibrate", source, "--calibration", str(tmp_path / "x.npz"), "-o", ranges]) == 0
+    assert json.loads(Path(ranges).read_text("utf-8"))["ranges"][first]["has_zero_point"] is True
+    assert main(["quantize", source, "--ranges", ranges, "-o", target, *plain]) == 0
+    assert quant_of(tc.load(target), first) == quant_of(model, first)
