@@ -173,7 +173,7 @@ def expand(g: Graph, x: Value, shape: Sequence[int]) -> Value:
     own = (1,) * (len(target) - x.rank) + extents(x)
     if any(not is_one(have) and have != want for have, want in zip(own, target, strict=True)):
         raise CannotConvertError(INVALID_NODE, f"shapes {list(own)} and {list(target)} do not broadcast")
-    if 0 in target and not open_extents.open_within(target):
+    if open_extents.has_zero(target) and not open_extents.open_within(target):
         return as_computed(g, g.constant(np.empty(target, x.dtype.numpy), "empty"))
     x = reshape(g, x, own)
     pairs = list(zip(own, target, strict=True))
