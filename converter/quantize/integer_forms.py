@@ -9,6 +9,7 @@ from tpuconvert.optimizer.quantize import Balancing, Legalized, Precision, Range
 from tpuconvert.optimizer.quantize.annotate import activation_params
 from tpuconvert.optimizer.quantize.channel_scales import OneMultiplier, scale_channels
 from tpuconvert.optimizer.quantize.int16_nodes import Int16Nodes
+from tpuconvert.optimizer.quantize.narrow_scales import scale_narrow_forms
 from tpuconvert.optimizer.quantize.two_term_weights import choose_two_term_nodes
 from tpuconvert.optimizer.quantize.wide_plan import plan_wide_values
 from tpuconvert.options import INT16_NODES, Options
@@ -109,6 +110,8 @@ class IntegerForms:
             value.name: activation_params(self._ranges[value.name], value.name in precision.asymmetric)
             for value in plan.values
         }
+        if channel_scales:
+            narrow = scale_narrow_forms(graph, self._ranges, reasons, plan, narrow)
         return Annotated(reasons, two_terms, plan, narrow)
 
     def legalize(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tpuconvert.final_checks import check_finite, constant_arrays
@@ -27,6 +28,7 @@ from tpuconvert.optimizer.quantize import (
 from tpuconvert.optimizer.quantize.deciding import forget_annotations
 from tpuconvert.optimizer.quantize.feature_maps import uncorrected_results
 from tpuconvert.optimizer.quantize.first_samples import FirstMeans
+from tpuconvert.optimizer.quantize.int16_nodes import Int16Nodes
 from tpuconvert.optimizer.quantize.output_error import OutputError
 from tpuconvert.optimizer.quantize.precision_checks import (
     check_asymmetric_tensors,
@@ -42,7 +44,7 @@ from tpuconvert.quantize.accuracy_check import AccuracyCheck as AccuracyCheck
 from tpuconvert.quantize.auto_methods import calibrate_and_check
 from tpuconvert.quantize.balancing import describe_balancing, find_balancing
 from tpuconvert.quantize.gates import STRUCTURAL, effective, gate_algorithms, last_feeds
-from tpuconvert.quantize.int16_nodes import describe_int16_nodes, find_int16_nodes
+from tpuconvert.quantize.int16_nodes import describe_floor, describe_int16_nodes, find_floor, find_int16_nodes
 from tpuconvert.quantize.integer_forms import IntegerForms
 from tpuconvert.quantize.integer_share import share_notes
 from tpuconvert.quantize.partial_file import PartialFile
@@ -237,17 +239,28 @@ class _Quantization:
                 raise UsageError("max_int16_share needs samples to choose nodes with", hint=_CALIBRATION_HINT)
             return
         self._progress.stage("choose 16-bit nodes")
+        annotate = partial(forms.annotate, kept)
+
+        def legalize_with(names: Collection[str]) -> Legalized:
+            return forms.legalize(kept, int16=names)
+
+        floor = find_floor(self._graph, options.int16_share, feeds, precision, annotate, legalize_with)
+        if floor is not None:
+            self._int16_notes = describe_floor(floor, options.int16_share)
+        if floor is not None and floor.names:
+            forms.int16 = Int16Nodes(floor.names, floor.share, floor.before, floor.after)
+            return
         forms.int16 = find_int16_nodes(
             self._graph,
             options.int16_share,
             feeds,
             precision,
-            lambda names: forms.annotate(kept, names),
-            lambda names: forms.legalize(kept, int16=names),
+            annotate,
+            legalize_with,
             is_requested=options.requests_int16,
         )
         if forms.int16 is not None or options.requests_int16:
-            self._int16_notes = [Note(INT16_NODES, "", describe_int16_nodes(forms.int16, options.int16_share))]
+            self._int16_notes.append(Note(INT16_NODES, "", describe_int16_nodes(forms.int16, options.int16_share)))
 
     def _refine_and_gate(
         self, forms: IntegerForms, kept: Mapping[str, str], legalized: Legalized, feeds: FeedSource
@@ -273,7 +286,7 @@ class _Quantization:
         error = OutputError(graph, options.chip, last, known)
         gated = gate_algorithms(legalized, rebuild, refine_without, error, self._refinements, others, costly)
         if INT16_NODES in gated.without_gain:
-            self._int16_notes = []
+            self._int16_notes = [note for note in self._int16_notes if note.kind != INT16_NODES]
         self._notes.append(Note("refinement", "", gated.describe()))
         return gated.legalized
 

@@ -204,7 +204,7 @@ def _read_by_float_only(value: Value, floats: set[str], wide: set[Value]) -> boo
 
 
 def _passes_wide(graph: Graph, node: Node) -> bool:
-    """Return True for nodes that support 16 bits as well as 8: layout changes, parts, clamps; some scalings and concats.
+    """Return True for nodes that support 16 bits as well as 8: layout changes, splits, clamps; some scalings, concats.
 
     Scalings and concats qualify only if they are the sole user of their operands.
     """

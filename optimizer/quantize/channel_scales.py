@@ -16,8 +16,9 @@ ranges of the activations.
 from __future__ import annotations
 
 import dataclasses
+import math
 import operator
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -89,7 +90,7 @@ def scale_channels(
     order = [node for node in graph.sorted_nodes() if node.outputs[0] in chosen]
     made = [node.outputs[0] for node in order if not _passes_on(node) and not _joins_channels(node)]
     for value, scales in choose_scales(made, chosen, ranges, layers).items():
-        value.quant = _per_channel(scales.tolist(), params_of(value).dtype)
+        value.quant = per_channel(scales.tolist(), params_of(value).dtype)
     for node in order:
         x, y = operand(node), node.outputs[0]
         if _joins_channels(node):
@@ -108,18 +109,25 @@ def _canonicalize(quant: QuantParams | None) -> QuantParams | None:
 
 
 def choose_scales(
-    made: list[Value], chosen: set[Value], ranges: Mapping[str, Range], layers: OneMultiplier | None = None
+    made: list[Value],
+    chosen: set[Value],
+    ranges: Mapping[str, Range],
+    layers: OneMultiplier | None = None,
+    readers: Mapping[Value, Sequence[Node]] | None = None,
 ) -> dict[Value, Vector]:
     """Choose per-channel scales for the results of linear operators and adds.
+
+    With ``readers``, only those users of a value have the scales, and the value has another form with 16 bits.
 
     Try every candidate for one value at a time with the others fixed, in two rounds; keep the one with the smallest
     expected error at the operators that the scales affect: the users of the value, and its producer if the weights have
     one step.
     """
     shares = SHARES if layers is None else WEIGHT_SHARES
-    options = {value: [_channel_scales(value, ranges, share) for share in shares] for value in made}
+    is_clipped = readers is not None
+    options = {value: [_channel_scales(value, ranges, share, is_clipped) for share in shares] for value in made}
     scales = {value: options[value][0] for value in made}
-    affected = {value: _scale_users(value, chosen) for value in made}
+    affected = {value: _scale_users(value, chosen) if readers is None else [*readers[value]] for value in made}
     if layers is not None:
         for value in made:
             options[value] += _scales_for_weights(value, options[value], chosen)
@@ -156,14 +164,19 @@ def _scales_for_weights(value: Value, options: list[Vector], chosen: set[Value])
     return [scales.astype(np.float32).astype(np.float64) for scales in found]
 
 
-def _channel_scales(value: Value, ranges: Mapping[str, Range], share: float) -> Vector:
-    """Interpolate geometrically between the tensor's scale and the scale of each channel's own range."""
+def _channel_scales(value: Value, ranges: Mapping[str, Range], share: float, is_clipped: bool = False) -> Vector:
+    """Interpolate geometrically between the tensor's scale and the scale of each channel's own range.
+
+    With ``is_clipped``, channels whose values exceed the range of the tensor keep its scale.
+    """
     found = ranges[_after_clamps(value).name]
     assert found.channels is not None
     largest, second = np.asarray(found.channels.largest), np.asarray(found.channels.second)
     headroom = np.minimum(largest / np.maximum(second, largest / _MOST_HEADROOM + 1e-30), _MOST_HEADROOM)
-    ratio = np.clip(headroom * largest / (largest.max() or 1.0), _SMALLEST, 1.0) ** share
-    scales: Vector = (params_of(value).scale[0] * ratio).astype(np.float32).astype(np.float64)
+    params = params_of(value)
+    limit = params.dtype.max * params.scale[0] if is_clipped else math.inf
+    ratio = np.clip(headroom * largest / (min(largest.max(), limit) or 1.0), _SMALLEST, 1.0) ** share
+    scales: Vector = (params.scale[0] * ratio).astype(np.float32).astype(np.float64)
     return scales
 
 
@@ -305,7 +318,7 @@ def _candidates(
     chosen = {
         node.outputs[0]
         for node in graph.nodes
-        if node.name not in floats and _can_make(node) and _has_channels(node.outputs[0], ranges)
+        if node.name not in floats and _can_make(node) and has_channels(node.outputs[0], node.outputs[0].quant, ranges)
     }
     if layers is not None:
         in_float = [node for node in graph.nodes if node.name in floats or _is_transposed(node)]
@@ -329,8 +342,9 @@ def _is_transposed(node: Node) -> bool:
     return has_constant_weight(node) and not isinstance(node.op, (Conv, MatrixMul))
 
 
-def _has_channels(value: Value, ranges: Mapping[str, Range]) -> bool:
-    quant, channels = value.quant, ranges[value.name].channels
+def has_channels(value: Value, quant: QuantParams | None, ranges: Mapping[str, Range]) -> bool:
+    """Return True if a value with these parameters can have a scale per channel."""
+    channels = ranges[value.name].channels
     is_symmetric = quant is not None and quant.dtype.bits == 8 and quant.zero_point == (0,)
     has_statistics = channels is not None and len(channels.largest) == value.shape[1]
     return is_symmetric and has_statistics and value.rank in (2, 4, 5)
@@ -402,6 +416,11 @@ def _has_equal_bounds(node: Node) -> bool:
     return (low == 0 or low < quant.dtype.min + 0.5) and (high == 0 or high > quant.dtype.max - 0.5)
 
 
+def can_absorb_scales(user: Node, index: int, value: Value) -> bool:
+    """Return True if a linear operator or an add compensates for the scales of the channels of an operand."""
+    return _can_linear_absorb(user, index, value) or _can_sum_absorb(user)
+
+
 def _can_linear_absorb(user: Node, index: int, value: Value) -> bool:
     weight = user.inputs[1] if len(user.inputs) > 1 else None
     if not has_constant_weight(user) or index != 0 or weight is None or weight.stored is not None:
@@ -434,8 +453,9 @@ def _concat_scales(node: Node, dtype: DType) -> QuantParams:
         quant, extent = params_of(value), value.shape[1]
         assert isinstance(extent, int)
         scales += quant.scale if quant.axis is not None else quant.scale * extent
-    return _per_channel(scales, dtype)
+    return per_channel(scales, dtype)
 
 
-def _per_channel(scales: list[float], dtype: DType) -> QuantParams:
+def per_channel(scales: list[float], dtype: DType) -> QuantParams:
+    """Symmetric parameters with a scale per channel."""
     return QuantParams(tuple(scales), (0,) * len(scales), dtype, axis=1)
