@@ -148,7 +148,7 @@ def _scales_for_weights(value: Value, options: list[Vector], chosen: set[Value])
     """
     node = value.producer
     assert node is not None
-    _, largest, _ = _by_channel(node, operands(node)[1].array.astype(np.float64))
+    _, largest, _ = by_channel(node, operands(node)[1].array.astype(np.float64))
     rows = largest.max(axis=1)
     ratio = rows / (rows.max() or 1.0)
     least = options[-1] / options[0].max()
@@ -234,7 +234,7 @@ class _NodeStatistics:
         found = ranges[x.name].channels
         assert found is not None
         variance = np.asarray(found.variance)
-        squares, largest, taps = _by_channel(node, w.array.astype(np.float64))
+        squares, largest, taps = by_channel(node, w.array.astype(np.float64))
         if squares.shape[1] == 1 and x.shape[1] != 1:  # depthwise: one input channel per output channel
             variance = np.repeat(variance, squares.shape[0] // variance.size)[:, None]
         return _NodeStatistics(power, variance, squares, largest, taps)
@@ -269,7 +269,7 @@ def _expected_error(
     return float(np.sum(rounding + weights)) / known.power
 
 
-def _by_channel(node: Node, w: Array) -> tuple[Array, Array, int]:
+def by_channel(node: Node, w: Array) -> tuple[Array, Array, int]:
     """Sum of squares and largest magnitude of the weights [output channel, input channel], and kernel size."""
     if not isinstance(node.op, (Conv, Conv3d)):  # layout [input, output, ...]
         w = w.swapaxes(0, 1)

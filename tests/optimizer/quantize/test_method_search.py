@@ -159,7 +159,9 @@ def test_describes_the_choice():
 )
 def test_accepts_a_smaller_error_that_does_not_clip_large_values(factor, large, clips, expected):
     current = Errors(np.array([[1.0, 10.0, 0.1, 3.0]]), np.ones((1, 4)))
-    assert is_better(Errors(factor * current.branches, large * current.large_branches), current, clips=clips) is expected
+    assert (
+        is_better(Errors(factor * current.branches, large * current.large_branches), current, clips=clips) is expected
+    )
 
 
 def test_declines_clipping_within_the_scatter():
