@@ -12,7 +12,7 @@ The padding of a convolution consists of zeros, which are another integer for ev
 with padding have scales per channel, but no zero points.
 
 The scale of a channel is a compromise: what the operand gains, the weights that absorb the ratio lose. The exponent of
-the ratio is chosen for every tensor by the expected error of both. The larger exponents are for inputs of the graph. A zero point in the middle of the range of a channel
+the ratio is chosen for every tensor by the expected error of both. A zero point in the middle of the range of a channel
 removes its mean, which is most of the magnitude of an outlier channel. Tensors whose expected error does not decrease
 to half keep one scale, and all do if the error at the outputs of the network does not decrease on held-out samples.
 
@@ -50,8 +50,9 @@ EXPONENTS = (0.0, 0.25, 0.5)
 scale of their own range. Larger ones depend more on the calibration samples: on the BERT layer of the benchmark, with
 samples whose channels have other ranges, 0.75 doubled the error at the outputs compared with one scale."""
 
-INPUT_EXPONENTS = (*EXPONENTS, 0.75, 1.0)
-"""The same for inputs of the graph: their ranges are those of units and sensors, which other samples have too."""
+FULL_EXPONENTS = (*EXPONENTS, 0.75, 1.0)
+"""The same for inputs of the graph and for feature maps. The ranges of inputs are those of units and sensors, which
+other samples have too. A channel of a feature map has many values in every sample."""
 
 _SMALLEST = 2.0**-6
 """Smallest ratio of a channel's scale to the largest: the channel may be inactive in all calibration samples. It does
@@ -219,7 +220,7 @@ def _choose(
     has_zeros = not any(_pads(node) for node in users)
     own = np.full(variance.size, value.quant.scale[0])
     best, least = None, _WORTHWHILE * _expected_error(own, variance, weights, chip)
-    for exponent in INPUT_EXPONENTS if is_input else EXPONENTS:
+    for exponent in FULL_EXPONENTS if is_input or value.rank > 2 else EXPONENTS:
         params = _parameters(channels, exponent, 0.0 if is_input else _SMALLEST, has_zeros=has_zeros)
         error = _expected_error(np.asarray(params.scale), variance, weights, chip)
         if error < least:
