@@ -277,8 +277,8 @@ class _Quantization:
             forget_annotations(graph)
             return forms.legalize(kept, left_out=left_out)
 
-        def refine_without(target: Legalized, left_out: Collection[str]) -> None:
-            self._refine(target, feeds, left_out)
+        def refine_without(target: Legalized, left_out: Collection[str], share: float) -> None:
+            self._refine(target, feeds, left_out, share)
 
         if options.exact_on != "none":
             self._refine(legalized, feeds)
@@ -295,7 +295,9 @@ class _Quantization:
         self._notes.append(Note("refinement", "", gated.describe()))
         return gated.legalized
 
-    def _refine(self, target: Legalized, feeds: FeedSource, left_out: Collection[str] = ()) -> None:
+    def _refine(
+        self, target: Legalized, feeds: FeedSource, left_out: Collection[str] = (), bias_share: float = 1.0
+    ) -> None:
         """Refine the constants of an integer graph in place, without the algorithms ``left_out``."""
         options, cache = self._options, self._cache
         enabled = {name: name in self._refinements and name not in left_out for name in REFINEMENTS}
@@ -309,7 +311,7 @@ class _Quantization:
             means=cache.means,  # empty with ranges from a file
             most=options.refinement_samples,
             weight_rounding=enabled["weight-rounding"],
-            bias_correction=enabled["bias-correction"],
+            bias_correction=bias_share if enabled["bias-correction"] else 0.0,
             reconstruction=enabled["reconstruction"],
             uncorrected=uncorrected_results(self._graph, options.chip),
             recorded=cache.floats,
