@@ -10,9 +10,11 @@ import numpy as np
 
 from tpuconvert.optimizer.quantize import Legalized, forget_annotations
 from tpuconvert.optimizer.quantize.coarse_nodes import COARSE, Coarse
+from tpuconvert.optimizer.quantize.method_search import Work
 from tpuconvert.optimizer.quantize.output_accuracy import measure_outputs
 from tpuconvert.optimizer.quantize.output_error import Errors, OutputError
 from tpuconvert.runtime.session import Session
+from tpuconvert.samples.calibration_data import FeedSource
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Array, Chip
 
@@ -27,6 +29,23 @@ _LIMITS = (COARSE, COARSE / 4, COARSE / 16)
 
 _MOST_ROUNDS = 6
 """Largest number of times that further nodes are found beside those in float."""
+
+
+_FEW = 8
+"""Number of feeds on which the error of large networks is measured."""
+
+_MOST = 64
+"""Largest number of feeds."""
+
+_WORK = 4e9
+"""Limit for the work of more feeds, in units of one multiply-accumulate: about 0.1 seconds of one core."""
+
+
+def last_part(graph: Graph, chip: Chip, feeds: FeedSource) -> FeedSource:
+    """Return the last samples, on which the error at the outputs is measured."""
+    count = len(feeds)
+    most = min(_MOST, max(_FEW, int(_WORK / max(1.0, Work(graph, chip, next(iter(feeds))).sample))))
+    return feeds.part(max(0, count - most), count)
 
 
 @dataclass(frozen=True)
@@ -133,7 +152,7 @@ def _added(found: Sequence[Coarse], floats: Mapping[str, str], others: Collectio
         new: dict[str, str] = {}
         for item in found:
             if item.is_costly is is_costly:
-                text = f"8 bits leave {_decibel(item.noise)} of '{item.node.name}', because its parts differ in size"
+                text = f"8 bits leave {_decibel(item.noise)} of the signal at '{item.node.name}'"
                 new.update({name: text for name in item.remedy if name not in floats and name not in others})
         if new:
             return new

@@ -42,7 +42,7 @@ from tpuconvert.progress import SILENT, Progress
 from tpuconvert.quantize.accuracy_check import AccuracyCheck as AccuracyCheck
 from tpuconvert.quantize.auto_methods import calibrate_and_check
 from tpuconvert.quantize.balancing import describe_balancing, find_balancing
-from tpuconvert.quantize.coarse_nodes import choose_coarse_nodes
+from tpuconvert.quantize.coarse_nodes import choose_coarse_nodes, last_part
 from tpuconvert.quantize.gates import STRUCTURAL, effective, gate_algorithms, last_feeds
 from tpuconvert.quantize.int16_nodes import describe_int16_nodes, find_int16_nodes
 from tpuconvert.quantize.integer_forms import IntegerForms
@@ -234,9 +234,9 @@ class _Quantization:
         self, forms: IntegerForms, kept: Mapping[str, str], precision: Precision, feeds: FeedSource
     ) -> Mapping[str, str]:
         """Return the nodes in float with those for which 8 bits are too coarse."""
-        last = last_feeds(feeds)
-        error = OutputError(self._graph, self._options.chip, last)
-        found = choose_coarse_nodes(self._graph, self._options.chip, error, kept, precision.integers, forms.attempts())
+        chip = self._options.chip
+        error = OutputError(self._graph, chip, last_part(self._graph, chip, feeds))
+        found = choose_coarse_nodes(self._graph, chip, error, kept, precision.integers, forms.attempts())
         if not found.floats:
             return kept
         if found.balanced is not None:

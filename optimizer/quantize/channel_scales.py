@@ -61,7 +61,7 @@ sample may exceed them by as much again, but at most by this factor."""
 
 _UNEVEN = 8.0
 """Smallest ratio of the largest weight of an operator to the median of the largest ones of its output channels, for
-which a 16-bit result gets scales per channel: one step for all weights would leave less than 4 bits of most channels."""
+which a 16-bit result gets scales per channel: one step for all weights would leave most channels less than 4 bits."""
 
 _SMALLEST = 2.0**-6
 """Smallest ratio of a channel's scale to the tensor's: the channel may be inactive in all calibration samples."""
@@ -128,11 +128,12 @@ def scale_wide_channels(graph: Graph, ranges: Mapping[str, Range], floats: Colle
         steps = params_of(operand(node)).scale
         rows = (magnitudes * (np.asarray(steps) if len(steps) == magnitudes.shape[1] else 1.0)).max(axis=1)
         rows = np.maximum(rows, rows.max() * _SMALLEST**2)
-        if rows.max() < _UNEVEN * np.median(rows):
+        if rows.max() <= _UNEVEN * np.median(rows):
             continue
         unit = float(np.max(headroom * np.asarray(channels.largest) / rows)) / I16.max
         if unit > 0.0:
-            value.quant = _per_channel([float(np.float32(unit * row)) for row in rows], I16)
+            tiny = float(np.finfo(np.float32).tiny)
+            value.quant = _per_channel([max(float(np.float32(unit * row)), tiny) for row in rows], I16)
 
 
 def _has_plain_weights(node: Node) -> bool:

@@ -13,7 +13,9 @@ numbers. For every node, the noise of its 8-bit form is compared with the varian
 - A binary operator adds the noise of both operands, multiplied by the other one in a multiplication.
 
 What a channel matters follows from the weights of the linear operators that use it, else all channels are equal. A node
-is coarse if the noise is more than a hundredth of the variance, averaged over the channels of the result: 20 dB.
+is coarse if the noise is more than a hundredth of the variance, averaged over the channels of the result: 20 dB. All
+samples matter equally: the variance is that of a typical sample, which is smaller than the mean of all if a few samples
+are a hundred times as large.
 
 Remedies: an element-wise node computes in float. Its operand then has 16 bits, if a linear operator computes it, and
 its result a scale per channel (``balancing``). For a linear operator, the nodes that compute its operand are in float,
@@ -40,16 +42,13 @@ from tpuconvert.optimizer.quantize.traits import (
     keeps_scale,
 )
 from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.op import Trait
 from tpuconvert.schema.types import Chip
 
 Vector = npt.NDArray[np.float64]
 
 COARSE = 0.01
 """Noise of a node, as a share of the variance of its result, above which 8 bits are too coarse for it."""
-
-UNEVEN = 1 / 8
-"""Smallest mean of the largest magnitude of a sample as a share of the threshold: 16 steps are left of 127. Below it,
-most samples of the tensor are lost."""
 
 _AMPLIFIED = 2.0
 """Smallest ratio of the noise of a result to that of the operand for a function that amplifies noise."""
@@ -112,9 +111,7 @@ class CoarseNodes:
 
     def _found(self, least: float) -> Iterator[Coarse]:
         for node in self._graph.sorted_nodes():
-            if node.name not in self._floats and self._is_lost(node):
-                yield Coarse(node, 1.0, (node.name,), is_costly=is_product(node.op))
-            elif has_constant_weight(node):
+            if has_constant_weight(node):
                 noise = self._of_linear(node)
                 if noise is not None and node.name not in self._floats and self._mean(noise, node.output) > least:
                     before = self._before(node)
@@ -129,41 +126,52 @@ class CoarseNodes:
                 if share > least:
                     yield Coarse(node, share, (node.name,))
 
-    def _is_lost(self, node: Node) -> bool:
-        """Return True if a node uses an 8-bit value of which most samples are lost, or computes it in 8 bits."""
-        uses = any(self._is_uneven(value) for value in computed_operands(node))
-        return uses or (not is_product(node.op) and any(self._is_uneven(value) for value in node.outputs))
-
-    def _is_uneven(self, value: Value) -> bool:
-        """Return True if most samples of an 8-bit value are lost beside the largest ones."""
-        if value.quant is None or value.quant.dtype.bits != 8 or value.is_constant:
-            return False
-        found = self._ranges.get(value.name)
-        if found is None or found.statistics is None or not found.statistics.growth:
-            return False
-        largest = max(-found.low, found.high)
-        return found.statistics.growth[0] * largest < UNEVEN * found.threshold
-
     def _of_function(self, node: Node, least: float) -> Iterator[Coarse]:
         x, y = operand(node), node.outputs[0]
         channels, rounding = self._channels(x), self._rounding(x)
         if channels is None or rounding is None:
             return
-        producer = x.producer
-        inherited = np.zeros_like(rounding)
-        if producer is not None and has_constant_weight(producer) and producer.name not in self._floats:
-            found = self._of_linear(producer)
-            inherited = found if found is not None and found.shape == rounding.shape else inherited
+        inherited, path = self._inherited(x)
         if node.name not in self._floats:
             noise = _noise_of(node, channels, rounding + inherited)
             own = self._rounding(y)
             share = self._at_users(y, noise if own is None or own.shape != noise.shape else noise + own)
             if share > least:
                 yield Coarse(node, share, (node.name,))
-        if producer is not None and inherited.any():
-            share = self._at_users(y, _noise_of(node, channels, inherited))
+        if inherited.any():
+            share = self._at_users(y, _noise_of(node, channels, inherited), is_fixed=False)
             if share > max(COARSE, _AMPLIFIED * self._mean(inherited, x)):
-                yield Coarse(producer, share, (producer.name, node.name), is_costly=True)
+                yield Coarse(node, share, (*path, node.name), is_costly=True)
+
+    def _inherited(self, value: Value) -> tuple[Vector, tuple[str, ...]]:
+        """Noise of a value by channel before it is rounded, and the nodes that add it.
+
+        It is that of the linear operator before the value, and what functions and data movement between them leave.
+        """
+        channels = self._channels(value)
+        nothing = np.zeros(0 if channels is None else len(channels.variance)), ()
+        node = value.producer
+        if channels is None or node is None or len(node.outputs) != 1:
+            return nothing
+        if has_constant_weight(node):
+            noise = None if node.name in self._floats else self._of_linear(node)
+            return nothing if noise is None or noise.size != nothing[0].size else (noise, (node.name,))
+        is_moved = keeps_scale(node.op)
+        if len(node.inputs) != 1 or not (is_moved or Trait.ELEMENTWISE in node.op.traits):
+            return nothing
+        x = operand(node)
+        before, rounding = self._channels(x), self._rounding(x)
+        noise, path = self._inherited(x)
+        if before is None or rounding is None:
+            return nothing
+        noise = noise + rounding
+        if not noise.any():
+            return nothing
+        if not is_moved:
+            noise = _noise_of(node, before, noise)
+        elif noise.size != nothing[0].size:
+            noise = np.full(nothing[0].size, noise.mean())
+        return noise, (*path, node.name)
 
     def _of_linear(self, node: Node) -> Vector | None:
         """Noise of the result of a linear operator by output channel: rounding of operand and weights."""
@@ -209,25 +217,32 @@ class CoarseNodes:
             noise = noise + rounding
         return noise
 
-    def _at_users(self, value: Value, noise: Vector) -> float:
-        """Noise of a value as a share of the variance, where linear operators use it at their results."""
+    def _at_users(self, value: Value, noise: Vector, *, is_fixed: bool = True) -> float:
+        """Noise of a value as a share of the variance, where linear operators use it at their results.
+
+        Args:
+            value: the value.
+            noise: its noise by channel.
+            is_fixed: whether small samples have the same noise as large ones.
+        """
         shares = []
         for user in value.users:
             if not has_constant_weight(user) or user.inputs[0] is not value:
                 continue
             squares, _, _ = by_channel(user, operand(user, 1).array.astype(np.float64))
             if squares.shape[1] == noise.size:
-                shares.append(self._mean(np.sum(squares * noise, axis=1), user.output))
-        return max(shares) if shares else self._mean(noise, value)
+                shares.append(self._mean(np.sum(squares * noise, axis=1), user.output, is_fixed=is_fixed))
+        return max(shares) if shares else self._mean(noise, value, is_fixed=is_fixed)
 
-    def _mean(self, noise: Vector, value: Value) -> float:
+    def _mean(self, noise: Vector, value: Value, *, is_fixed: bool = True) -> float:
         """Mean over the channels of the noise as a share of the variance. Constant channels have no share."""
         channels = self._channels(value)
         if channels is None or len(channels.variance) != noise.size:
             return 0.0
         variance = np.asarray(channels.variance)
         counts = variance > 0.0
-        shares = np.minimum(noise[counts] / variance[counts], 1.0)
+        uneven = self._ranges[value.name].unevenness if is_fixed else 1.0
+        shares = np.minimum(uneven * noise[counts] / variance[counts], 1.0)
         return float(shares.mean()) if shares.size else 0.0
 
     def _channels(self, value: Value) -> Channels | None:

@@ -25,21 +25,21 @@ class Uneven:
         output: name of its output.
         scale: factor of a normal sample of the input, broadcast to its shape.
         mean: added to it.
-        is_log_normal: whether the exponential of the normal sample is taken first.
+        draw: function of normal samples that is applied first.
     """
 
     net: OnnxNet
     output: str = ""
     scale: Array = field(default_factory=lambda: np.ones(1))
     mean: Array = field(default_factory=lambda: np.zeros(1))
-    is_log_normal: bool = False
+    draw: Callable[[Array], Array] | None = None
 
     def samples(self, count: int, seed: int) -> dict[str, Array]:
         """Samples along axis 0 of the input ``x``, a number of batches of it."""
         rng = np.random.default_rng(seed)
         shape = self.net.inputs["x"]
         drawn = rng.normal(size=(count * shape[0], *shape[1:]))
-        drawn = np.exp(drawn) if self.is_log_normal else drawn
+        drawn = drawn if self.draw is None else self.draw(drawn)
         return {"x": (drawn * self.scale + self.mean).astype(np.float32)}
 
 
@@ -103,7 +103,7 @@ def log_features(seed: int) -> Uneven:
     y = net.add("Relu", y)
     y = net.conv(y, 5, 1) if len(shape) == 4 else net.dense(y, 5)
     spread, _ = _units(net.rng, shape[1], 1, len(shape))
-    return Uneven(net, y, spread, is_log_normal=True)
+    return Uneven(net, y, spread, draw=np.exp)
 
 
 def sines(seed: int) -> Uneven:
@@ -111,14 +111,14 @@ def sines(seed: int) -> Uneven:
     net = OnnxNet(seed)
     rng = net.rng
     rows, width, inputs = int(rng.choice([1, 4, 16])), int(rng.choice([16, 32])), int(rng.choice([2, 8]))
-    y = net.input("x", rows, inputs)
+    y = net.input("x", *((1, rows) if seed % 2 else (rows,)), inputs)
     for layer in range(int(rng.integers(1, 4))):
         fan = inputs if layer == 0 else width
         bound = 1 / fan if layer == 0 else (6 / fan) ** 0.5 / 30
         product = net.add("MatMul", y, _float(net, rng.uniform(-bound, bound, (fan, width))))
         product = net.add("Add", product, _float(net, rng.uniform(-bound, bound, width)))
         y = net.add("Sin" if seed % 3 else "Cos", net.add("Mul", product, net.constant(np.float32(30))))
-    return Uneven(net, net.dense(y, 3))
+    return Uneven(net, net.dense(y, 3), draw=np.tanh)  # coordinates from -1 to 1
 
 
 def exponentials(seed: int) -> Uneven:
