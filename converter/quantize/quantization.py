@@ -15,6 +15,7 @@ from tpuconvert.model_building import QuantizedGraph
 from tpuconvert.optimization import OptimizedGraph
 from tpuconvert.optimizer.precision_rules import FLOAT32, INT8
 from tpuconvert.optimizer.quantize import (
+    Balancing,
     Legalized,
     Precision,
     Range,
@@ -41,6 +42,7 @@ from tpuconvert.progress import SILENT, Progress
 from tpuconvert.quantize.accuracy_check import AccuracyCheck as AccuracyCheck
 from tpuconvert.quantize.auto_methods import calibrate_and_check
 from tpuconvert.quantize.balancing import describe_balancing, find_balancing
+from tpuconvert.quantize.coarse_nodes import choose_coarse_nodes, last_part
 from tpuconvert.quantize.gates import STRUCTURAL, effective, gate_algorithms, last_feeds
 from tpuconvert.quantize.int16_nodes import describe_int16_nodes, find_int16_nodes
 from tpuconvert.quantize.integer_forms import IntegerForms
@@ -198,6 +200,8 @@ class _Quantization:
         if feeds is not None and measured is None and options.exact_on == "none" and options.has_algorithm("balancing"):
             forms.balancing = find_balancing(graph, options, feeds, ranges, precision, forms.legalize)
         kept = self._nodes_in_float(forms, precision, feeds)
+        if feeds is not None and options.has_algorithm("coarse-nodes"):
+            kept = self._keep_coarse_nodes(forms, kept, precision, feeds)
         self._choose_int16_nodes(forms, kept, precision, feeds)
         self._progress.stage("legalize")
         if options.exact_on == "none":
@@ -225,6 +229,20 @@ class _Quantization:
         if self._options.has_algorithm("decision-paths"):
             kept = float_paths(self._graph, lambda paths: forms.legalize(precision.nodes_in_float(paths)), feeds)
         return precision.nodes_in_float(kept)
+
+    def _keep_coarse_nodes(
+        self, forms: IntegerForms, kept: Mapping[str, str], precision: Precision, feeds: FeedSource
+    ) -> Mapping[str, str]:
+        """Return the nodes in float with those for which 8 bits are too coarse."""
+        chip = self._options.chip
+        error = OutputError(self._graph, chip, last_part(self._graph, chip, feeds))
+        found = choose_coarse_nodes(self._graph, chip, error, kept, precision.integers, forms.attempts())
+        if not found.floats:
+            return kept
+        if found.balanced is not None:
+            forms.balancing = Balancing(tuple(found.balanced), found.before, found.after)
+        self._notes.append(Note("coarse-nodes", "", found.describe()))
+        return {**kept, **found.floats}
 
     def _choose_int16_nodes(
         self, forms: IntegerForms, kept: Mapping[str, str], precision: Precision, feeds: FeedSource | None
