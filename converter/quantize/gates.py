@@ -24,8 +24,14 @@ _MOST = 8
 Build = Callable[[Collection[str]], Legalized]
 """Returns the integer graph without some algorithms."""
 
-Refine = Callable[[Legalized, Collection[str]], None]
-"""Applies the refinement without some algorithms, in place."""
+Refine = Callable[[Legalized, Collection[str], float], None]
+"""Applies the refinement without some algorithms, and with a share of the bias correction, in place."""
+
+BIAS = "bias-correction"
+
+_SHARE = 0.5
+"""Share of the bias correction that is tried if the whole one harms a branch of an output: positions that respond have
+another mean error than the background, which determines the correction."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,7 @@ class Gated:
         applied: names of the algorithms that the graph was built with.
         left_out: names of the algorithms without which the error is smaller.
         without_gain: names of the costly algorithms that do not reduce the error.
+        bias_share: share of the bias correction.
     """
 
     legalized: Legalized
@@ -47,18 +54,23 @@ class Gated:
     applied: tuple[str, ...]
     left_out: tuple[str, ...] = ()
     without_gain: tuple[str, ...] = ()
+    bias_share: float = 1.0
 
     def describe(self) -> str:
         """Text for the summary."""
         count = len(self.errors.samples)
         text = f"error at the outputs on {count} samples: SQNR {self.unrefined.sqnr:.1f} dB without refinement"
         if self.applied:
-            text += f", {self.errors.sqnr:.1f} dB with {', '.join(self.applied)}"
+            names = (f"{self.bias_share:.0%} of {name}" if self._is_partial(name) else name for name in self.applied)
+            text += f", {self.errors.sqnr:.1f} dB with {', '.join(names)}"
         if self.left_out:
             text += f"; left out, because the error is smaller without: {', '.join(self.left_out)}"
         if self.without_gain:
             text += f"; left out, because the error is not smaller with: {', '.join(self.without_gain)}"
         return text
+
+    def _is_partial(self, name: str) -> bool:
+        return name == BIAS and self.bias_share < 1.0
 
 
 def effective(names: Sequence[str]) -> tuple[str, ...]:
@@ -89,24 +101,25 @@ def gate_algorithms(
         refine: refines a graph.
         error: measures the error at the outputs.
         refinements: algorithms of the refinement. If all of them together do not reduce the error, or increase that of
-            a branch of an output, each one is left out in turn, then all.
+            a branch of an output, half of the bias correction is tried, then each one is left out in turn, then all,
+            until no branch is harmed. The smallest error stays.
         others: other algorithms. They and the refinements are left out in turn, even if the refinement reduces the
             error. A difference counts if it is larger than its standard error.
         costly: algorithms that make the network slower. They are left out unless the error with them is smaller by more
             than its standard error.
     """
     unrefined = error.measure(legalized.graph)
-    refine(legalized, ())
+    refine(legalized, (), 1.0)
     best = Gated(legalized, unrefined, error.measure(legalized.graph), tuple(refinements))
     last = best
 
-    def trial(left_out: Sequence[str], without_gain: Sequence[str]) -> Gated:
+    def trial(left_out: Sequence[str], without_gain: Sequence[str], share: float = 1.0) -> Gated:
         candidate = rebuild((*without_gain, *left_out))
         before = best.unrefined if without_gain == best.without_gain else error.measure(candidate.graph)
-        refine(candidate, left_out)
+        refine(candidate, left_out, share)
         applied = effective([name for name in refinements if name not in left_out])
         errors = error.measure(candidate.graph)
-        return Gated(candidate, before, errors, applied, tuple(left_out), tuple(without_gain))
+        return Gated(candidate, before, errors, applied, tuple(left_out), tuple(without_gain), share)
 
     for name in costly:
         last = trial((), (*best.without_gain, name))
@@ -117,18 +130,15 @@ def gate_algorithms(
             last = trial((*best.left_out, name), best.without_gain)
             if last.errors.log_ratio_to(best.errors).is_lower:
                 best = last
-    elif best.errors.mean > best.unrefined.mean or best.errors.harms(best.unrefined):
-        for left_out in [*([name] for name in refinements if len(refinements) > 1), list(refinements)]:
-            last = trial(left_out, best.without_gain)
-            if _is_preferred(last.errors, best.errors, best.unrefined):
+    elif best.errors.loss > best.unrefined.loss or best.errors.harms(best.unrefined):
+        trials: list[tuple[list[str], float]] = [([], _SHARE)] if BIAS in refinements else []
+        trials += [([name], 1.0) for name in reversed(refinements) if len(refinements) > 1]
+        for left_out, share in [*trials, (list(refinements), 1.0)]:
+            last = trial(left_out, best.without_gain, share)
+            if last.errors.loss < best.errors.loss:
                 best = last
+            if best.errors.loss <= best.unrefined.loss and not best.errors.harms(best.unrefined):
+                break
     if last is not best:
         rebuild((*best.without_gain, *best.left_out))  # the float graph gets the scales of the result again
     return best
-
-
-def _is_preferred(found: Errors, current: Errors, start: Errors) -> bool:
-    """Return True if a candidate harms no branch, or if it is better than the current one, which harms one too."""
-    if found.harms(start) != current.harms(start):
-        return current.harms(start)
-    return found.log_ratio_to(current).mean < 0.0

@@ -16,6 +16,7 @@ from tpuconvert.model_building import QuantizedGraph
 from tpuconvert.optimization import OptimizedGraph
 from tpuconvert.optimizer.precision_rules import FLOAT32, INT8
 from tpuconvert.optimizer.quantize import (
+    Balancing,
     Legalized,
     Precision,
     Range,
@@ -43,6 +44,7 @@ from tpuconvert.progress import SILENT, Progress
 from tpuconvert.quantize.accuracy_check import AccuracyCheck as AccuracyCheck
 from tpuconvert.quantize.auto_methods import calibrate_and_check
 from tpuconvert.quantize.balancing import describe_balancing, find_balancing
+from tpuconvert.quantize.coarse_nodes import choose_coarse_nodes, last_part
 from tpuconvert.quantize.gates import STRUCTURAL, effective, gate_algorithms, last_feeds
 from tpuconvert.quantize.int16_nodes import describe_floor, describe_int16_nodes, find_floor, find_int16_nodes
 from tpuconvert.quantize.integer_forms import IntegerForms
@@ -200,6 +202,8 @@ class _Quantization:
         if feeds is not None and measured is None and options.exact_on == "none" and options.has_algorithm("balancing"):
             forms.balancing = find_balancing(graph, options, feeds, ranges, precision, forms.legalize)
         kept = self._nodes_in_float(forms, precision, feeds)
+        if feeds is not None and options.has_algorithm("coarse-nodes"):
+            kept = self._keep_coarse_nodes(forms, kept, precision, feeds)
         self._choose_int16_nodes(forms, kept, precision, feeds)
         self._progress.stage("legalize")
         if options.exact_on == "none":
@@ -227,6 +231,20 @@ class _Quantization:
         if self._options.has_algorithm("decision-paths"):
             kept = float_paths(self._graph, lambda paths: forms.legalize(precision.nodes_in_float(paths)), feeds)
         return precision.nodes_in_float(kept)
+
+    def _keep_coarse_nodes(
+        self, forms: IntegerForms, kept: Mapping[str, str], precision: Precision, feeds: FeedSource
+    ) -> Mapping[str, str]:
+        """Return the nodes in float with those for which 8 bits are too coarse."""
+        chip = self._options.chip
+        error = OutputError(self._graph, chip, last_part(self._graph, chip, feeds))
+        found = choose_coarse_nodes(self._graph, chip, error, kept, precision.integers, forms.attempts())
+        if not found.floats:
+            return kept
+        if found.balanced is not None:
+            forms.balancing = Balancing(tuple(found.balanced), found.before, found.after)
+        self._notes.append(Note("coarse-nodes", "", found.describe()))
+        return {**kept, **found.floats}
 
     def _choose_int16_nodes(
         self, forms: IntegerForms, kept: Mapping[str, str], precision: Precision, feeds: FeedSource | None
@@ -272,8 +290,8 @@ class _Quantization:
             forget_annotations(graph)
             return forms.legalize(kept, left_out=left_out)
 
-        def refine_without(target: Legalized, left_out: Collection[str]) -> None:
-            self._refine(target, feeds, left_out)
+        def refine_without(target: Legalized, left_out: Collection[str], share: float) -> None:
+            self._refine(target, feeds, left_out, share)
 
         if options.exact_on != "none":
             self._refine(legalized, feeds)
@@ -290,7 +308,9 @@ class _Quantization:
         self._notes.append(Note("refinement", "", gated.describe()))
         return gated.legalized
 
-    def _refine(self, target: Legalized, feeds: FeedSource, left_out: Collection[str] = ()) -> None:
+    def _refine(
+        self, target: Legalized, feeds: FeedSource, left_out: Collection[str] = (), bias_share: float = 1.0
+    ) -> None:
         """Refine the constants of an integer graph in place, without the algorithms ``left_out``."""
         options, cache = self._options, self._cache
         enabled = {name: name in self._refinements and name not in left_out for name in REFINEMENTS}
@@ -304,7 +324,7 @@ class _Quantization:
             means=cache.means,  # empty with ranges from a file
             most=options.refinement_samples,
             weight_rounding=enabled["weight-rounding"],
-            bias_correction=enabled["bias-correction"],
+            bias_correction=bias_share if enabled["bias-correction"] else 0.0,
             reconstruction=enabled["reconstruction"],
             uncorrected=uncorrected_results(self._graph, options.chip),
             recorded=cache.floats,

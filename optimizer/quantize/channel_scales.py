@@ -40,7 +40,7 @@ from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.conv3d import Conv3d
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
-from tpuconvert.schema.types import Array, DType, QuantParams
+from tpuconvert.schema.types import I16, Array, DType, QuantParams
 
 Vector = npt.NDArray[np.float64]
 
@@ -59,6 +59,10 @@ WEIGHT_POWERS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)
 _MOST_HEADROOM = 8.0
 """Largest headroom. The calibrated range of a channel is widened by the ratio of its two largest samples, since a new
 sample may exceed them by as much again, but at most by this factor."""
+
+_UNEVEN = 8.0
+"""Smallest ratio of the largest weight of an operator to the median of the largest ones of its output channels, for
+which a 16-bit result gets scales per channel: one step for all weights would leave most channels less than 4 bits."""
 
 _SMALLEST = 2.0**-6
 """Smallest ratio of a channel's scale to the tensor's: the channel may be inactive in all calibration samples."""
@@ -99,6 +103,44 @@ def scale_channels(
             y.quant = _passed_on(node, x.quant, ranges)
     for node in order:
         node.outputs[0].quant = _canonicalize(node.outputs[0].quant)
+
+
+def scale_wide_channels(graph: Graph, ranges: Mapping[str, Range], floats: Collection[str], headroom: float) -> None:
+    """Give 16-bit results that only float nodes use scales in proportion to the largest weights of their channels.
+
+    The linear operators have one multiplier for all output channels. With these scales, the weights of all channels
+    have the same range, and a dequantization has a factor per channel.
+
+    Args:
+        graph: annotated graph; values are changed in place.
+        ranges: calibrated ranges of its values, by name.
+        floats: names of the nodes that stay float.
+        headroom: range of a 16-bit result, relative to the largest magnitude of a channel.
+    """
+    for node in graph.nodes:
+        value = node.outputs[0]
+        quant, channels = value.quant, ranges[value.name].channels if value.name in ranges else None
+        if quant is None or quant.dtype is not I16 or quant.axis is not None or channels is None:
+            continue
+        is_read_by_float = all(user.name in floats for user in value.users)
+        if not is_read_by_float or not _has_plain_weights(node) or len(channels.largest) != value.shape[1]:
+            continue
+        _, magnitudes, _ = by_channel(node, operands(node)[1].array.astype(np.float64))
+        steps = params_of(operand(node)).scale
+        rows = (magnitudes * (np.asarray(steps) if len(steps) == magnitudes.shape[1] else 1.0)).max(axis=1)
+        rows = np.maximum(rows, rows.max() * _SMALLEST**2)
+        if rows.max() <= _UNEVEN * np.median(rows):
+            continue
+        unit = float(np.max(headroom * np.asarray(channels.largest) / rows)) / I16.max
+        if unit > 0.0:
+            tiny = float(np.finfo(np.float32).tiny)
+            value.quant = _per_channel([max(float(np.float32(unit * row)), tiny) for row in rows], I16)
+
+
+def _has_plain_weights(node: Node) -> bool:
+    """Return True for a convolution or matmul with constant weights of the float network."""
+    has_weights = has_constant_weight(node) and isinstance(node.op, (Conv, MatrixMul))
+    return has_weights and operand(node).quant is not None and operands(node)[1].stored is None
 
 
 def _canonicalize(quant: QuantParams | None) -> QuantParams | None:
@@ -156,7 +198,7 @@ def _scales_for_weights(value: Value, options: list[Vector], chosen: set[Value])
     """
     node = value.producer
     assert node is not None
-    _, largest, _ = _by_channel(node, operands(node)[1].array.astype(np.float64))
+    _, largest, _ = by_channel(node, operands(node)[1].array.astype(np.float64))
     rows = largest.max(axis=1)
     ratio = rows / (rows.max() or 1.0)
     least = options[-1] / options[0].max()
@@ -247,7 +289,7 @@ class _NodeStatistics:
         found = ranges[x.name].channels
         assert found is not None
         variance = np.asarray(found.variance)
-        squares, largest, taps = _by_channel(node, w.array.astype(np.float64))
+        squares, largest, taps = by_channel(node, w.array.astype(np.float64))
         if squares.shape[1] == 1 and x.shape[1] != 1:  # depthwise: one input channel per output channel
             variance = np.repeat(variance, squares.shape[0] // variance.size)[:, None]
         return _NodeStatistics(power, variance, squares, largest, taps)
@@ -282,7 +324,7 @@ def _expected_error(
     return float(np.sum(rounding + weights)) / known.power
 
 
-def _by_channel(node: Node, w: Array) -> tuple[Array, Array, int]:
+def by_channel(node: Node, w: Array) -> tuple[Array, Array, int]:
     """Sum of squares and largest magnitude of the weights [output channel, input channel], and kernel size."""
     if not isinstance(node.op, (Conv, Conv3d)):  # layout [input, output, ...]
         w = w.swapaxes(0, 1)

@@ -13,7 +13,7 @@ which they make a difference.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -105,14 +105,13 @@ class OutputBranches:
         The elements are found by moving labels instead of values through the network, for which the extents of its
         tensors on the feed have to be known.
         """
-        sources = self._sources[output]
+        sources, value = self._sources[output], self._values[output]
         if len(sources) == 1 or len(sources) > MOST_BRANCHES:
-            return BranchLabels(tuple(sources.values())[:1])
-        numbers = {source: number for number, source in enumerate(sources)}
-        labels = _labels(self._values[output], numbers, self._shapes_on(feed))
+            return BranchLabels((Branch(sources[0].name, _scale_of_chain(value)),))
+        labels = _Labels(sources, self._shapes_on(feed)).of(value)
         present, places = np.unique(labels, return_inverse=True)  # a part of a source may be left out by a slice
-        branches = list(sources.values())
-        return BranchLabels(tuple(branches[number] for number in present), places.reshape(labels.shape))
+        branches = tuple(_branch(int(label), sources) for label in present)
+        return BranchLabels(branches, places.reshape(labels.shape))
 
     def _shapes_on(self, feed: Feed) -> dict[Value, tuple[int, ...]]:
         key = tuple(sorted((name, np.shape(array)) for name, array in feed.items()))
@@ -129,25 +128,29 @@ class OutputBranches:
         return self._shapes[key]
 
 
-def _sources(output: Value) -> dict[Value, Branch]:
-    """Tensors that determine elements of an output, with their branches."""
-    found: dict[Value, Branch] = {}
-    seen: set[tuple[Value, ErrorScale]] = set()
-    stack = [(output, ErrorScale.LINEAR)]
+def _sources(output: Value) -> list[Value]:
+    """Tensors that determine elements of an output."""
+    found: dict[Value, None] = {}
+    seen: set[Value] = set()
+    stack = [output]
     while stack:
-        value, scale = stack.pop()
-        if (value, scale) in seen:
+        value = stack.pop()
+        if value in seen:
             continue
-        seen.add((value, scale))
-        node = value.producer
-        if scale is ErrorScale.LINEAR and node is not None:
-            scale = _scale_of(node.op)
-        operands = [] if node is None else _operands_of_movement(node)
+        seen.add(value)
+        operands = [] if value.producer is None else _operands_of_movement(value.producer)
         if operands:
-            stack += [(operand, scale) for operand in reversed(operands)]
+            stack += reversed(operands)
         else:
-            found[value] = Branch(value.name, scale)
-    return found
+            found[value] = None
+    return list(found)
+
+
+_SCALES = tuple(ErrorScale)
+
+
+def _branch(label: int, sources: Sequence[Value]) -> Branch:
+    return Branch(sources[label % len(sources)].name, _SCALES[label // len(sources)])
 
 
 def _scale_of(op: Op) -> ErrorScale:
@@ -155,6 +158,16 @@ def _scale_of(op: Op) -> ErrorScale:
         return ErrorScale.LOGIT
     is_exponential = isinstance(op, Active) and op.active_type is ActiveType.ACTIVE_EXP
     return ErrorScale.LOGARITHM if isinstance(op, Softmax) or is_exponential else ErrorScale.LINEAR
+
+
+def _scale_of_chain(value: Value) -> ErrorScale:
+    """Scale of an output of one branch: that of the last operator that computes."""
+    while value.producer is not None:
+        op, operands = value.producer.op, _operands_of_movement(value.producer)
+        if not operands or Trait.ELEMENTWISE in op.traits:
+            return _scale_of(op)
+        value = operands[0]
+    return ErrorScale.LINEAR
 
 
 def _operands_of_movement(node: Node) -> list[Value]:
@@ -168,40 +181,46 @@ def _operands_of_movement(node: Node) -> list[Value]:
     return operands if is_of_one and Trait.ELEMENTWISE in node.op.traits else []
 
 
-def _labels(output: Value, numbers: Mapping[Value, int], shapes: Mapping[Value, tuple[int, ...]]) -> Array:
-    """Index of the source of every element of an output."""
-    known: dict[Value, Array] = {}
+class _Labels:
+    """Labels that move through the network instead of values.
 
-    def shape_of(value: Value) -> tuple[int, ...]:
-        found = shapes.get(value)
-        return value.type.static_shape if found is None else found
+    A label is the number of the source, plus the number of the scale times the number of sources.
+    """
 
-    def labels_of(value: Value) -> Array:
-        if value in numbers:
-            return np.full(shape_of(value), numbers[value], np.float32)
-        if value not in known:
+    def __init__(self, sources: Sequence[Value], shapes: Mapping[Value, tuple[int, ...]]) -> None:
+        self._shapes = shapes
+        self._count = len(sources)
+        self._known = {source: self._of_source(source, number) for number, source in enumerate(sources)}
+
+    def of(self, value: Value) -> Array:
+        """Labels of the elements of a tensor."""
+        if value not in self._known:
             node = value.producer
             assert node is not None, "only sources have no producer"
-            known[value] = _move(node, labels_of, shape_of)[node.outputs.index(value)]
-        return known[value]
+            self._known.update(zip(node.outputs, self._move(node), strict=True))
+        return self._known[value]
 
-    return labels_of(output).astype(np.int8)
+    def _shape(self, value: Value) -> tuple[int, ...]:
+        found = self._shapes.get(value)
+        return value.type.static_shape if found is None else found
 
+    def _of_source(self, value: Value, number: int) -> Array:
+        scale = ErrorScale.LINEAR if value.producer is None else _scale_of(value.producer.op)
+        return np.full(self._shape(value), number + self._count * _SCALES.index(scale), np.float32)
 
-def _move(
-    node: Node, labels_of: Callable[[Value], Array], shape_of: Callable[[Value], tuple[int, ...]]
-) -> tuple[Array, ...]:
-    """Labels of the results of a node."""
-    moved = _operands_of_movement(node)
-    if Trait.ELEMENTWISE in node.op.traits:
-        return (np.broadcast_to(labels_of(moved[0]), shape_of(node.outputs[0])),)
-    arrays: list[Array | None] = []
-    for value in node.inputs:
-        if value is None:
-            arrays.append(None)
-        elif value.is_constant:
-            arrays.append(value.array)
-        else:
-            is_moved = any(value is operand for operand in moved)
-            arrays.append(labels_of(value) if is_moved else np.zeros(shape_of(value), value.dtype.numpy))
-    return node.op.evaluate(*arrays)
+    def _move(self, node: Node) -> Sequence[Array]:
+        moved = _operands_of_movement(node)
+        if Trait.ELEMENTWISE in node.op.traits:
+            sources = self.of(moved[0]) % self._count
+            labels = sources + self._count * _SCALES.index(_scale_of(node.op))
+            return [np.broadcast_to(labels, self._shape(node.outputs[0]))]
+        arrays: list[Array | None] = []
+        for value in node.inputs:
+            if value is None:
+                arrays.append(None)
+            elif value.is_constant:
+                arrays.append(value.array)
+            else:
+                is_moved = any(value is operand for operand in moved)
+                arrays.append(self.of(value) if is_moved else np.zeros(self._shape(value), value.dtype.numpy))
+        return node.op.evaluate(*arrays)

@@ -44,10 +44,10 @@ _NEGLIGIBLE = 1e-3
 """Share of the mean error below which the error of a sample does not matter for a ratio."""
 
 _VISIBLE = 1e-3
-"""Error of a branch, 30 dB, below which a rise does no harm."""
+"""Error of a branch, 30 dB, below which nobody notices a difference."""
 
 _NOISE = 0.05
-"""Smallest mean logarithm of a ratio of errors, 0.2 dB, that counts as a difference of a branch."""
+"""Smallest share by which the error of a branch rises, 0.2 dB, that counts as a difference."""
 
 Feed = Mapping[str, Array]
 Vector = npt.NDArray[np.float64]
@@ -121,6 +121,11 @@ class Errors:
         """Compare the logarithms of the errors, so that samples with a large error do not outweigh the others."""
         return _difference(_log_ratios(self.branches, other.branches).mean(axis=0))
 
+    @property
+    def loss(self) -> float:
+        """Mean error over all branches, all and large values: that of the worst branch determines it."""
+        return float((self.branches.mean() + self.large_branches.mean()) / 2)
+
     def harms(self, other: Errors) -> bool:
         """Return True if a branch has a larger error than in another graph, all or large values, beyond its noise.
 
@@ -128,9 +133,9 @@ class Errors:
         """
         pairs = ((self.branches, other.branches), (self.large_branches, other.large_branches))
         for found, before in pairs:
-            for errors, ratios in zip(found, _log_ratios(found, before), strict=True):
-                rise = _difference(ratios)
-                if errors.mean() > _VISIBLE and rise.mean > max(_NOISE, rise.standard_error):
+            for errors, others in zip(found, before, strict=True):
+                rise = _difference(errors - others)
+                if errors.mean() > _VISIBLE and rise.mean > max(_NOISE * others.mean(), rise.standard_error):
                     return True
         return False
 

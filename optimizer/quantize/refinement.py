@@ -5,7 +5,9 @@ result is computed, so that later layers get the refined results:
 
 1. Adaptive rounding of its weights: their errors cancel on the actual operand (``weight_rounding``).
 2. Bias correction: the difference between the per-channel means of the float result and of the accumulator, on the
-   same samples, is added to the INT32 bias. Rounding shifts means, and the shifts of all layers would add up.
+   same samples, or a share of it, is added to the INT32 bias. Rounding shifts means, and the shifts of all layers would
+   add up. The mean is that of all positions: where many of them are alike, such as a background or padding, it is
+   nearly their error alone, and the full correction moves the few positions that respond by as much in turn.
 
 Source of step 2: Nagel et al., Data-Free Quantization Through Weight Equalization and Bias Correction (2019),
 section 4.2, the empirical form.
@@ -63,7 +65,7 @@ def refine(
     *,
     most: int = SAMPLES,
     weight_rounding: bool = True,
-    bias_correction: bool = True,
+    bias_correction: float = 1.0,
     reconstruction: bool = True,
     uncorrected: Collection[str] = (),
     recorded: RecordedFloats | None = None,
@@ -80,7 +82,7 @@ def refine(
         means: means per channel of the float graph on these samples (``FirstMeans``), if they are known.
         most: maximum number of samples, in whole feeds. Eight feeds are used even if they have more samples.
         weight_rounding: choose the rounding of the weights.
-        bias_correction: correct the biases.
+        bias_correction: share of the difference of the means by which biases are corrected; 0 for none.
         reconstruction: correct weights for the errors of their operand before they are rounded.
         uncorrected: names of the float results of operators whose weights are not corrected.
         recorded: tensors of the float graph on these samples, if there are any.
@@ -124,7 +126,8 @@ def refine(
                 _choose_weights(node, product, second, statistics, index[second or node], corrects, background)
             if product.name in wanted:
                 shift = 0.0 if second is None else _mean_result(statistics, index[second]) / product.fine_steps
-                _correct_bias(node, statistics.accumulators(index[node]), wanted[product.name], shift)
+                means_of_node = statistics.accumulators(index[node])
+                _correct_bias(node, means_of_node, wanted[product.name], shift, bias_correction)
             if progress is not None:
                 progress(position[node])
     if progress is not None:
@@ -224,8 +227,11 @@ def _mean_result(statistics: OperandStatistics, index: int) -> Array:
     return means
 
 
-def _correct_bias(node: Node, means: ChannelMeans, wanted: Array, shift: Array | float) -> None:
-    """Change the bias so that the mean of the dequantized accumulator plus ``shift`` equals ``wanted``."""
+def _correct_bias(node: Node, means: ChannelMeans, wanted: Array, shift: Array | float, share: float) -> None:
+    """Change the bias so that the mean of the dequantized accumulator plus ``shift`` comes closer to ``wanted``.
+
+    ``share`` is the part of the difference by which it does.
+    """
     source, weight, bias = operands(node)
     result = node.outputs[0].quant
     if result is not None and result.dtype is I32:
@@ -234,5 +240,5 @@ def _correct_bias(node: Node, means: ChannelMeans, wanted: Array, shift: Array |
         unit = max(params_of(source).scale) * np.asarray(params_of(weight).scale)
     found = means.result()
     assert found is not None
-    shifted = bias.array.astype(np.float64).reshape(-1) + (wanted / unit - found - shift)
+    shifted = bias.array.astype(np.float64).reshape(-1) + share * (wanted / unit - found - shift)
     bias.data = saturate(np.rint(shifted), bias.dtype).reshape(bias.array.shape)

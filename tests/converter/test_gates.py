@@ -20,8 +20,8 @@ class Algorithms:
         self.built.append(tuple(left_out))
         return SimpleNamespace(graph={"scales"} - set(left_out))
 
-    def refine(self, legalized, left_out):
-        legalized.graph = legalized.graph | ({"rounding", "bias"} - set(left_out))
+    def refine(self, legalized, left_out, share):
+        legalized.graph = legalized.graph | ({"rounding", "bias"} - set(left_out)) | ({"half"} if share < 1 else set())
 
     def measure(self, graph) -> Errors:
         error = float(np.prod([self.factors.get(name, 1.0) for name in graph]))
@@ -49,6 +49,48 @@ def test_leaves_out_what_increases_the_error(factors, left_out):
     assert found.left_out == left_out
     assert found.errors.mean < found.unrefined.mean * 1.0001
     assert f"left out, because the error is smaller without: {', '.join(left_out)}" in found.describe()
+
+
+class Boxes(Algorithms):
+    """A detector: the correction reduces the error of boxes, and increases that of scores, which a half of it does not.
+
+    Args:
+        scores: error of the scores with all of the correction, with half of it, and without it.
+    """
+
+    def __init__(self, *scores: float) -> None:
+        super().__init__()
+        self.scores = scores
+
+    def refine(self, legalized, left_out, share):
+        corrected = 0.0 if "bias-correction" in left_out else share
+        legalized.graph = legalized.graph | {corrected}
+
+    def measure(self, graph) -> Errors:
+        shares = [item for item in graph if isinstance(item, float)]
+        whole, half, none = self.scores
+        scores = {1.0: whole, 0.5: half, 0.0: none}[shares[0]] if shares else none
+        boxes = 0.02 if not shares or not shares[0] else 0.01
+        errors = np.outer([boxes, scores], [0.9, 1.0, 1.1])
+        return Errors(errors, errors)
+
+    def gate(self):
+        names = ["weight-rounding", "bias-correction"]
+        return gate_algorithms(self.build(()), self.build, self.refine, self, names)
+
+
+@pytest.mark.parametrize(
+    ("scores", "share", "applied"),
+    [
+        ((0.010, 0.011, 0.012), 1.0, ("weight-rounding", "bias-correction")),  # all branches are better with all of it
+        ((0.030, 0.011, 0.012), 0.5, ("weight-rounding", "bias-correction")),
+        ((0.040, 0.030, 0.012), 1.0, ("weight-rounding",)),
+    ],
+)
+def test_a_correction_that_harms_a_branch_is_halved_or_left_out(scores, share, applied):
+    found = Boxes(*scores).gate()
+    assert (found.bias_share, found.applied) == (share, applied)
+    assert ("50% of bias-correction" in found.describe()) is (share == 0.5)
 
 
 def test_measures_every_algorithm_if_others_are_given():

@@ -130,10 +130,10 @@ def test_needs_several_held_out_samples():
     assert choice is None
 
 
-def test_feature_maps_of_dense_predictors_take_no_part():
+def test_only_tensors_with_the_automatic_method_take_part():
     net = Net((1, 4, 16, 16))
     graph = net.done(net.conv(net.conv(net.x, 8, "a"), 8, "b", relu=False))
-    assert AutoTensors(graph, "auto", {}).names == {"x"}
+    assert {"x", "b"} <= AutoTensors(graph, "auto", {}).names
     assert AutoTensors(graph, "mse", {}).names == set()
     assert AutoTensors(graph, "mse", {"x": "auto"}).names == {"x"}
 
@@ -159,7 +159,9 @@ def test_describes_the_choice():
 )
 def test_accepts_a_smaller_error_that_does_not_clip_large_values(factor, large, clips, expected):
     current = Errors(np.array([[1.0, 10.0, 0.1, 3.0]]), np.ones((1, 4)))
-    assert is_better(Errors(factor * current.branches, large * current.large_branches), current, clips=clips) is expected
+    assert (
+        is_better(Errors(factor * current.branches, large * current.large_branches), current, clips=clips) is expected
+    )
 
 
 def test_declines_clipping_within_the_scatter():
