@@ -134,7 +134,7 @@ def scale_wide_channels(graph: Graph, ranges: Mapping[str, Range], floats: Colle
         unit = float(np.max(headroom * np.asarray(channels.largest) / rows)) / I16.max
         if unit > 0.0:
             tiny = float(np.finfo(np.float32).tiny)
-            value.quant = _per_channel([max(float(np.float32(unit * row)), tiny) for row in rows], I16)
+            value.quant = per_channel([max(float(np.float32(unit * row)), tiny) for row in rows], I16)
 
 
 def _has_plain_weights(node: Node) -> bool:
