@@ -126,7 +126,9 @@ def find_floor(
     simulate_with, isolate = _simulations(graph, annotate)
     last = list(feeds.part(max(0, len(feeds) - FLOOR_SAMPLES), len(feeds)))
     with np.errstate(all="ignore"):
-        floor = raise_to_floor(graph, FloorCandidates(linear, elementwise, order), simulate_with, isolate, last, most)
+        floor = raise_to_floor(
+            graph, FloorCandidates(linear, elementwise, order), simulate_with, isolate, last, len(feeds), most
+        )
     if floor is not None and floor.names:
         in_float = {item.node for item in legalize(floor.names).float_nodes}
         forget_annotations(graph)

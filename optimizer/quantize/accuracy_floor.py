@@ -33,10 +33,13 @@ FEWEST = 4
 """Smallest number of samples for a choice: half of them confirm it."""
 
 MOST_SAMPLES = 12
-"""Largest number of samples for a choice."""
+"""Largest number of samples for a choice, at most a third of the calibration: each is run about 25 times."""
 
 _TO_RANK = 2
 """Number of samples for the isolated errors. They only order the nodes."""
+
+_MOST_TO_RANK = 48
+"""Largest number of linear operators with an isolated error, those with the fewest MACs."""
 
 _PER_NODE = 0.01
 """Share of the MACs that is added to the cost of a linear operator in the ranking."""
@@ -184,6 +187,7 @@ def raise_to_floor(
     simulate: Callable[[Collection[str]], Graph],
     isolate: Callable[[Collection[str]], Iterable[Graph]],
     feeds: Sequence[Feed],
+    samples: int,
     most: float,
 ) -> Floor | None:
     """Choose the nodes with 16 bits.
@@ -194,6 +198,7 @@ def raise_to_floor(
         simulate: returns the float graph that rounds the activations, for the names of nodes with 16 bits.
         isolate: returns float graphs that round only the operand of one node, for the names of nodes.
         feeds: samples, in an order that depends on their content only; the last ones confirm the choice.
+        samples: number of calibration samples, which limits the work.
         most: largest share of the MACs with 16 bits.
 
     Returns:
@@ -201,7 +206,7 @@ def raise_to_floor(
     """
     if len(feeds) < FEWEST or not candidates.order:
         return None
-    half = min(len(feeds), MOST_SAMPLES) // 2
+    half = min(len(feeds), MOST_SAMPLES, max(FEWEST, samples // 3)) // 2
     confirmation = _Levels(graph, feeds[-half:], simulate)
     before = confirmation.measure(())
     start = confirmation.of(before)
@@ -210,7 +215,8 @@ def raise_to_floor(
         return None
     search = _Search(_Levels(graph, feeds[-2 * half : -half], simulate), candidates, fails)
     ranking = OutputError(graph, Chip.BM1686, feeds[-half - _TO_RANK : -half])
-    cheap = [name for name, share in candidates.linear.items() if share <= most]
+    by_share = sorted(candidates.linear, key=lambda name: candidates.linear[name])  # stable: execution order
+    cheap = [name for name in by_share[:_MOST_TO_RANK] if candidates.linear[name] <= most]
     parts = {
         name: float(ranking.measure(isolated).branches[fails].mean())
         for name, isolated in zip(cheap, isolate(cheap), strict=True)
