@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from tpuconvert.optimizer.quantize.output_branches import Branch
 from tpuconvert.optimizer.quantize.output_error import Errors, Feed, OutputError, Vector
@@ -258,7 +259,7 @@ class _Search:
         fails: whether a branch misses the target with 8 bits.
     """
 
-    def __init__(self, levels: _Levels, candidates: FloorCandidates, fails: Vector) -> None:
+    def __init__(self, levels: _Levels, candidates: FloorCandidates, fails: npt.NDArray[np.bool_]) -> None:
         self._levels = levels
         self._candidates = candidates
         self._fails = fails

@@ -253,7 +253,10 @@ class _Output(Protocol):
     name: str
     variance: float
     variances: tuple[Vector, Vector]
-    branches: Sequence[Branch]
+
+    @property
+    def branches(self) -> Sequence[Branch]:
+        """The branches, in the order of the errors."""
 
     def compare(self, index: int, found: Array) -> tuple[Vector, Vector]:
         """Return the errors [branches, samples] of a feed, and those of the large values."""
