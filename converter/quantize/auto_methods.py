@@ -98,6 +98,8 @@ def _choose(
     held_out = feeds.part(len(feeds) - count_held_out(len(feeds)), len(feeds))
     with np.errstate(all="ignore"):
         methods = {name: method_of(name) for name in auto.collectors}
-        start = SearchStart(graph, options.chip, annotate, auto.collectors, ranges, methods, list(held_out))
+        start = SearchStart(
+            graph, options.chip, annotate, auto.collectors, ranges, methods, list(held_out), precision.symmetric
+        )
         choice = search_methods(start, len(feeds), share=HIGH_SHARE if options.effort == "high" else SHARE)
     return (ranges, []) if choice is None else (choice.ranges, [Note("calibration", "", choice.describe())])

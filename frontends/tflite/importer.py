@@ -288,7 +288,8 @@ class _Importer:
             self._add_problem(operator, problem.kind, node.name, problem.message, problem.hint)
         except ShapeError as error:
             self._add_problem(operator, INVALID_NODE, node.name, error.message, error.hint)
-        except TpuConvertError:
+        except TpuConvertError as error:
+            error.add_place(self.file.file, node.name)
             raise
         except (ValueError, OverflowError) as error:  # raised by operator definitions for invalid attributes
             self._add_problem(operator, INVALID_NODE, node.name, with_place(error))

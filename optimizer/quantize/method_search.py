@@ -149,6 +149,7 @@ class SearchStart:
         ranges: ranges of all tensors, by name.
         methods: methods of the tensors in ``collectors``.
         feeds: held-out samples, in an order that depends on their content only.
+        symmetric: names of the tensors that get no zero point.
     """
 
     graph: Graph
@@ -158,6 +159,7 @@ class SearchStart:
     ranges: Mapping[str, Range]
     methods: Mapping[str, str]
     feeds: Sequence[Feed]
+    symmetric: Collection[str] = ()
 
 
 def search_methods(start: SearchStart, samples: int, least: float = LEAST, share: float = SHARE) -> MethodChoice | None:
@@ -208,6 +210,7 @@ class _Search:
     def __init__(self, start: SearchStart, work: Work, budget: float) -> None:
         self._graph = start.graph
         self._chip = start.chip
+        self._symmetric = start.symmetric
         self._annotate = start.annotate
         self._floats: Collection[str] = ()
         self._collectors = start.collectors
@@ -289,7 +292,7 @@ class _Search:
         """Return zero points for all tensors of which symmetric integers would leave almost a half unused."""
         if self._chip is not Chip.BM1686:
             return []
-        ranges = ((name, self._ranges[name]) for name in names)
+        ranges = ((name, self._ranges[name]) for name in names if name not in self._symmetric)
         one_sided = frozenset(name for name, found in ranges if 0.0 > found.low > -_ONE_SIDED * found.high)
         return [_Candidate({}, one_sided)] if one_sided else []
 
