@@ -74,6 +74,7 @@ ALGORITHMS = (
     METHOD_SEARCH,
     "channel-scales",
     "balancing",
+    "coarse-nodes",
     "two-term-weights",
     INT16_NODES,
     *REFINEMENTS,

@@ -18,6 +18,7 @@ HEADINGS = {
     "source": "about the source",
     "calibration": "calibration",
     "balancing": "balanced channels",
+    "coarse-nodes": "too coarse in 8 bits",
     "int16-nodes": "16-bit nodes",
     "refinement": "refinement",
     "precision": "precision rule",

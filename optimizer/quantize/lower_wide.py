@@ -31,8 +31,7 @@ from tpuconvert.optimizer.quantize.lowering import (
     requant_int32,
     with_quant,
 )
-from tpuconvert.optimizer.quantize.tflite.steps import join_bytes, table
-from tpuconvert.optimizer.quantize.tflite.tables import every_integer
+from tpuconvert.optimizer.quantize.tflite.steps import join_bytes
 from tpuconvert.optimizer.quantize.weights import along_inputs, output_channel_axis, quantize_bias, weight_params
 from tpuconvert.schema.fixed_point import RoundingMode, multiplier_shift
 from tpuconvert.schema.graph import Node, Value
@@ -45,7 +44,7 @@ from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.ops.pool import Pool
 from tpuconvert.schema.ops.pool_int import PoolInt
 from tpuconvert.schema.ops.requant_int32 import RequantMode
-from tpuconvert.schema.types import I8, I16, I32, Array, QuantParams
+from tpuconvert.schema.types import I8, I16, I32, Array
 
 _Linear = ConvV2 | Conv3dV2 | DeconvV2 | MatrixMulV2
 
@@ -178,18 +177,11 @@ def lower_wide_product(node: Node, lowering: Lowering) -> Lowered:
 
 
 def lower_wide_function(node: Node, lowering: Lowering) -> Lowered:
-    """Lower a unary function: gather from a table of 65,536 results."""
-    x, params, name = operand(node), result_params(node), node.outputs[0].name
-    own = params_of(x)
-    if len(own.scale) > 1 or not x.type.is_static:
-        return Declined("a table of 65,536 entries needs one scale and known extents")
-    value = lowering.quantized_value(x)
-    if value.dtype is not I16:
-        own = QuantParams.per_tensor(own.scale[0], 0, I16)
-        value = lowering.change_params(value, own, f"{name}:operand")
-    with np.errstate(all="ignore"):
-        (results,) = node.op.evaluate(own.dequantize(every_integer(I16)))
-    return (table(lowering, value, lowering.integers(np.nan_to_num(results, nan=0.0), params), params, name),)
+    """Lower a unary function to its float form between 16 bits: a table would need a gather from 65,536 entries."""
+    params, name = result_params(node), node.outputs[0].name
+    result = lowering.g.add(node.op, lowering.float_value(operand(node)), name=f"{name}:float32")
+    lowering.set_computed_float(node.outputs[0], result)
+    return (lowering.quantize_float(result, params, name),)
 
 
 def lower_wide_maximum(node: Node, lowering: Lowering) -> Lowered:

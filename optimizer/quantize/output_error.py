@@ -200,6 +200,12 @@ class OutputError:
         """Variance of the float outputs as a share of their power, averaged over the outputs."""
         return float(np.mean([output.variance for output in self._outputs]))
 
+    @property
+    def variances(self) -> tuple[Vector, Vector]:
+        """Variance of every branch as a share of its power, and the same with larger weights for large values."""
+        pairs = [output.variances for output in self._outputs]
+        return np.concatenate([plain for plain, _ in pairs]), np.concatenate([large for _, large in pairs])
+
     def measure(self, graph: Graph) -> Errors:
         """Run a graph with the same inputs and outputs, such as the integer graph, on all samples."""
         collect_dropped_graphs(graph.constant_bytes)
@@ -241,11 +247,16 @@ class _Output(Protocol):
 
     Attributes:
         variance: mean squared distance from the mean as a share of the power; 1 if the error is not that of numbers.
+        variances: the same by branch, for all and for large values.
     """
 
     name: str
     variance: float
-    branches: Sequence[Branch]
+    variances: tuple[Vector, Vector]
+
+    @property
+    def branches(self) -> Sequence[Branch]:
+        """The branches, in the order of the errors."""
 
     def compare(self, index: int, found: Array) -> tuple[Vector, Vector]:
         """Return the errors [branches, samples] of a feed, and those of the large values."""
@@ -266,6 +277,7 @@ class _Unordered:
     """Output whose error is one number per feed."""
 
     variance = 1.0
+    variances = (np.ones(1), np.ones(1))
 
     def __init__(self, name: str, floats: Sequence[Array], measure: Callable[[Array, Array], float]) -> None:
         self.name = name
@@ -302,8 +314,13 @@ class _Numbers:
         self._power, self._large_power = (
             np.concatenate(part, axis=1).mean(axis=1, keepdims=True) for part in zip(*powers, strict=True)
         )
-        noise = [self._powers(index, array - self._center)[0] for index, array in enumerate(prepared)]
-        self.variance = float(_shares(np.concatenate(noise, axis=1), self._power).mean())
+        noise = [self._powers(index, array - self._center) for index, array in enumerate(prepared)]
+        plain, large = (np.concatenate(part, axis=1) for part in zip(*noise, strict=True))
+        self.variances = (
+            _shares(plain.mean(axis=1), self._power[:, 0]),
+            _shares(large.mean(axis=1), self._large_power[:, 0]),
+        )
+        self.variance = float(self.variances[0].mean())
 
     def compare(self, index: int, found: Array) -> tuple[Vector, Vector]:
         if found.shape != self._floats[index].shape:

@@ -11,7 +11,7 @@ from optimizer.quantize.onnx_builder import OnnxNet
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
-from tpuconvert.optimizer.quantize import calibrate, forget_annotations, int16_nodes, quantize
+from tpuconvert.optimizer.quantize import accuracy_floor, calibrate, forget_annotations, int16_nodes, quantize
 from tpuconvert.optimizer.quantize.annotate import activation_params
 from tpuconvert.optimizer.quantize.float_simulation import simulate
 from tpuconvert.optimizer.quantize.output_error import OutputError
@@ -103,8 +103,9 @@ def test_accurate_and_large_networks_keep_8_bits_unless_requested(monkeypatch: p
             assert chosen(tc.convert(net.model(output), calibration=samples, max_int16_share=0.05, **GIVEN))
 
 
-def test_operands_that_are_sums_need_a_request(tmp_path: Path) -> None:
+def test_operands_that_are_sums_need_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sum with spikes would be computed with 16 bits, which the vendor's compiler cannot do exactly."""
+    monkeypatch.setattr(accuracy_floor, "TARGET", 1.0)
     net = OnnxNet(5)
     x = net.input("x", 1, 8, 12, 12)
     x = net.add("Add", x, net.conv(x, 8, kernel=1, groups=8))
@@ -113,8 +114,8 @@ def test_operands_that_are_sums_need_a_request(tmp_path: Path) -> None:
         x = net.add("Relu", net.conv(x, 32))
     output = net.dense(net.add("Flatten", net.add("GlobalAveragePool", x)), 10)
     samples = images(40, 200.0)
-    model = tc.convert(net.model(output), calibration=samples, **GIVEN)
-    wide = tc.convert(net.model(output), calibration=samples, max_int16_share=0.05, **GIVEN)
+    model = tc.convert(net.model(output), calibration=samples, without=["coarse-nodes"], **GIVEN)
+    wide = tc.convert(net.model(output), calibration=samples, max_int16_share=0.05, without=["coarse-nodes"], **GIVEN)
     assert not any(name in note for note in chosen(model) for name in ("n2_conv",))
     assert any("n2_conv" in note for note in chosen(wide))
     tc.export(model, tmp_path / "out", to="tpu-mlir")
@@ -154,7 +155,7 @@ def test_isolated_errors_are_those_of_one_operand() -> None:
         (200.0, {"max_int16_share": 0.004}),  # the node has 0.6 % of the multiply-accumulates
         (200.0, {"max_int16_share": 0.05, "without": ["int16-nodes"]}),
         (200.0, {"max_int16_share": 0.05, "precision": [f"{SENSITIVE}=int8"]}),
-        (200.0, {"max_int16_share": 0.05, "precision": ["x=threshold:250"]}),
+        (200.0, {"max_int16_share": 0.05, "precision": ["x=threshold:250"], "without": ["coarse-nodes"]}),
         (200.0, {"max_int16_share": 0.05, "keep_float": [SENSITIVE]}),
     ],
     ids=["no gain", "budget", "without", "int8 rule", "threshold rule", "float rule"],

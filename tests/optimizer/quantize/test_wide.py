@@ -101,7 +101,7 @@ def test_other_nodes_read_an_8_bit_form_of_the_tensor() -> None:
     assert len(products) == 6  # as without the rule
     # Only two tensors have 16 bits, so that the noise of the others remains. Refinement on 16 samples varies by 1 dB.
     model, plain = (convert(net, output, effort="low", precision=rules) for rules in ([f"{names['total']}=int16"], []))
-    assert noise(net, output, model) > noise(net, output, plain) - 0.5
+    assert noise(net, output, model) > noise(net, output, plain) - 1.0  # scales per channel follow from expected errors
 
 
 def test_data_movement_between_selected_nodes_keeps_16_bits() -> None:
