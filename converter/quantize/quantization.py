@@ -238,7 +238,8 @@ class _Quantization:
         """Return the nodes in float with those for which 8 bits are too coarse."""
         chip = self._options.chip
         error = OutputError(self._graph, chip, last_part(self._graph, chip, feeds))
-        found = choose_coarse_nodes(self._graph, chip, error, kept, precision.integers, forms.attempts())
+        most = self._options.int16_share
+        found = choose_coarse_nodes(self._graph, chip, error, kept, precision.integers, forms.attempts(), most)
         if not found.floats:
             return kept
         if found.balanced is not None:
