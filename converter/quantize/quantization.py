@@ -37,7 +37,7 @@ from tpuconvert.optimizer.quantize.precision_checks import (
 from tpuconvert.optimizer.quantize.precision_effects import describe_effects
 from tpuconvert.optimizer.quantize.recorded_floats import RecordedFloats
 from tpuconvert.optimizer.quantize.state_ranges import tie_state_ranges
-from tpuconvert.options import INT16_NODES, REFINEMENTS, Options
+from tpuconvert.options import COARSE_NODES, INT16_NODES, REFINEMENTS, Options
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.quantize.accuracy_check import AccuracyCheck as AccuracyCheck
 from tpuconvert.quantize.auto_methods import calibrate_and_check
@@ -200,7 +200,7 @@ class _Quantization:
         if feeds is not None and measured is None and options.exact_on == "none" and options.has_algorithm("balancing"):
             forms.balancing = find_balancing(graph, options, feeds, ranges, precision, forms.legalize)
         kept = self._nodes_in_float(forms, precision, feeds)
-        if feeds is not None and options.has_algorithm("coarse-nodes"):
+        if feeds is not None and options.has_algorithm(COARSE_NODES):
             kept = self._keep_coarse_nodes(forms, kept, precision, feeds)
         self._choose_int16_nodes(forms, kept, precision, feeds)
         self._progress.stage("legalize")
@@ -241,7 +241,7 @@ class _Quantization:
             return kept
         if found.balanced is not None:
             forms.balancing = Balancing(tuple(found.balanced), found.before, found.after)
-        self._notes.append(Note("coarse-nodes", "", found.describe()))
+        self._notes.append(Note(COARSE_NODES, "", found.describe()))
         return {**kept, **found.floats}
 
     def _choose_int16_nodes(
