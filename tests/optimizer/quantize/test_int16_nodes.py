@@ -113,8 +113,8 @@ def test_operands_that_are_sums_need_a_request(tmp_path: Path) -> None:
         x = net.add("Relu", net.conv(x, 32))
     output = net.dense(net.add("Flatten", net.add("GlobalAveragePool", x)), 10)
     samples = images(40, 200.0)
-    model = tc.convert(net.model(output), calibration=samples, **GIVEN)
-    wide = tc.convert(net.model(output), calibration=samples, max_int16_share=0.05, **GIVEN)
+    model = tc.convert(net.model(output), calibration=samples, **GIVEN, without=["coarse-nodes"])
+    wide = tc.convert(net.model(output), calibration=samples, max_int16_share=0.05, **GIVEN, without=["coarse-nodes"])
     assert not any(name in note for note in chosen(model) for name in ("n2_conv",))
     assert any("n2_conv" in note for note in chosen(wide))
     tc.export(model, tmp_path / "out", to="tpu-mlir")
@@ -154,7 +154,7 @@ def test_isolated_errors_are_those_of_one_operand() -> None:
         (200.0, {"max_int16_share": 0.004}),  # the node has 0.6 % of the multiply-accumulates
         (200.0, {"max_int16_share": 0.05, "without": ["int16-nodes"]}),
         (200.0, {"max_int16_share": 0.05, "precision": [f"{SENSITIVE}=int8"]}),
-        (200.0, {"max_int16_share": 0.05, "precision": ["x=threshold:250"]}),
+        (200.0, {"max_int16_share": 0.05, "precision": ["x=threshold:250"], "without": ["coarse-nodes"]}),
         (200.0, {"max_int16_share": 0.05, "keep_float": [SENSITIVE]}),
     ],
     ids=["no gain", "budget", "without", "int8 rule", "threshold rule", "float rule"],
