@@ -29,7 +29,10 @@ from tpuconvert.text_format import several
 OPTIMIZER = "the optimizer"
 """``NonFinite.made_by`` of constants that an optimizer rule computed from finite constants."""
 
-OPTIMIZER_HINT = "check the constants that it is computed from; --disable-rule leaves a rule out, --trace lists them"
+OPTIMIZER_HINT = (
+    "check the constants that it is computed from; --disable-rule leaves a rule out; "
+    "tpuconvert convert --trace lists the rules"
+)
 HINT = "export or train the model again; --allow-non-finite converts it as it is, in float only"
 
 _SUFFIXES = re.compile(r"(:nchw|:reshaped|:permuted|\.\d+)+$")

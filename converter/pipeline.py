@@ -332,8 +332,8 @@ def convert_source(
         model = Model(replace(model.content, metadata={**model.metadata, KEY: vectors}))
     mapped = large_files(model.graph)
     recipe = make_recipe(source, weights, options, feeds, ranges, files, mapped)
-    known = model.metadata
-    metadata = LateMetadata(known, "recipe", recipe) if mapped else {**known, "recipe": recipe()}
+    others = model.metadata
+    metadata = LateMetadata(others, "recipe", recipe) if mapped else {**others, "recipe": recipe()}
     return Model(replace(model.content, metadata=metadata))
 
 

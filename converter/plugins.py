@@ -305,7 +305,7 @@ def _failure(plugin: str, error: BaseException, path: str | None) -> UsageError:
         places.append((os.path.abspath(error.filename or ""), error.lineno))
     last = [(name, line) for name, line in places if file in (None, name)][-1:]
     where = "".join(f" at line {line} of {os.path.basename(name)}" for name, line in last)
-    hint = "mend it, or leave it out" if path is not None else "mend it, or leave it out with --no-plugins"
+    hint = "mend it, or leave it out" if path is not None else f"mend it, or leave it out with {ENVIRONMENT}=none"
     if isinstance(error, TpuConvertError):
         return UsageError(f"plugin {plugin} failed{where}: {error.message}", hint=error.hint or hint)
     text = str(error) or type(error).__name__

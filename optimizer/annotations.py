@@ -34,7 +34,7 @@ def rounds_between(found: Match) -> str:
 def rounds(node: Node) -> bool:
     """Return True if the result is rounded to another scale than the operand, according to its annotation.
 
-    A dequantization counts too: whoever removes it computes in integers what the source computes in float.
+    A dequantization counts too: without it, what the source computes in float would be computed in integers.
     """
     annotations = [value.quant for value in node.outputs if value.quant is not None]
     if not annotations:

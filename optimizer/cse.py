@@ -50,7 +50,7 @@ def share_nodes(graph: Graph) -> int:
 
     A node whose result is a graph output stays: every output is a separate value.
     """
-    known: dict[tuple[type[Op], tuple[int, ...]], _Alike] = {}
+    groups: dict[tuple[type[Op], tuple[int, ...]], _Alike] = {}
     merged = 0
     for node in graph.sorted_nodes():
         if node.op.kind not in (OpKind.TPU, OpKind.COMPOSITE) or not node.op.is_pure or not node.inputs:
@@ -59,9 +59,9 @@ def share_nodes(graph: Graph) -> int:
         if commutes(node):
             operands.sort()
         key = type(node.op), tuple(operands)
-        alike = known.get(key)
+        alike = groups.get(key)
         if alike is None:
-            known[key] = _Alike(node)
+            groups[key] = _Alike(node)
             continue
         first = alike.first_with_op_of(node)
         if first is node or not _same_results(graph, first, node):

@@ -57,8 +57,8 @@ class ConstantBudget:
         root = array
         while isinstance(root.base, np.ndarray):
             root = root.base
-        known = self._charged.get(id(root))
-        if known is None or known() is not root:
+        charged = self._charged.get(id(root))
+        if charged is None or charged() is not root:
             self._charged[id(root)] = weakref.ref(root)
             size = root.nbytes if root.base is None else 0
         else:

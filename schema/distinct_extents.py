@@ -18,20 +18,20 @@ class DistinctExtents:
         self, op: Op, types: tuple[TensorType, ...], operands: OperandTypes, inference: TypeInference
     ) -> tuple[TensorType, ...]:
         """Return the result types of a node with new names for the extents that its operator creates."""
-        found = _names(types)
-        if not found:
+        result_names = _names(types)
+        if not result_names:
             return types
-        known = _names(operands)
-        created = found - known
+        operand_names = _names(operands)
+        created = result_names - operand_names
         places: set[tuple[int, int]] = set()
-        if any(name.startswith(unknown(op.name)) for name in found & known):
+        if any(name.startswith(unknown(op.name)) for name in result_names & operand_names):
             places = _created_places(op, operands, inference)
             created |= {name for result, axis in places for name in data_dependent_names((types[result].shape[axis],))}
         names = {}
         for name in sorted(created):
             count = self._counts[name] = self._counts.get(name, -1) + 1
             names[name] = f"{name}.{count}" if count else name
-        others = {name: new for name, new in names.items() if name not in known}
+        others = {name: new for name, new in names.items() if name not in operand_names}
         return tuple(
             TensorType(
                 type_.dtype,

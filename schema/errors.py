@@ -15,6 +15,9 @@ from tpuconvert.schema.visible_text import one_line
 _MOST_NAMES = 6
 """Largest number of node names listed per group of problems; of the others only the number is printed."""
 
+_MOST_GROUPS = 50
+"""Largest number of groups of problems that a message lists."""
+
 
 class TpuConvertError(Exception):
     """Base of all errors of tpuconvert.
@@ -36,6 +39,11 @@ class TpuConvertError(Exception):
         self.file = file
         self.node = node
         self.hint = hint
+
+    def add_place(self, file: str, node: str) -> None:
+        """Name the file and the node, unless the error names some."""
+        self.file = self.file or file
+        self.node = self.node or node
 
     def __str__(self) -> str:
         text = f"{one_line(self.file)}: " if self.file else ""
@@ -265,7 +273,7 @@ def _report(detail: str, problems: tuple[Problem, ...]) -> str:
     lines = [f"{_count(len(problems), 'problem')} in {_count(kinds, 'kind')}{extra}, nothing was written"]
     heading_width = max(len(key[0]) for key in groups)
     op_width = min(max(len(key[1]) for key in groups), 40)
-    for (heading, op, message, hint), nodes in sorted(groups.items()):
+    for (heading, op, message, hint), nodes in sorted(groups.items())[:_MOST_GROUPS]:
         names = ", ".join(f"'{name}'" for name in nodes[:_MOST_NAMES])
         if len(nodes) > _MOST_NAMES:
             names += f" and {len(nodes) - _MOST_NAMES} more"
@@ -274,6 +282,8 @@ def _report(detail: str, problems: tuple[Problem, ...]) -> str:
         if message and len(nodes) > 1:
             lines.append(f"      {message}")
         lines.extend(f"      {part}" for part in hint.splitlines())
+    if len(groups) > _MOST_GROUPS:
+        lines.append(f"  and {len(groups) - _MOST_GROUPS:,} further groups of problems")
     return "\n".join(lines)
 
 

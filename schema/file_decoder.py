@@ -249,9 +249,9 @@ class _GraphDecoder:
         """
         custom = [value for node in self._graph.nodes if node.op.kind is OpKind.CUSTOM for value in node.outputs]
         values = (*self._graph.inputs, *custom)
-        known = {extent for value in values for extent in value.shape if isinstance(extent, str)}
+        declared = {extent for value in values for extent in value.shape if isinstance(extent, str)}
         for symbol in self._symbols:
-            if symbol not in known and not data_dependent_names((symbol,)) and not is_formula(symbol, known):
+            if symbol not in declared and not data_dependent_names((symbol,)) and not is_formula(symbol, declared):
                 raise ValueError(f"no input has the symbolic extent {symbol[:80]!r}")
 
     def _new(self, position: int, what: str) -> tpum.Value:

@@ -180,9 +180,9 @@ class Graph:
         sources = self._origin[0]
         listed = sources if isinstance(sources, tuple) else sources.listed()
         assert listed, "a deviation is recorded where a source node is converted"
-        found = [Deviation(source.node, source.op, text) for source in listed]
+        deviations = [Deviation(source.node, source.op, text) for source in listed]
         recent = self.deviations[-_RECENT:]  # those of one node follow each other; a search of all would be quadratic
-        self.deviations += [item for item in found if item not in recent]
+        self.deviations += [item for item in deviations if item not in recent]
 
     def input(self, name: str, type_: TensorType, port: Port | None = None, quant: QuantParams | None = None) -> Value:
         """Declare a graph input. The default port has the name, type and shape of the value."""

@@ -46,9 +46,10 @@ _PROSE = frozenset(
 )
 """Words that may follow an option in a sentence; anything else after a space is its value."""
 
-_COMMAND = re.compile(r"\btpuconvert (?:[a-z][a-z-]*|--)[^\n]*")
+_COMMAND = re.compile(r"\b(?:tpuconvert|pip|dask) (?:[a-z][a-z-]*|--)[^\n]*")
 
-_arguments: dict[str, str] = {}
+_arguments = {"plugin": "plugins", "input": "data"}
+"""Option -> argument where the names differ. The declarations of the options add theirs."""
 _is_command_line = False
 
 
@@ -69,7 +70,7 @@ def command_line_style() -> Iterator[None]:
 
 
 def in_style(text: str) -> str:
-    """Return a message with the names of options that its reader can use. Commands in it stay as they are."""
+    """Return a message with the names of options that its reader can use. Commands for a shell stay as they are."""
     if _is_command_line or "--" not in text:
         return text
     parts, end = [], 0

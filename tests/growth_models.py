@@ -105,6 +105,9 @@ chains(
 
 for NAME in ("Sum", "Max", "Mean"):
     MODELS[f"operands of {NAME}"] = lambda n, name=NAME: model([make_node(name, ["x"] * n, ["y"])])
+MODELS["operands of Einsum"] = lambda n: model(
+    [make_node("Einsum", ["x"] * n, ["y"], equation=f"{','.join(['ij'] * n)}->ij")]
+)
 for NUMBER in (0, 1):
     MODELS[f"operands of Concat along axis {NUMBER}"] = lambda n, axis=NUMBER: model(
         [make_node("Concat", ["x"] * n, ["y"], axis=axis)], [ANY]

@@ -1,4 +1,4 @@
-"""Every example of README.md and docs/ runs, tables are up to date, and the README begins with its make targets."""
+"""Every example of README.md and docs/ runs, links lead somewhere, and the README begins with its make targets."""
 
 import os
 import re
@@ -10,7 +10,6 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from onnx_reference import NEEDS_NEWEST
 
 import tpuconvert as tc
 from tpuconvert.schema import errors
@@ -27,6 +26,12 @@ def blocks(page: Path) -> list[tuple[str, str]]:
     found = re.findall(r"^```(\w+)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     return [(language, text) for language, text in found if language in RUN]
 
+
+LONG = {
+    *("attribution", "ci", "device", "diff", "engine", "evaluation", "grouping"),
+    *("optimizer", "preprocessing", "quantization", "reduce", "report", "tuning"),
+}
+"""Pages whose examples run at night: 4 to 20 s of CPU time each. Their commands have tests of their own."""
 
 EXAMPLES = [(page, number) for page in PAGES for number in range(len(blocks(page)))]
 
@@ -56,8 +61,18 @@ def folder(folders: dict[Path, Path]) -> Path:
     return folder
 
 
+def test_long_pages_exist() -> None:
+    assert {page.stem for page, _ in EXAMPLES} >= LONG
+
+
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize(("page", "number"), EXAMPLES, ids=[f"{page.stem}-{number}" for page, number in EXAMPLES])
+@pytest.mark.parametrize(
+    ("page", "number"),
+    [
+        pytest.param(page, number, id=f"{page.stem}-{number}", marks=pytest.mark.slow if page.stem in LONG else ())
+        for page, number in EXAMPLES
+    ],
+)
 def test_example_runs(page: Path, number: int, folders: dict[Path, Path]) -> None:
     """Run in the order of the page: later examples use the files of earlier ones."""
     folder = folders[page]
@@ -97,22 +112,6 @@ def test_model_with_a_custom_operator_says_what_is_missing(folder: Path) -> None
 def test_first_commands_are_demo_and_test() -> None:
     commands = re.findall(r"^    (make \w+)", README.read_text(encoding="utf-8"), re.MULTILINE)
     assert commands[:2] == ["make demo", "make test"]
-
-
-# In separate processes: other tests register custom operators in this one.
-@pytest.mark.parametrize(
-    "tool",
-    [
-        "api_page.py",
-        "accuracy_ledger.py",
-        pytest.param("readme_tables.py", marks=NEEDS_NEWEST),
-        pytest.param("supported_operators.py", marks=NEEDS_NEWEST),
-    ],
-)
-def test_what_is_made_by_tools_is_up_to_date(tool: str, repository: Path) -> None:
-    command = [sys.executable, str(repository / "tools" / tool), "--check"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 def test_links_lead_somewhere(repository: Path) -> None:

@@ -1,6 +1,6 @@
 """Top-1 accuracy of the labelled test models in float and INT8, as a Markdown table.
 
-    python tools/accuracy.py [--chip bm1686] [--method auto] [MODEL ...]
+    python tools/accuracy.py [--chip bm1686] [--method auto] [--exact-on bm1684] [MODEL ...]
 
 Columns: float top-1, INT8 top-1, difference in points, share of samples whose predicted class changed, mean cosine
 similarity of the outputs, nodes that stayed float, seconds per INT8 sample.
@@ -82,7 +82,7 @@ def scores(model: tc.Model, samples: list[Array]) -> tuple[Array, float]:
         return np.array(found), (time.perf_counter() - start) / len(samples)
 
 
-def measure(entry: Entry, data: LabelledSet, chip: str, method: str) -> Row:
+def measure(entry: Entry, data: LabelledSet, chip: str, method: str, exact_on: str = "none") -> Row:
     """Convert a float model to float and to INT8, and compare their accuracy."""
     source, weights = model_files(data_root(), entry)
     shapes = input_shapes(entry)
@@ -95,6 +95,7 @@ def measure(entry: Entry, data: LabelledSet, chip: str, method: str) -> Row:
         quantize="int8",
         calibration=data.calibration,
         calibration_method=method,
+        exact_on=exact_on,
     )
     labels = np.array(data.labels) + entry["labels"]["output_offset"]
     before, _ = scores(reference, data.samples)
@@ -121,6 +122,7 @@ def main() -> int:
     parser.add_argument("models", nargs="*")
     parser.add_argument("--chip", default="bm1686")
     parser.add_argument("--method", default="auto", choices=("auto", "minmax", "kl", "mse"))
+    parser.add_argument("--exact-on", default="none", choices=("none", "bm1684x", "bm1688", "bm1684"))
     options = parser.parse_args()
     known = entries(data_root())
     chosen = options.models or classifiers()
@@ -128,7 +130,8 @@ def main() -> int:
     print("| " + " | ".join(HEADING) + " |")
     print("|" + " --- |" * len(HEADING))
     for name in chosen:
-        row = measure(known[name], labelled_set(data_root(), known[name]), options.chip, options.method)
+        data = labelled_set(data_root(), known[name])
+        row = measure(known[name], data, options.chip, options.method, options.exact_on)
         print("| " + " | ".join(row.cells()) + " |", flush=True)
     return 0
 

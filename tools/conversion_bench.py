@@ -27,6 +27,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+from bench.machine import measured_on
 from bench.networks import NETWORKS, write_network
 from onnx import TensorProto, external_data_helper, helper, numpy_helper
 
@@ -315,7 +316,7 @@ def main() -> int:
         f"one processor, medians of {arguments.rounds} interleaved rounds with their range, and peak memory. `x` is "
         "the time relative to tpuconvert. `copy` reads and writes the file, `openvino` reads the model and saves it, "
         "`ovc` and `mnnconvert` convert it. `mnnconvert` is the program of MNN without its usage reports, which take "
-        "seconds per run; `mnn_core` calls only its compiled library.\n\n"
+        f"seconds per run; `mnn_core` calls only its compiled library. Measured {measured_on()}.\n\n"
     )
     text = intro + table(results, tools) + "\n\n" + "\n".join(promises(results)) + "\n"
     for (name, tool), one in results.items():

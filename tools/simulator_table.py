@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "vendor"), str(ROOT / "tools")]
 
 import test_models as cases  # type: ignore[import-not-found]  # noqa: E402 - after the path
+from bench.machine import measured_on  # noqa: E402
 from data_models import names  # type: ignore[import-not-found]  # noqa: E402
 
 CHIPS = ("bm1684x", "bm1688", "bm1684")
@@ -24,6 +25,7 @@ HEAD = """# Trained models in the vendor's simulator
 Number of integer tensors that were compared, with up to two samples, between tpuconvert's runtime and the simulator of
 the vendor's compiler. Where a number is given, every element of every tensor is equal. "Then float": the network
 continues in floating point on the host (`--exact-on`). `make test-vendor` runs these comparisons.
+Measured {date}.
 
 """
 
@@ -66,7 +68,8 @@ def main() -> None:
     counts = [sum((name, chip) in found for name in names()) for chip in CHIPS]
     total = ", ".join(f"{count} on {chip}" for count, chip in zip(counts, CHIPS, strict=True))
     lines = [f"| {' | '.join(row)} |" for row in (("model", *CHIPS), ("---",) * (1 + len(CHIPS)), *rows)]
-    PAGE.write_text(f"{HEAD}Of {len(rows)} models, {total} are equal.\n\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    text = f"{HEAD.format(date=measured_on())}Of {len(rows)} models, {total} are equal.\n\n" + "\n".join(lines) + "\n"
+    PAGE.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

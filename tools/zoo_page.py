@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import onnxruntime
+from bench.machine import measured_on
 from zoo_explanations import EXPLANATIONS
 from zoo_files import VARIANTS, Made, exports
 from zoo_outcome import EXPORTER, MIN_COSINE, MIN_KEPT, NUMBER, OK, OUTCOMES, Outcome
@@ -38,7 +39,7 @@ def page(outcomes: Sequence[Outcome], folder: Path, explanations: Mapping[str, s
         "with batch 1 or with a dynamic batch. Each model is checked and converted in float; a small one is also",
         "compared with its source, tensor by tensor. Then it is converted to INT8, calibrated with 8 samples. Both are",
         f"compared with ONNX Runtime {onnxruntime.__version__} on 4 other samples. A dynamic batch runs",
-        "with extents 1 and 3.",
+        f"with extents 1 and 3. Measured {measured_on()}.",
         "",
         "No network has trained weights: they are drawn so that activations have the range of trained networks, and",
         "batch norm statistics are those of the samples. Biases of batch norms are drawn around 1. With biases around",

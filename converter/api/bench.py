@@ -195,7 +195,7 @@ def _feed(model: Model, data: CalibrationSource | None, seed: int) -> Feed:
     for name, extents in unknown_extents(ports).items():
         raise UsageError(
             f"input '{name}' has no fixed shape ({', '.join(extents)})",
-            hint="give a sample: --input FILE.npz, or data=",
+            hint="give a sample: --input FILE.npz",
         )
     return random_feeds(ports, 1, seed)[0]
 

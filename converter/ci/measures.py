@@ -125,12 +125,12 @@ def _fidelity(job: Job, result: Verification) -> Measures:
 
 def _accuracy_of_outputs(model: Model) -> dict[str, Any]:
     """Return a section with the names of the measured outputs, and texts about those below an accuracy limit."""
-    found = model.metadata.get(ACCURACY)
-    if found is None:
+    accuracy = model.metadata.get(ACCURACY)
+    if accuracy is None:
         return {}
     texts = iter([note.message for note in model.notes if note.kind == ACCURACY])
-    inaccurate = {item["name"]: next(texts) for item in found["outputs"] if not item["is_accurate"]}
-    return {ACCURACY: {"outputs": [item["name"] for item in found["outputs"]], "inaccurate": inaccurate}}
+    inaccurate = {item["name"]: next(texts) for item in accuracy["outputs"] if not item["is_accurate"]}
+    return {ACCURACY: {"outputs": [item["name"] for item in accuracy["outputs"]], "inaccurate": inaccurate}}
 
 
 def _accuracy(found: Evaluation) -> Measures:

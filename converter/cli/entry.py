@@ -48,14 +48,17 @@ def _run(arguments: list[str], answer: StdoutDocument) -> int:
         known = _command_error(error)
         echo(style_error(qualify_options(explain(known), arguments)), err=True)
         if answer.is_missing:
-            _write_error(known)
+            _write_error(known, arguments)
         return known.exit_code
 
 
-def _write_error(error: TpuConvertError) -> None:
+def _write_error(error: TpuConvertError, arguments: list[str]) -> None:
     """Write an error to stdout instead of the document of the command."""
+    described = describe_error(error)["error"]
+    for item in (described, *described["problems"]):
+        item["hint"] = qualify_options(item["hint"], arguments)
     try:
-        write_document(to_json(describe_error(error)))
+        write_document(to_json({"error": described}))
         sys.stdout.flush()
     except BrokenPipeError:
         _close_stdout()

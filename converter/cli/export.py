@@ -53,7 +53,7 @@ def command(
     tpuconvert export net.tpum net_bm1684x --chip bm1684x --data images/
     net_bm1684x/compile.sh
     tpuconvert export net.tpum net_tpulang --to tpulang
-    tpuconvert export net.tpum net.onnx --to onnx
+    tpuconvert export net.tpum net_int8.onnx --to onnx
     tpuconvert export decoder.tpum parts --to onnx --decoder-context 512
     """
     found = export(

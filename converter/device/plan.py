@@ -100,7 +100,9 @@ def plan_feeds(folder: str | os.PathLike[str], model: Model) -> list[dict[str, A
         feeds = [{name: array[index] for name, array in arrays.items()} for index in range(count)]
     except FileNotFoundError as error:
         raise UsageError(
-            f"there is no {Path(str(error.filename)).name}", file=str(path), hint="tpuconvert device plan MODEL FOLDER"
+            f"there is no {Path(str(error.filename)).name}",
+            file=str(path),
+            hint="tpuconvert device plan MODEL.tpum FOLDER",
         ) from error
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CorruptInputError(f"the plan cannot be read: {error}", file=str(path)) from error

@@ -89,9 +89,9 @@ def hidden_text(hidden: int, following: int) -> str:
     if hidden <= 0:
         return ""
     if following >= hidden:
-        return f"{several(hidden, 'change')} that {_follow(hidden)} from others: --all"
+        return f"{several(hidden, 'change')} that {_follow(hidden)} from others: tpuconvert diff --all"
     consequences = f", {following} of them {_follow(following)} from others" if following else ""
-    return f"and {hidden} more{consequences}: --all"
+    return f"and {hidden} more{consequences}: tpuconvert diff --all"
 
 
 def _follow(count: int) -> str:

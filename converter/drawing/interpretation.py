@@ -113,7 +113,7 @@ class Interpretation:
             for item in self.objects[:MOST_LINES]
         ]
         if len(self.objects) > MOST_LINES:
-            lines.append(f"and {len(self.objects) - MOST_LINES} more; --json has all")
+            lines.append(f"and {len(self.objects) - MOST_LINES} more; tpuconvert run --json has all")
         return lines or ["nothing found"]
 
     def to_dict(self) -> dict[str, Any]:

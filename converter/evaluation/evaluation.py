@@ -233,7 +233,7 @@ def _split(outputs: Outputs, count: int) -> list[Mapping[str, Array]]:
         if array.shape[:1] != (count,):
             raise UsageError(
                 f"output '{name}' {list(array.shape)} is not one row for each of the {count} samples of a batch",
-                hint="convert the model with batch size 1: --input NAME:SHAPE",
+                hint="convert the model with batch size 1: --input-shapes NAME=1,...",
             )
     return [{name: array[i : i + 1] for name, array in outputs.arrays.items()} for i in range(count)]
 

@@ -154,32 +154,32 @@ def _extents(model: Model, graph: Graph) -> tuple[tuple[str, str, str], dict[str
 
 def _tokens(model: Model, graph: Graph) -> Value:
     states = {state.input for state in model.states}
-    found = [
+    inputs = [
         value
         for index, (value, port) in enumerate(zip(graph.inputs, graph.input_ports, strict=True))
         if index not in states and port.name not in DERIVED
     ]
-    if len(found) != 1 or found[0].rank != 2:
-        names = ", ".join(f"'{value.name}'" for value in found)
+    if len(inputs) != 1 or inputs[0].rank != 2:
+        names = ", ".join(f"'{value.name}'" for value in inputs)
         raise UsageError(
             f"the decoder has the inputs {names} besides its caches, positions and mask",
             file=graph.file,
             hint="the parts have one such input, [1, tokens] with ids",
         )
-    return found[0]
+    return inputs[0]
 
 
 def _logits(model: Model, graph: Graph) -> Value:
     states = {state.output for state in model.states}
-    found = [value for index, value in enumerate(graph.outputs) if index not in states]
-    if len(found) != 1:
-        names = ", ".join(f"'{value.name}'" for value in found)
+    outputs = [value for index, value in enumerate(graph.outputs) if index not in states]
+    if len(outputs) != 1:
+        names = ", ".join(f"'{value.name}'" for value in outputs)
         raise UsageError(
             f"the decoder has the outputs {names} besides its caches",
             file=graph.file,
             hint="convert it with --outputs and the names of the logits and of the caches",
         )
-    return found[0]
+    return outputs[0]
 
 
 def _replace_sequences(graph: Graph, values: SampledValues, tokens: Value, positions: Value) -> None:

@@ -21,7 +21,9 @@ from tpuconvert.exporters.tpulang.package import CHIPS as TPULANG_CHIPS
 from tpuconvert.exporters.tpulang.package import PROGRAM, export_tpulang, lower_for_tpulang
 from tpuconvert.model import Model, load
 from tpuconvert.plugins import load_plugins
+from tpuconvert.recipe import file_digest
 from tpuconvert.results import Result
+from tpuconvert.schema.content_digest import ALGORITHM
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.shape_buckets import KEY, Bucket, buckets_of, format_bucket
 from tpuconvert.schema.types import Chip
@@ -165,6 +167,7 @@ def export(
         raise UsageError(f"unknown form '{to}'", hint=f"known are {', '.join(FORMS)}")
     if not isinstance(model, Model):
         model = load(model)
+    _refuse_source(model, Path(path))
     request = Request(model, Path(path), chip, data, with_checks)
     if decoder_context is not None:
         return Export(Path(path), export_decoder(request, decoder_context, to, form.write), to)
@@ -186,6 +189,20 @@ def export(
     write_folder(path, write)
     first = programs[0]
     return Export(Path(path), {**first["manifest"], "programs": [item["path"] for item in programs]}, to)
+
+
+def _refuse_source(model: Model, path: Path) -> None:
+    """Refuse to replace the file that the model was converted from, which its recipe knows by its digest.
+
+    Raises:
+        UsageError: the file has the content of the source.
+    """
+    recipe = model.metadata.get("recipe") or {}
+    entries = (recipe.get(name) or {} for name in ("source", "weights"))
+    digests = {entry[ALGORITHM] for entry in entries if ALGORITHM in entry}
+    if digests and path.is_file() and file_digest(path) in digests:
+        text = "the model was converted from this file, which would be replaced by the result"
+        raise UsageError(text, file=os.fspath(path), hint="name another file to write")
 
 
 def _with_numbers(model: Model, bucket: Bucket) -> Model:

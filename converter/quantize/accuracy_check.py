@@ -158,14 +158,14 @@ class AccuracyCheck:
             recorded: outputs that the calibration has recorded; others are computed.
         """
         assert self.feeds is not None and self._samples is not None, "the feeds are chosen"
-        known = [] if recorded is None else recorded.outputs_of(self.feeds.numbers)
+        recorded_runs = [] if recorded is None else recorded.outputs_of(self.feeds.numbers)
         size = 0
         with ExitStack() as stack, np.errstate(all="ignore"):
             session: Session | None = None
             for number, feed in enumerate(self._samples):
-                if number >= len(known) and session is None:
+                if number >= len(recorded_runs) and session is None:
                     session = stack.enter_context(Session(graph))
-                run = known[number] if session is None else session.run(feed)
+                run = recorded_runs[number] if session is None else session.run(feed)
                 size += sum(array.nbytes for array in run.values())
                 if self._floats and size > _MEMORY:
                     return
@@ -193,10 +193,10 @@ class AccuracyCheck:
             ThresholdError: an output is inaccurate; the message names it.
 
         """
-        found = self.measure(model.graph, model.chip)
-        if found is None:
+        accuracy = self.measure(model.graph, model.chip)
+        if accuracy is None:
             return model
-        notes = found.notes()
+        notes = accuracy.notes()
         if is_strict and notes:
             raise ThresholdError(
                 f"accuracy: {'; '.join(note.message for note in notes)}",
@@ -204,7 +204,7 @@ class AccuracyCheck:
                 hint="without strict accuracy the model is written, and the warning names the command that finds the "
                 "nodes that cause it",
             )
-        metadata = {**model.metadata, KEY: found.to_dict()}
+        metadata = {**model.metadata, KEY: accuracy.to_dict()}
         return Model(replace(model.content, notes=(*model.notes, *notes), metadata=metadata))
 
 

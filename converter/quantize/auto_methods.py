@@ -11,7 +11,7 @@ from tpuconvert.diagnosis.network import Expected, check_activations
 from tpuconvert.optimizer.quantize import Precision, Range, quantize
 from tpuconvert.optimizer.quantize.calibration import AutoTensors, choose_methods
 from tpuconvert.optimizer.quantize.first_samples import FirstMeans
-from tpuconvert.optimizer.quantize.method_search import SearchStart, search_methods
+from tpuconvert.optimizer.quantize.method_search import HIGH_SHARE, SHARE, SearchStart, search_methods
 from tpuconvert.optimizer.quantize.output_error import count_held_out
 from tpuconvert.options import METHOD_SEARCH
 from tpuconvert.quantize.calibration_shards import calibrate_on
@@ -98,6 +98,8 @@ def _choose(
     held_out = feeds.part(len(feeds) - count_held_out(len(feeds)), len(feeds))
     with np.errstate(all="ignore"):
         methods = {name: method_of(name) for name in auto.collectors}
-        start = SearchStart(graph, options.chip, annotate, auto.collectors, ranges, methods, list(held_out))
-        choice = search_methods(start, len(feeds))
+        start = SearchStart(
+            graph, options.chip, annotate, auto.collectors, ranges, methods, list(held_out), precision.symmetric
+        )
+        choice = search_methods(start, len(feeds), share=HIGH_SHARE if options.effort == "high" else SHARE)
     return (ranges, []) if choice is None else (choice.ranges, [Note("calibration", "", choice.describe())])

@@ -101,7 +101,8 @@ def gate_algorithms(
         refine: refines a graph.
         error: measures the error at the outputs.
         refinements: algorithms of the refinement. If all of them together do not reduce the error, or increase that of
-            a branch of an output, half of the bias correction is tried, then each one is left out in turn, then all.
+            a branch of an output, half of the bias correction is tried, then each one is left out in turn, then all,
+            until no branch is harmed. The smallest error stays.
         others: other algorithms. They and the refinements are left out in turn, even if the refinement reduces the
             error. A difference counts if it is larger than its standard error.
         costly: algorithms that make the network slower. They are left out unless the error with them is smaller by more
@@ -129,20 +130,15 @@ def gate_algorithms(
             last = trial((*best.left_out, name), best.without_gain)
             if last.errors.log_ratio_to(best.errors).is_lower:
                 best = last
-    elif best.errors.mean > best.unrefined.mean or best.errors.harms(best.unrefined):
+    elif best.errors.loss > best.unrefined.loss or best.errors.harms(best.unrefined):
         trials: list[tuple[list[str], float]] = [([], _SHARE)] if BIAS in refinements else []
-        trials += [([name], 1.0) for name in refinements if len(refinements) > 1]
+        trials += [([name], 1.0) for name in reversed(refinements) if len(refinements) > 1]
         for left_out, share in [*trials, (list(refinements), 1.0)]:
             last = trial(left_out, best.without_gain, share)
-            if _is_preferred(last.errors, best.errors, best.unrefined):
+            if last.errors.loss < best.errors.loss:
                 best = last
+            if best.errors.loss <= best.unrefined.loss and not best.errors.harms(best.unrefined):
+                break
     if last is not best:
         rebuild((*best.without_gain, *best.left_out))  # the float graph gets the scales of the result again
     return best
-
-
-def _is_preferred(found: Errors, current: Errors, start: Errors) -> bool:
-    """Return True if a candidate harms no branch, or if it is better than the current one, which harms one too."""
-    if found.harms(start) != current.harms(start):
-        return current.harms(start)
-    return found.loss < current.loss

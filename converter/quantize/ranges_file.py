@@ -181,6 +181,8 @@ def _fields(found: Range) -> dict[str, Any]:
     del fields["unevenness"]  # it serves algorithms that need samples
     if not found.method:
         del fields["method"]
+    if not found.has_zero_point:
+        del fields["has_zero_point"]
     if not fields["statistics"]:
         del fields["statistics"]
     return fields
@@ -287,14 +289,20 @@ def _range(found: Mapping[str, Any]) -> Range:
     low, high, threshold = (_float32(found[key]) for key in ("low", "high", "threshold"))
     if low > high or threshold < 0:
         raise ValueError(f"a range from {low} to {high} with threshold {threshold}")
-    channels, method = found["channels"], str(found.get("method", ""))
+    channels, method, has_zero_point = (
+        found["channels"],
+        str(found.get("method", "")),
+        found.get("has_zero_point", False),
+    )
+    if not isinstance(has_zero_point, bool):
+        raise ValueError(f"has_zero_point is {has_zero_point!r}, expected true or false")
     statistics = _statistics(found["statistics"]) if "statistics" in found else None
     if channels is None:
-        return Range(low, high, threshold, None, method, statistics)
+        return Range(low, high, threshold, None, method, statistics, has_zero_point)
     columns = {key: tuple(map(_number, channels[key])) for key in _COLUMNS}
     if len({len(column) for column in columns.values()}) > 1:
         raise ValueError("channels of different numbers")
-    return Range(low, high, threshold, Channels(**columns), method, statistics)
+    return Range(low, high, threshold, Channels(**columns), method, statistics, has_zero_point)
 
 
 def _statistics(found: Mapping[str, Any]) -> RangeStatistics:

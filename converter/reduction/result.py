@@ -12,6 +12,7 @@ from tpuconvert.frontends.onnx.messages import ModelProto
 from tpuconvert.reduction.failure import DESCRIPTIONS
 from tpuconvert.reduction.source_files import SUFFIXES, WEIGHTS_SUFFIX, SourceFiles, write_files
 from tpuconvert.results import Result
+from tpuconvert.schema.option_style import in_style
 from tpuconvert.schema.visible_text import one_line
 from tpuconvert.text_format import several
 
@@ -116,7 +117,7 @@ class Reduction(Result):
             lines.append(f"  check before sharing: {one_line(', '.join(self.identifying))}")
         lines.append(f"  {several(self.trials, 'trial')} in {self.seconds:.1f} s")
         if not self.is_complete:
-            lines.append("  the time limit ended the search: --resume with a larger --budget continues it")
+            lines.append(in_style("  the time limit ended the search: --resume with a larger --budget continues it"))
         if self.output is not None:
             written = self.output if self.weights_output is None else f"{self.output} and {self.weights_output}"
             lines += [f"wrote {written}", f"attach it to a report, with the line: {self.command}"]

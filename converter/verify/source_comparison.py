@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -111,10 +111,11 @@ def verify_source(
     if pairs:
         feeds, reason = source_steps(graph, pairs, feeds, max(STEPS, samples))
         check = StateCheck(names, is_kept=True, steps=len(feeds), problem=reason)
-    hearing, reason = _hear(read, graph, oracle, source, weights, options, feeds, progress)
+    runs = _EngineRuns(oracle, source, weights, options, progress)
+    hearing, reason = runs.hear(read, graph, feeds)
     said = None if hearing.oracle is None else (hearing.oracle.title, hearing.results())
     progress.stage("verify", len(feeds))
-    found = verify(
+    verification = verify(
         graph,
         optimized,
         model,
@@ -127,94 +128,90 @@ def verify_source(
         progress=progress.advance,
     )
     if read.forgotten_states:
-        check = _check_forgotten_states(read, graph, model, source, weights, options, feeds, oracle, progress)
-        if found.exactness is not None:
-            found = replace(found, exactness=replace(found.exactness, runs="in runs from the initial state"))
-    info = _oracle_info(hearing, found, reason)
+        check = runs.check_forgotten_states(read, graph, model, feeds)
+        if verification.exactness is not None:
+            exactness = replace(verification.exactness, runs="in runs from the initial state")
+            verification = replace(verification, exactness=exactness)
+    info = _oracle_info(hearing, verification, reason)
     if check is not None and check.is_kept and info.is_independent:
         check = replace(check, engine=f"{info.name} {info.version}")
-    return replace(found, oracle=info, state=check)
+    return replace(verification, oracle=info, state=check)
 
 
-def _hear(
-    read: Graph,
-    program: Graph,
-    wanted: str,
-    source: str | os.PathLike[str],
-    weights: str | os.PathLike[str] | None,
-    options: Options,
-    feeds: Sequence[dict[str, Array]],
-    progress: Progress,
-    *,
-    keeps_state: bool = False,
-) -> tuple[Hearing, str]:
-    """Run the source with other engines until one succeeds; return also the reason why none is asked, or empty.
+@dataclass(frozen=True)
+class _EngineRuns:
+    """Runs of the source with other engines.
 
     Args:
-        read: the source as the frontend read it.
-        program: the program with which the model is compared.
-        wanted: name of the engine, ``auto`` or ``none``.
+        name: name of the engine, ``auto`` or ``none``.
         source: the source file.
         weights: the caffemodel of a prototxt.
         options: options of the conversion.
-        feeds: the samples.
         progress: receives the stage.
-        keeps_state: whether the samples are steps in sequence although the model forgets the state.
-
     """
-    kind = source_format(source)
-    candidates = find_oracles(wanted, kind, source)
-    if wanted == "none":
-        return Hearing(None), "not requested"
-    if not candidates:
-        known = [engine.distribution for engine in ENGINES.values() if engine.reads == kind]
-        return Hearing(None), f"{known[0]} is not installed" if known else f"no other engine reads {kind} files"
-    is_alike = has_original_interface(options) and (kind == "onnx" or not options.fix_inputs)
-    if not is_alike:
-        return Hearing(None), "other engines run the complete source, with its own inputs and outputs"
-    if is_quantized_source(read) and options.tflite_rounding != "double":
-        return Hearing(None), "other engines round twice"
-    # Also for a source without state as it was read: state that the frontend overlooked shows as a difference.
-    keeps_state = keeps_state or not read.forgotten_states
-    if any(state.initial is None for state in read.states):
-        return Hearing(None), "the source does not define the initial state"
-    candidates = [replace(each, signature=options.signature, keeps_state=keeps_state) for each in candidates]
-    progress.stage(f"run the source with {candidates[0].title}")
-    states = {state.input for state in read.states}
-    ports, inputs = [port for port in program.input_ports if port.name not in states], feeds
-    if options.fuse_preprocess != "none":
-        rule = with_preprocessing_of(program, options).preprocess
-        assert rule is not None, "a graph without preprocessing cannot have fused preprocessing"
-        ports = load_source(source, weights, options.without_fused_preprocess()).input_ports
-        inputs = list(source_feeds(ports[0], feeds, rule))
-    return run_first(candidates, ports, inputs, fixed_arrays(options)), ""
 
+    name: str
+    source: str | os.PathLike[str]
+    weights: str | os.PathLike[str] | None
+    options: Options
+    progress: Progress
 
-def _check_forgotten_states(
-    read: Graph,
-    program: Graph,
-    model: Model,
-    source: str | os.PathLike[str],
-    weights: str | os.PathLike[str] | None,
-    options: Options,
-    feeds: Sequence[dict[str, Array]],
-    oracle: str,
-    progress: Progress,
-) -> StateCheck:
-    """Run steps in sequence of a source whose state the model does not keep."""
-    names = read.forgotten_states
-    options = replace(options, state="ports")
-    try:
-        keeping = load_source(source, weights, options)
-    except UnsupportedError:
-        return StateCheck(names, is_kept=False, steps=1, problem="the state cannot be passed from run to run")
-    steps = list(itertools.islice(itertools.cycle(feeds), max(STEPS, len(feeds))))
-    hearing, reason = _hear(keeping, program, oracle, source, weights, options, steps, progress, keeps_state=True)
-    said = None if hearing.oracle is None or hearing.problem else (hearing.oracle.title, hearing.statements)
-    with_state = source_program(keeping, model)
-    with_state.states = keeping.states
-    check = check_forgotten_states(names, program, with_state, steps, said)
-    return replace(check, problem=reason or hearing.problem)
+    def hear(
+        self, read: Graph, program: Graph, feeds: Sequence[dict[str, Array]], *, keeps_state: bool = False
+    ) -> tuple[Hearing, str]:
+        """Run the source until one engine succeeds; return also the reason why none is asked, or empty.
+
+        Args:
+            read: the source as the frontend read it.
+            program: the program with which the model is compared.
+            feeds: the samples.
+            keeps_state: whether the samples are steps in sequence although the model forgets the state.
+
+        """
+        options, kind = self.options, source_format(self.source)
+        candidates = find_oracles(self.name, kind, self.source)
+        if self.name == "none":
+            return Hearing(None), "not requested"
+        if not candidates:
+            engines = [engine.distribution for engine in ENGINES.values() if engine.reads == kind]
+            return Hearing(None), f"{engines[0]} is not installed" if engines else f"no other engine reads {kind} files"
+        is_alike = has_original_interface(options) and (kind == "onnx" or not options.fix_inputs)
+        if not is_alike:
+            return Hearing(None), "other engines run the complete source, with its own inputs and outputs"
+        if is_quantized_source(read) and options.tflite_rounding != "double":
+            return Hearing(None), "other engines round twice"
+        # Also for a source without state as it was read: state that the frontend overlooked shows as a difference.
+        keeps_state = keeps_state or not read.forgotten_states
+        if any(state.initial is None for state in read.states):
+            return Hearing(None), "the source does not define the initial state"
+        candidates = [replace(each, signature=options.signature, keeps_state=keeps_state) for each in candidates]
+        self.progress.stage(f"run the source with {candidates[0].title}")
+        states = {state.input for state in read.states}
+        ports, inputs = [port for port in program.input_ports if port.name not in states], feeds
+        if options.fuse_preprocess != "none":
+            rule = with_preprocessing_of(program, options).preprocess
+            assert rule is not None, "a graph without preprocessing cannot have fused preprocessing"
+            ports = load_source(self.source, self.weights, options.without_fused_preprocess()).input_ports
+            inputs = list(source_feeds(ports[0], feeds, rule))
+        return run_first(candidates, ports, inputs, fixed_arrays(options)), ""
+
+    def check_forgotten_states(
+        self, read: Graph, program: Graph, model: Model, feeds: Sequence[dict[str, Array]]
+    ) -> StateCheck:
+        """Run steps in sequence of a source whose state the model does not keep."""
+        names = read.forgotten_states
+        runs = replace(self, options=replace(self.options, state="ports"))
+        try:
+            keeping = load_source(self.source, self.weights, runs.options)
+        except UnsupportedError:
+            return StateCheck(names, is_kept=False, steps=1, problem="the state cannot be passed from run to run")
+        steps = list(itertools.islice(itertools.cycle(feeds), max(STEPS, len(feeds))))
+        hearing, reason = runs.hear(keeping, program, steps, keeps_state=True)
+        said = None if hearing.oracle is None or hearing.problem else (hearing.oracle.title, hearing.statements)
+        with_state = source_program(keeping, model)
+        with_state.states = keeping.states
+        check = check_forgotten_states(names, program, with_state, steps, said)
+        return replace(check, problem=reason or hearing.problem)
 
 
 def _oracle_info(hearing: Hearing, found: Verification, reason: str) -> OracleInfo:

@@ -140,15 +140,15 @@ def compare_outputs(
     ports: Sequence[Port], mine: Mapping[str, Array], statement: Statement, differences: Mapping[str, Difference]
 ) -> list[str]:
     """Compare outputs with those of another engine, and return messages about those with another shape."""
-    found = []
+    messages = []
     for port, theirs in pair_outputs(ports, statement):
         array = mine[port.name]
         if theirs.shape != array.shape:
             shapes = f"{format_shape(array.shape)} in the converted model, {format_shape(theirs.shape)} in"
-            found.append(f"output '{port.name}' has the shape {shapes}")
+            messages.append(f"output '{port.name}' has the shape {shapes}")
         else:
             add_output(differences[port.name], port, theirs, port, array)
-    return found
+    return messages
 
 
 def pair_outputs(ports: Sequence[Port], statement: Statement) -> Iterator[tuple[Port, Array]]:

@@ -194,9 +194,9 @@ class Verification(Result):
             UsageError: no tensor name matches the pattern of a limit.
 
         """
-        found = [*self._import_failures(), *self._integer_failures(thresholds)]
+        failures = [*self._import_failures(), *self._integer_failures(thresholds)]
         for output in self.outputs:
-            found += limit_failures("output", output, thresholds)
+            failures += limit_failures("output", output, thresholds)
         for limit in named:
             fitting = [
                 (what, item)
@@ -207,20 +207,20 @@ class Verification(Result):
             if not fitting:
                 raise UsageError(f"no tensor that was compared fits '{limit.pattern}'", hint="see the table of tensors")
             for what, item in fitting:
-                found += limit_failures(what, item, limit.thresholds)
-        return list(dict.fromkeys(found))
+                failures += limit_failures(what, item, limit.thresholds)
+        return list(dict.fromkeys(failures))
 
     def _import_failures(self) -> list[str]:
         """Return messages about outputs that differ from those of the other engine: faults of the import."""
         if self.opinion is None:
             return []
         is_exact, engine = self.opinion.is_exact, self.opinion.engine
-        found = [f"import: {text}" for text in self.opinion.contradictions]
-        found += _engine_failures(f"import: as {engine} computes it, output", self.opinion.outputs, is_exact)
+        failures = [f"import: {text}" for text in self.opinion.contradictions]
+        failures += _engine_failures(f"import: as {engine} computes it, output", self.opinion.outputs, is_exact)
         if self.state is not None and self.state.engine:
             what = f"import: as {self.state.engine} computes it in {self.state.steps} steps, output"
-            found += _engine_failures(what, self.state.outputs, is_exact)
-        return found
+            failures += _engine_failures(what, self.state.outputs, is_exact)
+        return failures
 
     def _integer_failures(self, thresholds: Thresholds) -> list[str]:
         """Return messages if more integers differ than the limits, from the source or from another engine."""
@@ -232,23 +232,23 @@ class Verification(Result):
                 "a limit for integers that differ, but source or model compute in float",
                 hint="leave --max-different out, or limit --min-cosine, --min-sqnr or --max-difference",
             )
-        found = []
+        failures = []
         if not (self.exactness.is_equal or 0 < self.exactness.different + self.exactness.output_different <= most):
-            found.append(self.exactness.verdict)
+            failures.append(self.exactness.verdict)
         most = thresholds.max_different_from_engine
         if most is None:
-            return found
+            return failures
         engine = None if self.opinion is None else self.opinion.exactness
         if engine is not None and engine.different + engine.output_different > most:
-            found.append(f"import: {engine.verdict}")
+            failures.append(f"import: {engine.verdict}")
         if self.state is not None:
             different = [item for item in self.state.outputs if item.different > most]
-            found += [
+            failures += [
                 f"import: {item.different} of {item.integers} integers of output '{item.name}' in {self.state.steps} "
                 f"steps differ from those of {self.state.engine}"
                 for item in different
             ]
-        return found
+        return failures
 
     def check(
         self,
@@ -359,7 +359,7 @@ def _engine_failures(what: str, outputs: Iterable[Difference], is_exact: bool) -
 
 def limit_failures(what: str, item: Difference, thresholds: Thresholds) -> list[str]:
     """Return messages about the limits that a tensor misses."""
-    found = []
+    failures = []
     for limit, value, is_upper, quantity in (
         (thresholds.max_difference, item.relative, True, "difference (share of the range)"),
         (thresholds.min_cosine, item.cosine, False, "cosine"),
@@ -367,8 +367,8 @@ def limit_failures(what: str, item: Difference, thresholds: Thresholds) -> list[
     ):
         if limit is not None and not (value <= limit if is_upper else value >= limit):
             text = against_limit(value, limit, is_least=not is_upper)
-            found.append(f"{what} '{item.name}': {quantity} {text}")
-    return found
+            failures.append(f"{what} '{item.name}': {quantity} {text}")
+    return failures
 
 
 def verify(

@@ -298,7 +298,10 @@ class _Importer:
             converted: Converted = converter(node, self._graph)
         except ShapeError as error:
             raise CannotConvertError(INVALID_NODE, error.message) from error
-        except (CannotConvertError, TpuConvertError):
+        except CannotConvertError:
+            raise
+        except TpuConvertError as error:
+            error.add_place(self._file, node.name)
             raise
         except (ValueError, OverflowError) as error:
             raise CannotConvertError(INVALID_NODE, with_place(error)) from error

@@ -5,8 +5,9 @@ from __future__ import annotations
 from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.onnx import element_types
 from tpuconvert.frontends.onnx.element_types import Element
-from tpuconvert.frontends.onnx.fold_arithmetic import cast_target
-from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
+from tpuconvert.frontends.onnx.fold_arithmetic import cast_array, cast_target
+from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, folds, onnx_op
+from tpuconvert.frontends.open_extents import is_shape_tensor
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.frontends.small_integers import cast_integers
 from tpuconvert.frontends.value_bounds import ValueBounds
@@ -29,6 +30,28 @@ def cast_like(node: OnnxNode, g: Graph) -> Result:
     node.optional_attr("saturate")
     node.optional_attr("round_mode")
     return _cast(node, g, node.input(0), node.element(0), node.element(1))
+
+
+@folds("Cast", since=1)
+def fold_cast(node: OnnxNode, g: Graph) -> Folded | Result:
+    """Cast a constant."""
+    return _fold(node, g, cast_target(node))
+
+
+@folds("CastLike", since=15)
+def fold_cast_like(node: OnnxNode, g: Graph) -> Folded | Result:
+    """Cast a constant to the type of another tensor."""
+    node.optional_attr("saturate")
+    node.optional_attr("round_mode")
+    return _fold(node, g, node.element(1))
+
+
+def _fold(node: OnnxNode, g: Graph, target: Element) -> Folded | Result:
+    """Cast a constant or extents. Extents in 8 or 16 bits wrap around, unlike their formulas: they become a tensor."""
+    array = node.constant(0)
+    if is_shape_tensor(array) and target.is_integer and target.bits < 32:
+        return _cast(node, g, node.input(0), node.element(0), target)
+    return Folded(cast_array(array, target), target)
 
 
 def _cast(node: OnnxNode, g: Graph, x: Value, source: Element, target: Element) -> Result:

@@ -145,6 +145,8 @@ def run_converter(
     except (CannotConvertError, TpuConvertError, OpenExtentError) as error:
         if isinstance(error, ShapeError):
             raise CannotConvertError(INVALID_NODE, error.message) from error
+        if isinstance(error, TpuConvertError):
+            error.add_place(file, node.name)
         raise
     except (TypeError, AttributeError, ValueError) as error:
         if extent := open_extent_of(node.inputs):  # probably raised by NumPy, which rejects symbolic extents

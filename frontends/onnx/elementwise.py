@@ -114,7 +114,7 @@ def mean(node: OnnxNode, g: Graph) -> Result:
     return node.elementwise(emit.divs(g, emit.floats(_chain(node, g, "add")), len(node.inputs)))
 
 
-@onnx_op("Mod", since=10)
+@onnx_op("Mod", since=10, limits="floats: quotients up to 2^24")
 def modulo(node: OnnxNode, g: Graph) -> Result:
     """``x - y * floor(x / y)``; with ``fmod`` the division truncates. Integers are cast to FLOAT32."""
     a, b = operands(node)

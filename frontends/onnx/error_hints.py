@@ -10,7 +10,7 @@ from tpuconvert.frontends.onnx import subgraph_extraction
 from tpuconvert.frontends.onnx.messages import GraphProto, NodeProto
 from tpuconvert.frontends.onnx.node import OnnxTensor, folds, onnx_op
 from tpuconvert.frontends.onnx.reader import reads_of
-from tpuconvert.frontends.onnx.unsupported_operators import DOMAINS, REASONS
+from tpuconvert.frontends.onnx.unsupported_operators import DOMAINS, REASONS, reason
 from tpuconvert.schema.errors import NO_OPERATOR, CorruptInputError, Problem, ProblemList
 from tpuconvert.schema.graph import Graph, Port, Value
 from tpuconvert.schema.spelling import nearest
@@ -93,17 +93,32 @@ def _begins(source: GraphProto, bad: Sequence[NodeProto], outputs: Sequence[str]
 
 def _fix(needs: Sequence[str], ports: Mapping[str, Port]) -> str:
     """Return a hint to fix the needed inputs; empty if one is not a model input or has too many elements."""
-    found = [ports[name] for name in needs if name in ports]
-    sizes = [math.prod(extent for extent in port.shape if isinstance(extent, int)) for port in found]
-    if not found or len(found) != len(needs) or max(sizes) > MOST_FIXED_ELEMENTS:
+    inputs = [ports[name] for name in needs if name in ports]
+    sizes = [math.prod(extent for extent in port.shape if isinstance(extent, int)) for port in inputs]
+    if not inputs or len(inputs) != len(needs) or max(sizes) > MOST_FIXED_ELEMENTS:
         return ""
-    types = ", ".join(f"{port.name} {port.dtype}{format_shape(port.shape)}" for port in found)
-    words = " ".join(f"--fix-input {port.name}=VALUE" for port in found)
-    what = "the input that decides it" if len(found) == 1 else "the inputs that decide it"
+    types = ", ".join(f"{port.name} {port.dtype}{format_shape(port.shape)}" for port in inputs)
+    words = " ".join(f"--fix-input {port.name}=VALUE" for port in inputs)
+    what = "the input that decides it" if len(inputs) == 1 else "the inputs that decide it"
     return f"fix {what} ({types}):  {words}"
 
 
-def unknown_operator(operator: str, domain: str) -> str:
+def explain_unknown(operator: str, domain: str, version: int, *, has_outputs: bool) -> tuple[str, str]:
+    """Return the message and the hint for an operator without a converter in the given version of its domain."""
+    versions = onnx_op.versions(operator, domain=domain) or folds.versions(operator, domain=domain)
+    if versions:
+        message = f"supported from version {versions[0]} on; the model has {version}"
+        return message, "export the model with a newer opset"
+    if why_not := reason(operator, domain):
+        return why_not, ""
+    hint = _similar_operator(operator, domain)
+    if domain:
+        plugin = f"register a converter:  --plugin (domain '{domain}', operator '{operator}')"
+        return "", f"{hint}\n{plugin}" if hint else plugin
+    return "" if has_outputs else "has no outputs", hint
+
+
+def _similar_operator(operator: str, domain: str) -> str:
     """Return a hint for an operator with a wrong name or domain, or an empty string if no operator is similar."""
     elsewhere = [
         other for other in ("", *onnx_op.domains()) if other != domain and onnx_op.versions(operator, domain=other)
@@ -111,8 +126,8 @@ def unknown_operator(operator: str, domain: str) -> str:
     if elsewhere:
         where = "the standard (an empty domain)" if not elsewhere[0] else f"the domain '{elsewhere[0]}'"
         return f"did you mean the operator of {where}?"
-    known = {*onnx_op.names(domain=domain), *folds.names(domain=domain), *(REASONS if not domain else ())}
-    if not known and domain not in DOMAINS:
-        known = set(onnx_op.names(domain=None))
-    found = nearest(operator, known)
-    return f"did you mean '{found}'?" if found else ""
+    names = {*onnx_op.names(domain=domain), *folds.names(domain=domain), *(REASONS if not domain else ())}
+    if not names and domain not in DOMAINS:
+        names = set(onnx_op.names(domain=None))
+    similar = nearest(operator, names)
+    return f"did you mean '{similar}'?" if similar else ""

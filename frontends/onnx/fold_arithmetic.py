@@ -9,7 +9,7 @@ import numpy as np
 
 from tpuconvert.frontends.onnx import element_types, shape_arguments
 from tpuconvert.frontends.onnx.element_types import ELEMENTS, Element, describe
-from tpuconvert.frontends.onnx.node import Folded, OnnxNode, folds
+from tpuconvert.frontends.onnx.node import OnnxNode, folds
 from tpuconvert.frontends.open_extents import is_shape_tensor
 from tpuconvert.schema.errors import UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph
@@ -177,21 +177,6 @@ def cast_target(node: OnnxNode) -> Element:
     return target
 
 
-@folds("Cast", since=1)
-def cast(node: OnnxNode, _: Graph) -> Folded:
-    """Cast to another type."""
-    target = cast_target(node)
-    return Folded(cast_array(node.constant(0), target), target)
-
-
-@folds("CastLike", since=15)
-def cast_like(node: OnnxNode, _: Graph) -> Folded:
-    """Cast to the type of another tensor."""
-    node.optional_attr("saturate")
-    node.optional_attr("round_mode")
-    return Folded(cast_array(node.constant(0), node.element(1)), node.element(1))
-
-
 @folds("Clip", since=1)
 def clip(node: OnnxNode, _: Graph) -> Array:
     """Clamp to an interval."""
@@ -257,10 +242,10 @@ def _arg(name: str, function: Callable[..., Array]) -> None:
         x = node.constant(0)
         axis = node.axis(node.attr("axis", 0), x.ndim)
         is_last = bool(node.attr("select_last_index", 0)) if node.version >= 12 else False
-        found = function(np.flip(x, axis) if is_last else x, axis=axis)
+        index = function(np.flip(x, axis) if is_last else x, axis=axis)
         if is_last:
-            found = x.shape[axis] - 1 - found
-        return np.asarray(np.expand_dims(found, axis) if node.attr("keepdims", 1) else found, np.int64)
+            index = x.shape[axis] - 1 - index
+        return np.asarray(np.expand_dims(index, axis) if node.attr("keepdims", 1) else index, np.int64)
 
     folds(name, since=1)(evaluate)
 

@@ -13,7 +13,7 @@ from tpuconvert.frontends.open_extents import has_zero, is_open
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import UNSUPPORTED_TYPE
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.ops.compare import Eq, Lts
+from tpuconvert.schema.ops.compare import Eq, Eqs, Ges, Lts
 from tpuconvert.schema.ops.copy import Constdata
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.selection import ConditionSelect
@@ -48,6 +48,22 @@ def computed_index(node: OnnxNode, g: Graph, position: int, extent: int) -> Valu
         return index
     below = emit.cast(g, g.add(Lts(Scalar.f32(0)), emit.as_float(g, index)), DType.INT32)
     return emit.add(g, index, emit.muls(g, below, extent))
+
+
+def count_outside(g: Graph, index: Value, extent: int) -> Value:
+    """Return INT32 values: 1 for an index outside of ``0..extent-1``, else 0."""
+    number = emit.as_float(g, index)
+    outside = emit.add(g, g.add(Lts(Scalar.f32(0)), number), g.add(Ges(Scalar.f32(extent)), number))
+    return emit.cast(g, outside, DType.INT32)
+
+
+def make_invalid(g: Graph, linear: Value, outside: Value) -> Value:
+    """Replace linear indices by negative ones, which are errors at run time, where a count is above 0.
+
+    An index outside of its own axis is the linear index of another element otherwise.
+    """
+    is_inside = g.add(Eqs(Scalar.f32(0)), emit.as_float(g, outside))
+    return emit.sub(g, emit.mul(g, linear, emit.cast(g, is_inside, DType.INT32)), outside)
 
 
 @onnx_op("Gather", since=1, kind=Kind.DIRECT)
@@ -96,9 +112,12 @@ def gather_elements(node: OnnxNode, g: Graph) -> Result | Folded:
         index = from_front(node, node.constant(1), shape[axis]).reshape(-1).astype(np.int64)
         y = gather_slices(g, flat, 0, index * strides[axis] + fixed)
     else:
-        linear = emit.muls(g, computed_index(node, g, 1, shape[axis]), strides[axis])
+        index = computed_index(node, g, 1, shape[axis])
         offset = g.constant(np.broadcast_to(fixed, (grids.shape[1],)).astype(np.int32), name="offset")
-        y = select_by(g, flat, 0, emit.add(g, linear, offset))
+        linear = emit.add(g, emit.muls(g, index, strides[axis]), offset)
+        if axis:  # along axis 0 such an element is outside of the flattened data
+            linear = make_invalid(g, linear, count_outside(g, index, shape[axis]))
+        y = select_by(g, flat, 0, linear)
     return movement_result(node, emit.reshape(g, y, index_shape))
 
 
@@ -133,14 +152,20 @@ def gather_nd(node: OnnxNode, g: Graph) -> Result | Folded:
         below = emit.cast(g, g.add(Lts(Scalar.f32(0)), emit.as_float(g, table_value)), DType.INT32)
         table_value = emit.add(g, table_value, emit.mul(g, below, sizes))
         linear: Value | None = None
+        outside: Value | None = None
         for k in range(depth):
             column = emit.reshape(g, emit.slice_axis(g, table_value, 1, k, k + 1), (batches * tuples,))
+            if not is_open(indexed[k]) and (depth > 1 or offset.size > 1):
+                count = count_outside(g, column, indexed[k])
+                outside = count if outside is None else emit.add(g, outside, count)
             column = emit.muls(g, column, strides[k])
             linear = column if linear is None else emit.add(g, linear, column)
         if linear is None:
             raise node.invalid("its indices have no entries")
         if offset.size > 1:
             linear = emit.add(g, linear, g.constant(offset.astype(np.int32), name="offset"))
+        if outside is not None:
+            linear = make_invalid(g, linear, outside)
         y = select_by(g, flat, 0, linear)
     target = index_shape[:-1] + rest
     return movement_result(node, emit.reshape(g, y, target or (1,)), scalar=target == ())

@@ -17,7 +17,8 @@ from tpuconvert.frontends import fixed_inputs
 from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.onnx import converter_errors, input_types, quantization_params, subgraph_extraction
 from tpuconvert.frontends.onnx.converter_errors import run_converter
-from tpuconvert.frontends.onnx.error_hints import complete, unknown_operator
+from tpuconvert.frontends.onnx.error_hints import complete, explain_unknown
+from tpuconvert.frontends.onnx.function_calls import attributes_of, body_scope, notes_of_other_opsets
 from tpuconvert.frontends.onnx.messages import (
     AttributeProto,
     FunctionProto,
@@ -41,15 +42,12 @@ from tpuconvert.frontends.onnx.quantization_params import drop_copies
 from tpuconvert.frontends.onnx.reader import (
     NEWEST_OPSET,
     OnnxModel,
-    function_opsets,
     node_domain,
-    operators_of,
     other_opsets,
     reads_of,
     sparse_by_name,
 )
-from tpuconvert.frontends.onnx.standard_functions import has_other_schema, standard_function
-from tpuconvert.frontends.onnx.unsupported_operators import reason
+from tpuconvert.frontends.onnx.standard_functions import standard_function
 from tpuconvert.frontends.open_extents import OpenExtentError, check_parameters
 from tpuconvert.schema.control_flow import MAX_DEPTH
 from tpuconvert.schema.errors import (
@@ -227,15 +225,15 @@ class _Importer:
 
     def _shapes_of_fixed(self) -> dict[str, Sequence[Dim]]:
         """Shapes of fixed inputs that match the file; a mismatch is reported when the value is checked."""
-        found: dict[str, Sequence[Dim]] = {}
+        shapes: dict[str, Sequence[Dim]] = {}
         for name, array in self._fixed.items():
             declared = input_types.declared_shape(self._infos[name]) if name in self._infos else None
             pairs = list(zip(array.shape, declared or (), strict=False))
             if declared is None or (
                 len(declared) == array.ndim and all(said == have or not isinstance(said, int) for have, said in pairs)
             ):
-                found[name] = array.shape
-        return found
+                shapes[name] = array.shape
+        return shapes
 
     def _peek(self, name: str, scope: Scope, stated: Mapping[str, NodeProto]) -> Array | None:
         """Elements of an initializer, or of a Constant of ``stated``, before the nodes are converted."""
@@ -297,7 +295,9 @@ class _Importer:
             function = standard_function(op_type, domain, scope.opsets.get(domain, 1))
             known = function is not None
         if not known:
-            self._report_unknown(proto, domain, name, scope)
+            version, has_outputs = scope.opsets.get(domain, 1), bool(_first_output(proto))
+            message, hint = explain_unknown(op_type, domain, version, has_outputs=has_outputs)
+            self._problems.add(NO_OPERATOR, f"{domain}:{op_type}" if domain else op_type, name, message, hint)
         inputs, are_known = self._inputs(proto, name, scope)
         if not known or not are_known:
             self._set_placeholders(proto, scope)
@@ -314,8 +314,8 @@ class _Importer:
             )
         try:
             if function is not None:
-                if id(function) in self._other_opsets:
-                    self._note_other_opset(function)
+                if versions := self._other_opsets.pop(id(function), None):
+                    self._graph.notes.extend(notes_of_other_opsets(function, versions, self._model))
                 results: Sequence[OnnxTensor | None] = self._inline_function(function, proto, inputs, name, scope)
             else:
                 results = self._convert_node(proto, name, inputs, scope)
@@ -347,26 +347,8 @@ class _Importer:
 
     def _known_operator(self, op_type: str, domain: str, scope: Scope) -> bool:
         version = scope.opsets.get(domain, None if domain else 1)
-        found = onnx_op.find(op_type, version=version, domain=domain)
-        return (found or folds.find(op_type, version=version, domain=domain)) is not None
-
-    def _report_unknown(self, proto: NodeProto, domain: str, name: str, scope: Scope) -> None:
-        op = f"{domain}:{proto.op_type}" if domain else proto.op_type
-        versions = onnx_op.versions(proto.op_type, domain=domain) or folds.versions(proto.op_type, domain=domain)
-        message = hint = ""
-        if versions:
-            message = f"supported from version {versions[0]} on; the model has {scope.opsets.get(domain, 1)}"
-            hint = "export the model with a newer opset"
-        elif why_not := reason(proto.op_type, domain):
-            message = why_not
-        else:
-            hint = unknown_operator(proto.op_type, domain)
-            if domain:
-                plugin = f"register a converter:  --plugin (domain '{domain}', operator '{proto.op_type}')"
-                hint = f"{hint}\n{plugin}" if hint else plugin
-            elif not _first_output(proto):
-                message = "has no outputs"
-        self._problems.add(NO_OPERATOR, op, name, message, hint)
+        converter = onnx_op.find(op_type, version=version, domain=domain)
+        return (converter or folds.find(op_type, version=version, domain=domain)) is not None
 
     def _convert_node(
         self, proto: NodeProto, name: str, inputs: tuple[OnnxTensor | None, ...], scope: Scope
@@ -383,7 +365,7 @@ class _Importer:
             self._materializer,
             self._model.tensors,
             self._limits,
-            self._attributes(proto, scope),
+            attributes_of(proto, scope.attributes),
             inline=lambda graph, arguments, label: self._inline_graph(graph, arguments, f"{name}/{label}", scope),
             compile=lambda graph, make_inputs, captured, label: self._compile_graph(
                 graph, make_inputs, captured, f"{name}/{label}", scope
@@ -461,19 +443,6 @@ class _Importer:
         value = self._graph.input(info.name, TensorType(element.graph, shape or (1,)))
         return OnnxTensor(info.name, element, shape, None, value)
 
-    def _attributes(self, proto: NodeProto, scope: Scope) -> dict[str, AttributeProto]:
-        """Attributes by name; in a function, references are replaced by the attributes of the call."""
-        found: dict[str, AttributeProto] = {}
-        for attribute in proto.attribute[:]:
-            name = attribute.name
-            if name in found:
-                raise CannotConvertError(INVALID_NODE, f"has its attribute {name} twice")
-            if not attribute.ref_attr_name:
-                found[name] = attribute
-            elif attribute.ref_attr_name in scope.attributes:
-                found[name] = scope.attributes[attribute.ref_attr_name]
-        return found
-
     def _inline_function(
         self, function: FunctionProto, call: NodeProto, inputs: Sequence[OnnxTensor | None], name: str, scope: Scope
     ) -> list[OnnxTensor | None]:
@@ -482,47 +451,15 @@ class _Importer:
         As in the main graph, only the nodes that an output of the call depends on are converted. The result has None
         for an output that the call leaves out.
         """
-        attributes = {attribute.name: attribute for attribute in function.attribute_proto}
-        attributes.update(self._attributes(call, scope))
-        declared = {*function.attribute, *(attribute.name for attribute in function.attribute_proto)}
-        if unknown := [key for key in attributes if key not in declared]:
-            raise CannotConvertError(INVALID_NODE, f"function {function.name} has no attribute {unknown[0]}")
-        for what, given, names in (("inputs", call.input, function.input), ("outputs", call.output, function.output)):
-            if len(given) > len(names):
-                message = f"{len(given)} {what}, but function {function.name} has {len(names)}"
-                raise CannotConvertError(INVALID_NODE, message)
-        inner = Scope(function_opsets(function, self._model), None, f"{name}/", {}, {}, attributes, self._deeper(scope))
-        given_inputs = dict(zip(function.input, inputs, strict=False))
-        inner.tensors.update({key: tensor for key, tensor in given_inputs.items() if tensor is not None})
-        inner.absent = frozenset(key for key in function.input if given_inputs.get(key) is None)
-        wanted = {key: outer for key, outer in zip(function.output, call.output, strict=False) if outer}
+        inner = body_scope(function, call, inputs, self._model, f"{name}/", scope.attributes, self._deeper(scope))
+        outer_names = {key: outer for key, outer in zip(function.output, call.output, strict=False) if outer}
         subgraph_extraction.check_outputs(function.node, set(function.input), self._file)
         if (node_domain(call), call.op_type, call.overload) not in self._model.functions:
             self._most_nodes += len(function.node)  # of the standard: it is not counted in the file
-        self._convert_all(subgraph_extraction.nodes_for(function.node, wanted), inner)
-        found = dict(zip(wanted, self._leave_scope(list(wanted), list(wanted.values()), inner, scope), strict=True))
-        return [found.get(key) for key in function.output]
-
-    def _note_other_opset(self, function: FunctionProto) -> None:
-        """Note the operators of a function that have another meaning in the opset of the model.
-
-        The standard does not permit such a function. Its nodes are computed as the function says; ONNX Runtime takes
-        the opset of the model.
-        """
-        name = f"{function.domain}:{function.name}" if function.domain else function.name
-        for domain, version in self._other_opsets.pop(id(function)).items():
-            if not domain and version > NEWEST_OPSET:
-                message = f"function {name} has opset {version}; the newest known opset is {NEWEST_OPSET}"
-                raise CannotConvertError(NO_OPERATOR, message, f"export it with opset {NEWEST_OPSET} or lower")
-            of_model = self._model.opsets[domain]
-            operators = sorted(
-                key for key in operators_of(function, domain) if has_other_schema(key, domain, version, of_model)
-            )
-            if operators:
-                self._graph.notes.append(
-                    f"warning: function {name} has opset {version}, its model {of_model}, in which"
-                    f" {', '.join(operators)} may have another meaning: computed by opset {version}"
-                )
+        self._convert_all(subgraph_extraction.nodes_for(function.node, outer_names), inner)
+        results = self._leave_scope(list(outer_names), list(outer_names.values()), inner, scope)
+        by_name = dict(zip(outer_names, results, strict=True))
+        return [by_name.get(key) for key in function.output]
 
     def _inline_graph(
         self, graph: GraphProto, arguments: Sequence[OnnxTensor], name: str, scope: Scope

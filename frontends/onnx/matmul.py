@@ -159,14 +159,16 @@ def batched_product(node: OnnxNode, g: Graph, a: Value, b: Value) -> Value:
 
 @onnx_op("Einsum", since=12, kind=Kind.DIRECT)
 def einsum(node: OnnxNode, g: Graph) -> Result:
-    """Sum of products over index letters, as batched matmuls of two operands at a time."""
+    """Sum of products over index letters, two operands at a time: element-wise products and batched matmuls."""
     equation = node.required_attr("equation", "").replace(" ", "")
     terms, result = _parse_einsum(node, equation)
     value = _float_operand(node, g, 0)
     value, term = _diagonal_free(node, g, value, terms[0])
+    last = {letter: index for index, letters in enumerate(terms) for letter in letters}
+    last.update(dict.fromkeys(result, len(terms)))
     for index in range(1, len(terms)):
         other, other_term = _diagonal_free(node, g, _float_operand(node, g, index), terms[index])
-        later = set("".join(terms[index + 1 :])) | set(result)
+        later = {letter for letter in {*term, *other_term} if last[letter] > index}
         value, term = _contract(node, g, value, term, other, other_term, later)
     summed = tuple(axis for axis, letter in enumerate(term) if letter not in result)
     if summed:
@@ -232,8 +234,8 @@ def _contract(
     inner = [letter for letter in shared if letter not in later]
     rows = [letter for letter in a_term if letter not in shared]
     columns = [letter for letter in b_term if letter not in shared]
-    sizes = dict(zip(b_term, emit.extents(b), strict=True))
-    for letter, extent in zip(a_term, emit.extents(a), strict=True):
+    sizes = _sizes_of(b, b_term)
+    for letter, extent in _sizes_of(a, a_term).items():
         (sizes[letter],) = emit.broadcast_shape((extent,), (sizes.get(letter, 1),))
     a = _arrange_axes(g, a, a_term, [*batch, *rows, *inner], sizes)
     b = _arrange_axes(g, b, b_term, [*batch, *inner, *columns], sizes)
@@ -241,12 +243,24 @@ def _contract(
     def extent_of(letters: Sequence[str]) -> int:
         return math.prod(sizes[letter] for letter in letters)
 
+    order = [*batch, *rows, *columns]
+    shape = tuple(sizes[letter] for letter in order) or (1,)
     lead = tuple(sizes[letter] for letter in batch)
+    if not inner and not (rows and columns):  # nothing is summed: a matmul per element would be far slower
+        if columns:
+            a = emit.reshape(g, a, (*lead, *(1 for _ in columns)))
+        if rows:
+            b = emit.reshape(g, b, (*lead, *(1 for _ in rows)))
+        return emit.reshape(g, emit.mul(g, a, b), shape), "".join(order)
     left = emit.reshape(g, a, (*lead, extent_of(rows), extent_of(inner)))
     right = emit.reshape(g, b, (*lead, extent_of(inner), extent_of(columns)))
     y = batched_product(node, g, left, right)
-    order = [*batch, *rows, *columns]
-    return emit.reshape(g, y, tuple(sizes[letter] for letter in order) or (1,)), "".join(order)
+    return emit.reshape(g, y, shape), "".join(order)
+
+
+def _sizes_of(x: Value, term: str) -> dict[str, int]:
+    """Extents by letter. A scalar has no letter, and the shape (1,)."""
+    return dict(zip(term, emit.extents(x), strict=True)) if term else {}
 
 
 def _sum_lonely(g: Graph, x: Value, term: str, needed: set[str]) -> tuple[Value, str]:

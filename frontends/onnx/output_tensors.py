@@ -59,9 +59,9 @@ class Scope:
         proto = self.constants.get(name)
         if proto is not None:
             element, array = reader.read_typed(proto)
-            found = OnnxTensor(self.prefix + name, element, array.shape, array)
-            self.tensors[name] = found
-            return found
+            tensor = OnnxTensor(self.prefix + name, element, array.shape, array)
+            self.tensors[name] = tensor
+            return tensor
         return self._lookup_outside(name, reader)
 
     def _lookup_outside(self, name: str, reader: TensorReader) -> OnnxTensor | None:
@@ -124,10 +124,10 @@ def subgraph_input(graph: Graph, name: str, value: Value, shape: Shape | None = 
     An extent that depends on data gets a separate name, because different extents may have the same one.
     """
     number = len(graph.inputs)
-    known = value.shape if shape is None else shape
+    extents_outside = value.shape if shape is None else shape
     extents = tuple(
         f"input{number}_{axis}" if isinstance(extent, str) and "?" in extent else extent
-        for axis, extent in enumerate(known)
+        for axis, extent in enumerate(extents_outside)
     )
     return graph.input(name, TensorType(value.dtype, extents), quant=value.quant)
 
@@ -204,14 +204,14 @@ class Results:
 
 def roots_of(tensors: Iterable[OnnxTensor | None]) -> frozenset[str]:
     """Inputs of the model that some tensors are computed from."""
-    found = [tensor.roots for tensor in tensors if tensor is not None and tensor.roots]
-    return found[0] if len(found) == 1 else frozenset().union(*found)
+    roots = [tensor.roots for tensor in tensors if tensor is not None and tensor.roots]
+    return roots[0] if len(roots) == 1 else frozenset().union(*roots)
 
 
 def _extents_element(node: OnnxNode) -> Element:
-    """Element type of extents that a node computes: INT64, or FLOAT if it computes with extents in this type."""
+    """Element type of extents that a node computes: that of the extents that it reads, or INT64 if it reads none."""
     given = (tensor for tensor in node.inputs if tensor is not None and open_extents.is_shape_tensor(tensor.array))
-    return next((tensor.element for tensor in given if not tensor.element.is_integer), INT64)
+    return next((tensor.element for tensor in given), INT64)
 
 
 def _kept_element(node: OnnxNode, array: Array) -> Element:

@@ -228,6 +228,9 @@ def _missing_part(proto: ModelProto) -> str:
         return "it names no opset, which is required since IR version 3"
     if not all(value.name for value in (*proto.graph.input, *proto.graph.output)):
         return "a graph input or output has no name"
+    counts = Counter(value.name for value in proto.graph.input)
+    if twice := [name for name, count in counts.items() if count > 1]:
+        return f"several graph inputs have the name '{twice[0]}'"
     return ""
 
 

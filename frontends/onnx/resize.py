@@ -143,11 +143,11 @@ def _resize_to_computed(node: OnnxNode, g: Graph, axes: Sequence[int], policy: s
     if policy != "stretch" or rule.coordinates is Coordinates.tf_crop_and_resize or not 3 <= rank <= 5:
         hint = "supported: rank 3 to 5, no policy, no crop"
         raise node.fail(UNSUPPORTED_ATTRIBUTE, "computed sizes", hint, needs=node.tensor(3))
-    known = known_elements(values)
-    if len(known) != len(axes):
-        raise node.invalid(f"{len(known)} sizes for {len(axes)} axes")
+    sizes = known_elements(values)
+    if len(sizes) != len(axes):
+        raise node.invalid(f"{len(sizes)} sizes for {len(axes)} axes")
     scales, numbers, extents = [1.0] * (rank - 2), [0] * (rank - 2), {}
-    for position, (axis, size) in enumerate(zip(axes, known, strict=True)):
+    for position, (axis, size) in enumerate(zip(axes, sizes, strict=True)):
         if size is not None and str(size) == str(node.shape(0)[axis]):
             continue
         if axis < 2:

@@ -48,13 +48,13 @@ def has_other_schema(operator: str, domain: str, version: int, other: int) -> bo
 
     if domain not in _standard_domains():
         return False
-    found = []
+    since = []
     for opset in (version, other):
         try:
-            found.append(defs.get_schema(operator, opset, domain).since_version)
+            since.append(defs.get_schema(operator, opset, domain).since_version)
         except defs.SchemaError:
-            found.append(0)
-    return found[0] != found[1]
+            since.append(0)
+    return since[0] != since[1]
 
 
 @lru_cache(maxsize=1)
@@ -69,14 +69,15 @@ def registrations() -> list[Registration]:
     """Return an entry for every operator with a function body, for the tables of operators."""
     from onnx import defs
 
-    found: dict[str, int] = {}
+    versions: dict[str, int] = {}
     for schema in defs.get_all_schemas_with_history():
         is_ours = schema.domain in DOMAINS and schema.name not in REASONS and not schema.deprecated
         if is_ours and standard_function(schema.name, schema.domain, schema.since_version) is not None:
-            found[schema.name] = min(schema.since_version, found.get(schema.name, schema.since_version))
+            versions[schema.name] = min(schema.since_version, versions.get(schema.name, schema.since_version))
     how = "expanded to its function body in the ONNX standard"
     return [
-        Registration(name, "", since, standard_function, Kind.DECOMPOSED, how) for name, since in sorted(found.items())
+        Registration(name, "", since, standard_function, Kind.DECOMPOSED, how)
+        for name, since in sorted(versions.items())
     ]
 
 

@@ -32,24 +32,24 @@ def check_outputs(nodes: Iterable[NodeProto], given: Container[str], file: str) 
     Raises:
         CorruptInputError: a name is taken.
     """
-    made: dict[str, int] = {}
+    producers: dict[str, int] = {}
     for index, node in enumerate(nodes):
         for name in node.output[:]:
-            if name and (name in made or name in given):
+            if name and (name in producers or name in given):
                 raise CorruptInputError(f"tensor '{name}' is the output of more than one node", file=file)
             if name:
-                made[name] = index
-    return made
+                producers[name] = index
+    return producers
 
 
 def nodes_for(nodes: Sequence[NodeProto], outputs: Iterable[str]) -> list[NodeProto]:
     """Return the nodes that ``outputs`` depend on; the given nodes are in topological order."""
-    needed, found = set(outputs), []
+    needed, selected = set(outputs), []
     for node in reversed(nodes):
         if not needed.isdisjoint(node.output[:]):
-            found.append(node)
+            selected.append(node)
             needed |= reads_of(node)
-    return found[::-1]
+    return selected[::-1]
 
 
 def needed_nodes(graph: GraphProto, inputs: Iterable[str], outputs: Sequence[str], file: str) -> list[NodeProto]:
@@ -94,12 +94,12 @@ def check_names(graph: GraphProto, names: Sequence[str], what: str, file: str) -
     Raises:
         UsageError: one does not exist, or is named twice.
     """
-    known = {name for node in graph.node for name in node.output} | {value.name for value in graph.input}
-    known |= {tensor.name for tensor in initializers(graph)}
-    unknown = [name for name in names if name not in known]
+    tensor_names = {name for node in graph.node for name in node.output} | {value.name for value in graph.input}
+    tensor_names |= {tensor.name for tensor in initializers(graph)}
+    unknown = [name for name in names if name not in tensor_names]
     if unknown:
         some = ", ".join(value.name for value in (graph.output if what == "outputs" else graph.input))
-        meant = did_you_mean(unknown[0], known)
+        meant = did_you_mean(unknown[0], tensor_names)
         raise UsageError(
             f"{what}: the model has no tensor {', '.join(repr(name) for name in unknown)}",
             file=file,

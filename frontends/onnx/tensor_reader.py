@@ -11,6 +11,7 @@ import math
 import os
 import sys
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -56,6 +57,7 @@ class TensorReader:
         self._allow_root = allow_root
         self._limits = limits
         self._maps: dict[str, Array] = {}
+        self._contents = WeakValueDictionary[int, Array]()  # key: hash of the bytes
         self._content: Array = np.frombuffer(content, np.uint8) if len(content) else np.empty(0, np.uint8)
 
     @property
@@ -118,12 +120,26 @@ class TensorReader:
             return element, self._decode_typed(tensor, element, shape)
         count = math.prod(shape)
         expected = (count * element.bits + 7) // 8
-        data = self._external(tensor, expected) if is_external else np.frombuffer(tensor.raw_data, np.uint8)
+        data = self._external(tensor, expected) if is_external else self._raw(tensor)
         if data.size != expected:
             raise self._corrupt(tensor, f"holds {data.size} bytes, but {element} {list(shape)} needs {expected}")
         if element is element_types.FLOAT and count and _IS_LITTLE:  # the most common case
             return element, np.ndarray(shape, element.numpy, data)
         return element, _from_bytes(element, data, count).reshape(shape)
+
+    def _raw(self, tensor: TensorProto) -> Array:
+        """Return the bytes in the message.
+
+        Protobuf copies them at each access. Tensors of function bodies and subgraphs are read once per call or
+        iteration, so equal contents share a copy that is in use.
+        """
+        content = tensor.raw_data
+        copy, key = np.frombuffer(content, np.uint8), hash(content)
+        shared = self._contents.get(key)
+        if shared is not None and np.array_equal(shared, copy):
+            return shared
+        self._contents[key] = copy
+        return copy
 
     def external_bytes(self, tensor: TensorProto) -> bytes:
         """Return the elements of a tensor with external data as they are stored; raises the errors of ``read``."""

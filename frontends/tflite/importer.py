@@ -270,16 +270,16 @@ class _Importer:
 
     def _add_problem(self, operator: Operator, kind: ProblemKind, name: str, message: str, hint: str = "") -> None:
         """Add the problem of an operator. Extents that were open may be its cause, which the hint then says."""
-        found = self._open_input(operator) if kind in OF_SHAPES else None
-        if found is not None:
-            hint = f"{hint}\n{found.hint}" if hint else found.hint
+        open_input = self._open_input(operator) if kind in OF_SHAPES else None
+        if open_input is not None:
+            hint = f"{hint}\n{open_input.hint}" if hint else open_input.hint
         self.problems.add(kind, operator.name, name, message, hint)
 
     def convert(self, operator: Operator) -> None:
         check_time()
-        found = self._open_input(operator)
-        if found is not None:
-            self.open_inputs.update(dict.fromkeys(operator.outputs, found))
+        open_input = self._open_input(operator)
+        if open_input is not None:
+            self.open_inputs.update(dict.fromkeys(operator.outputs, open_input))
         node = TfliteNode(operator, self.tensors, self)
         try:
             with self.graph.source(Source(self.file.file, node.name, operator.name)):
@@ -288,7 +288,8 @@ class _Importer:
             self._add_problem(operator, problem.kind, node.name, problem.message, problem.hint)
         except ShapeError as error:
             self._add_problem(operator, INVALID_NODE, node.name, error.message, error.hint)
-        except TpuConvertError:
+        except TpuConvertError as error:
+            error.add_place(self.file.file, node.name)
             raise
         except (ValueError, OverflowError) as error:  # raised by operator definitions for invalid attributes
             self._add_problem(operator, INVALID_NODE, node.name, with_place(error))
@@ -370,19 +371,19 @@ class _Importer:
 
     def _with_own_scales(self, node: TfliteNode, results: Sequence[Converted]) -> list[Converted]:
         """Give every part of a split its own scale, without a change of its integers."""
-        found = list(results)
+        scaled = list(results)
         if node.op_type not in RELABELED_OPERANDS or not node.operator.outputs:
-            return found
+            return scaled
         first = node.output_quant()
         if first is None:
-            return found
-        for number, result in enumerate(found[1:], 1):
+            return scaled
+        for number, result in enumerate(scaled[1:], 1):
             if isinstance(result, Value | Permuted) and node.output_quant(number) not in (None, first):
                 value = result.value if isinstance(result, Permuted) else result
                 value.quant = first
                 copy = self.tensors.copy_integers(value, node.output_tensor(number))
-                found[number] = Permuted(copy, result.order) if isinstance(result, Permuted) else copy
-        return found
+                scaled[number] = Permuted(copy, result.order) if isinstance(result, Permuted) else copy
+        return scaled
 
     def _check_elements(self, node: TfliteNode, result: Value | Permuted) -> None:
         value = result.value if isinstance(result, Permuted) else result

@@ -112,11 +112,11 @@ class States:
     def _free_name(self, name: str) -> str:
         """A name of an input that no other input has. Names of tensors need not be unique in a file."""
         names = {port.name for port in self.graph.input_ports}
-        number, found = 0, name
-        while found in names:
+        number, candidate = 0, name
+        while candidate in names:
             number += 1
-            found = f"{name}:state{number if number > 1 else ''}"
-        return found
+            candidate = f"{name}:state{number if number > 1 else ''}"
+        return candidate
 
     def results(self) -> Iterator[tuple[Key, Port, Port, Content]]:
         """Yield key, input port, output port and last content of each state that has an input."""
@@ -198,13 +198,13 @@ def variable_of(operator: Operator) -> Variable:
 def assigned_variables(file: ModelFile) -> frozenset[Variable] | None:
     """Resource variables that are assigned outside the one-time initialization; None if unknown."""
     first_time = {index for subgraph in file.subgraphs for index in _initial_subgraphs(subgraph)}
-    found = [
+    variables = [
         variable
         for index, subgraph in enumerate(file.subgraphs)
         if index not in first_time
         for variable in assignments(subgraph)
     ]
-    return None if None in found else frozenset(item for item in found if item is not None)
+    return None if None in variables else frozenset(item for item in variables if item is not None)
 
 
 def assigned_by_signatures(file: ModelFile, subgraphs: Iterable[int]) -> frozenset[Variable]:

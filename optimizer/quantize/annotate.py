@@ -46,6 +46,7 @@ from tpuconvert.optimizer.quantize.traits import (
 from tpuconvert.optimizer.quantize.wide_plan import WidePlan, plan_wide_values
 from tpuconvert.optimizer.recurrent_layers import why_no_integer_layer
 from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.ops.concat import Split
 from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.recurrent import RecurrentLayer
 from tpuconvert.schema.types import I8, I16, U8, Chip, QuantParams
@@ -162,7 +163,8 @@ def _results_read_by_float_only(
         narrow = [
             node
             for node in graph.nodes
-            if node.outputs[0] in wide and not is_product(node.op) and not wide.issuperset(computed_operands(node))
+            if not (is_product(node.op) or wide.isdisjoint(node.outputs))
+            and not wide.issuperset((*computed_operands(node), *node.outputs))
         ]
         # An operand of a narrow concatenation is narrow too, and so are its producers.
         narrow_operands = {
@@ -202,13 +204,14 @@ def _read_by_float_only(value: Value, floats: set[str], wide: set[Value]) -> boo
 
 
 def _passes_wide(graph: Graph, node: Node) -> bool:
-    """Return True for nodes that support 16 bits as well as 8: layout changes, clamps; some scalings and concats.
+    """Return True for nodes that support 16 bits as well as 8: layout changes, parts, clamps, some scalings, concats.
 
     Scalings and concats qualify only if they are the sole user of their operands.
     """
     if node.op.name == "concat" or positive_factor(node.op) is not None:
         return all(graph.is_sole_use(value) for value in computed_operands(node))
-    return changes_shape_or_axes(node.op) or isinstance(node.op, Extract) or node.op.clamp_range() is not None
+    is_part = isinstance(node.op, (Extract, Split))
+    return changes_shape_or_axes(node.op) or is_part or node.op.clamp_range() is not None
 
 
 def _annotate_activations(

@@ -47,11 +47,11 @@ class Collecting(StatisticsObserver):
         """Add an array of a float value."""
         if not self.takes(value):
             return
-        found = self._collector(value)
-        if isinstance(found, RangeCollector):
-            found.add(array, self.samples)
+        collector = self._collector(value)
+        if isinstance(collector, RangeCollector):
+            collector.add(array, self.samples)
         else:
-            found.add(np.array(array, order="C"))  # collectors of plugins may keep the array
+            collector.add(np.array(array, order="C"))  # collectors of plugins may keep the array
         if self._floats is not None:
             self._floats.observe(self.feed, value.name, array)
 

@@ -4,16 +4,16 @@ The histograms of a calibration give the thresholds of all methods. Candidates a
 the activations (``float_simulation``) on held-out samples:
 
 1. Every method for all tensors together.
-2. Other thresholds of single tensors, in the order of the difference that they make to the error of the tensor.
+2. Zero points for all tensors of one-sided functions, on BM1686.
+3. Other thresholds of single tensors, in the order of the difference that they make to the error of the tensor.
 
 A candidate that clips more values is accepted if the error falls relative to the scatter over the samples, first on few
 samples and then on all. The logarithms of the errors are compared, so that no sample outweighs the others. One that
-clips less is accepted if the mean error falls: few samples with large responses may cause all of it. In both cases the
-error of large values must not grow.
+clips less is accepted if the mean error falls: few samples with large responses may cause all of it. In both cases no
+branch of an output may be harmed.
 
-Feature maps of dense predictors (``feature_maps``) take no part: held-out samples without objects do not show what
-clipping them would do. With candidates for them, whose error of large values had to fall as clearly, a search without a
-limit accepted none of 160 candidates for UltraFace, and one for YuNet that changed the error by 0.15 dB.
+Feature maps of dense predictors (``feature_maps``) begin without clipping. Whether it helps is measured by branch of
+the outputs: SiLU makes outliers that matter, hard swish rare huge values that do not.
 
 The work is limited to a share of the calibration, by an estimate that depends on the network and the number of samples
 only, not by time: the choice is reproducible. There is no search if the first candidate is beyond the limit.
@@ -42,6 +42,9 @@ from tpuconvert.schema.types import Array, Chip
 
 SHARE = 3.0
 """Largest work of a search, as a share of the work of the calibration."""
+
+HIGH_SHARE = 10.0
+"""The same with high effort."""
 
 LEAST = 1e11
 """Smallest limit for the work, in units of one multiply-accumulate: about 2.5 seconds of one core."""
@@ -146,6 +149,7 @@ class SearchStart:
         ranges: ranges of all tensors, by name.
         methods: methods of the tensors in ``collectors``.
         feeds: held-out samples, in an order that depends on their content only.
+        symmetric: names of the tensors that get no zero point.
     """
 
     graph: Graph
@@ -155,15 +159,17 @@ class SearchStart:
     ranges: Mapping[str, Range]
     methods: Mapping[str, str]
     feeds: Sequence[Feed]
+    symmetric: Collection[str] = ()
 
 
-def search_methods(start: SearchStart, samples: int, least: float = LEAST) -> MethodChoice | None:
+def search_methods(start: SearchStart, samples: int, least: float = LEAST, share: float = SHARE) -> MethodChoice | None:
     """Choose the calibration methods of tensors.
 
     Args:
         start: the network and its methods.
         samples: number of calibration samples, which limits the work.
         least: smallest limit for the work.
+        share: largest work as a share of that of the calibration.
 
     Returns:
         The choice; None if there are too few samples to measure a difference, if measuring takes too much work compared
@@ -172,7 +178,7 @@ def search_methods(start: SearchStart, samples: int, least: float = LEAST) -> Me
     if len(start.feeds) < FEWEST or start.chip is Chip.BM1682:
         return None
     work = Work(start.graph, start.chip, start.feeds[0])
-    budget = max(least, SHARE * samples * work.sample)
+    budget = max(least, share * samples * work.sample)
     # The float outputs, the start and a candidate, on all samples and on few.
     if 3 * work.sample * (FEWEST + min(len(start.feeds), _ENOUGH)) + 2 * work.candidate > budget:
         return None
@@ -204,6 +210,7 @@ class _Search:
     def __init__(self, start: SearchStart, work: Work, budget: float) -> None:
         self._graph = start.graph
         self._chip = start.chip
+        self._symmetric = start.symmetric
         self._annotate = start.annotate
         self._floats: Collection[str] = ()
         self._collectors = start.collectors
@@ -285,7 +292,7 @@ class _Search:
         """Return zero points for all tensors of which symmetric integers would leave almost a half unused."""
         if self._chip is not Chip.BM1686:
             return []
-        ranges = ((name, self._ranges[name]) for name in names)
+        ranges = ((name, self._ranges[name]) for name in names if name not in self._symmetric)
         one_sided = frozenset(name for name, found in ranges if 0.0 > found.low > -_ONE_SIDED * found.high)
         return [_Candidate({}, one_sided)] if one_sided else []
 

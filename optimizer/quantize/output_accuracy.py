@@ -79,19 +79,20 @@ class OutputAccuracy:
 
     def describe(self) -> str:
         """Text of the measures."""
-        if self.equal is not None:
-            text = f"{self.equal:.1%} of the elements are equal"
-            return f"{text}, mean cosine {self.cosine:.4f}" if self.has_vectors else text
-        text = f"mean cosine {self.cosine:.4f} (worst {self.worst_cosine:.4f})"
-        return text if self.sqnr is None else f"{text}, SQNR {_decibel(self.sqnr)}"
+        return ", ".join(text for text, _ in self._measures())
 
     def expected(self) -> str:
         """Text of the limits."""
+        return f"expected at least {' and '.join(limit for _, limit in self._measures())}"
+
+    def _measures(self) -> list[tuple[str, str]]:
+        """Texts of each measure and of its limit."""
+        cosine, limit = f"mean cosine {self.cosine:.4f}", f"{LEAST_COSINE:g}"
         if self.equal is not None:
-            text = f"expected at least {LEAST_EQUAL:.0%}"
-            return f"{text} and {LEAST_COSINE:g}" if self.has_vectors else text
-        text = f"expected at least {LEAST_COSINE:g}"
-        return text if self.sqnr is None else f"{text} and {LEAST_SQNR:g} dB"
+            equal = (f"{self.equal:.1%} of the elements are equal", f"{LEAST_EQUAL:.0%}")
+            return [equal, (cosine, limit)] if self.has_vectors else [equal]
+        similar = (f"{cosine} (worst {self.worst_cosine:.4f})", limit)
+        return [similar] if self.sqnr is None else [similar, (f"SQNR {_decibel(self.sqnr)}", f"{LEAST_SQNR:g} dB")]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values. An infinite ratio becomes None, because JSON cannot represent it."""

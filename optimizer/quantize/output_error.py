@@ -123,9 +123,8 @@ class Errors:
 
     @property
     def loss(self) -> float:
-        """Mean logarithm of the errors of all branches and of their large values, none below what anybody notices."""
-        both = np.concatenate([self.branches, self.large_branches]).mean(axis=1)
-        return float(np.log(both + _VISIBLE).mean())
+        """Mean error over all branches, all and large values: that of the worst branch determines it."""
+        return float((self.branches.mean() + self.large_branches.mean()) / 2)
 
     def harms(self, other: Errors) -> bool:
         """Return True if a branch has a larger error than in another graph, all or large values, beyond its noise.

@@ -16,6 +16,7 @@ from tpuconvert.optimizer.precision_rules import (
     INT16,
     PER_CHANNEL,
     PER_TENSOR,
+    SYMMETRIC,
     PrecisionRule,
 )
 from tpuconvert.optimizer.quantize.float16 import why_no_float16, with_exact_users
@@ -57,6 +58,7 @@ class Precision:
         wide: rules that require 16-bit results, by name of the node.
         per_tensor: names of linear operators with one scale for all weights.
         asymmetric: rules that request a zero point, by name of the tensor.
+        symmetric: names of the tensors for which a rule excludes one.
         methods: calibration methods by name of the tensor.
         thresholds: thresholds by name of the tensor.
         selections: every rule with the nodes that it selects, in the order of the rules.
@@ -69,6 +71,7 @@ class Precision:
     wide: Mapping[str, PrecisionRule] = field(default_factory=dict)
     per_tensor: frozenset[str] = frozenset()
     asymmetric: Mapping[str, PrecisionRule] = field(default_factory=dict)
+    symmetric: frozenset[str] = frozenset()
     methods: Mapping[str, str] = field(default_factory=dict)
     thresholds: Mapping[str, float] = field(default_factory=dict)
     selections: tuple[Selection, ...] = ()
@@ -144,6 +147,7 @@ def apply_rules(graph: Graph, rules: Sequence[PrecisionRule], chip: Chip, tensor
         wide={node.name: rule for node, rule in dtypes.items() if rule.dtype == INT16},
         per_tensor=frozenset(node.name for node, rule in weights.items() if rule.weights == PER_TENSOR),
         asymmetric={value.name: rule for value, rule in symmetries.items() if rule.symmetry == ASYMMETRIC},
+        symmetric=frozenset(value.name for value, rule in symmetries.items() if rule.symmetry == SYMMETRIC),
         methods={value.name: rule.method for value, rule in ranges.items() if rule.method},
         thresholds={value.name: rule.threshold for value, rule in ranges.items() if rule.threshold is not None},
         selections=tuple(selections),

@@ -169,18 +169,18 @@ class _Samples(NamedTuple):
     elements: int
 
 
-def _per_sample(found: ChannelSummary, positions: int, samples: int) -> _Samples:
+def _per_sample(summary: ChannelSummary, positions: int, samples: int) -> _Samples:
     """Reduce the summary of values [samples * m, channels, positions] to one row per sample."""
-    rows, channels = found.sums.shape
+    rows, channels = summary.sums.shape
     if rows == samples:
-        return _Samples(found.highest, found.lowest, found.sums, found.squares, positions)
+        return _Samples(summary.highest, summary.lowest, summary.sums, summary.squares, positions)
     highest, lowest, sums, squares = (
         reduce(array.reshape(samples, -1, channels), axis=1)
         for reduce, array in (
-            (np.maximum.reduce, found.highest),
-            (np.minimum.reduce, found.lowest),
-            (np.add.reduce, found.sums),
-            (np.add.reduce, found.squares),
+            (np.maximum.reduce, summary.highest),
+            (np.minimum.reduce, summary.lowest),
+            (np.add.reduce, summary.sums),
+            (np.add.reduce, summary.squares),
         )
     )
     return _Samples(highest, lowest, sums, squares, rows // samples * positions)
@@ -278,9 +278,9 @@ class _ChannelStatistics:
     def _append(self, largest: Array) -> None:
         self._largest_of_samples = np.concatenate([self._largest_of_samples, largest.astype(np.float64)])
 
-    def _insert(self, found: Array) -> None:
+    def _insert(self, magnitudes: Array) -> None:
         """Update the two largest magnitudes by those of more samples."""
-        both = np.concatenate([[self._second, self._largest], found])
+        both = np.concatenate([[self._second, self._largest], magnitudes])
         both.partition(len(both) - 2, axis=0)
         self._second, self._largest = both[-2:]
 
@@ -336,20 +336,20 @@ class RangeCollector:
         rows = _rows(array)
         if not np.may_share_memory(rows, array) or not can_collect(rows):
             return None
-        found = TensorStatistics(place, rows, has_histogram=self.has_histogram)
-        self._sources.append(_Source(found, rows.shape[2], samples if len(rows) % samples == 0 else 1))
-        return found
+        statistics = TensorStatistics(place, rows, has_histogram=self.has_histogram)
+        self._sources.append(_Source(statistics, rows.shape[2], samples if len(rows) % samples == 0 else 1))
+        return statistics
 
     def update(self) -> None:
         """Add what the engine has collected."""
         for source in self._sources:
-            found = source.statistics.take()
-            if found is not None:
-                self._channels.add(found.summary, source.positions, found.runs * source.samples)
+            statistics = source.statistics.take()
+            if statistics is not None:
+                self._channels.add(statistics.summary, source.positions, statistics.runs * source.samples)
                 self._channels.digest()  # of many samples: buffering more would need their memory
-                self._widen(found.summary.low, found.summary.high)
+                self._widen(statistics.summary.low, statistics.summary.high)
                 if self.has_histogram:
-                    self._histogram.add_counts(found.counts, found.exponent)
+                    self._histogram.add_counts(statistics.counts, statistics.exponent)
 
     def release(self) -> None:
         """Add what the engine has collected; it collects no more."""

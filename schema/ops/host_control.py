@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -11,7 +12,9 @@ import numpy as np
 from tpuconvert.schema.control_flow import ControlFlowOp, RunSubgraph, Subgraph
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.extents import normalize_axis, shapes_of, unknown, with_extent
+from tpuconvert.schema.graph_copy import specialize
 from tpuconvert.schema.limits import exceeded, run_bytes_allowed
+from tpuconvert.schema.live_memory import find_excess, value_bytes
 from tpuconvert.schema.op import ALL, Operand, OpKind, case, on, tpu_op
 from tpuconvert.schema.types import F32, I32, NUMBERS_F16, U32, Array, TensorType, format_shape
 
@@ -123,6 +126,7 @@ class HostLoop(ControlFlowOp):
                     "convert the model with a larger --max-iterations"
                 )
             head = [np.array([iteration], np.int32), np.ones(1, np.float32)]
+            memory.check_next(states, [*head, *states, *captures])
             going_array, *results = run(self.body, [*head, *states, *captures])
             going, states = going_array.reshape(-1)[0] != 0, results[: self.states]
             collected.append(results[self.states :])
@@ -201,6 +205,7 @@ class HostScan(ControlFlowOp):
             for value, axis, backward in zip(scanned, self.axes, self.backward, strict=True):
                 position = length - 1 - trip if backward else trip
                 slices.append(value[(slice(None),) * axis + (slice(position, position + 1),)])
+            memory.check_next(states, [*states, *slices, *captures])
             results = list(run(self.body, [*states, *slices, *captures]))
             states = results[: self.states]
             collected.append(results[self.states :])
@@ -230,6 +235,28 @@ class _LoopMemory:
         self._body = body.graph
         self._allowed = run_bytes_allowed(sum(array.nbytes for array in given) + self._body.constant_bytes)
         self._items = 0
+        self._unchecked = math.inf if all(value.type.is_static for value in self._body.values) else 0.0
+
+    def check_next(self, states: Sequence[Array], inputs: Sequence[Array]) -> None:
+        """Check an iteration before its tensors are allocated, as far as its shapes follow from those of its inputs.
+
+        The shapes are inferred again when the states have grown by a quarter, so that a state that grows by a row per
+        iteration costs few inferences.
+
+        Raises:
+            ResourceLimitError: the iteration takes too much memory.
+        """
+        size = sum(array.nbytes for array in states)
+        if size < self._unchecked:
+            return
+        self._unchecked = 1.25 * size + 1
+        try:
+            graph = specialize(self._body, [array.shape for array in inputs])
+        except ShapeError:
+            return  # the run reports it, with the node
+        self._check_size(2 * (self._items + sum(map(value_bytes, graph.outputs))))
+        if (excess := find_excess(graph, self._allowed - size - 2 * self._items)) is not None:
+            self._check_size(excess.size + size + 2 * self._items)
 
     def check(self, states: Sequence[Array], items: Sequence[Array]) -> None:
         """Check the states after an iteration, and the items that were collected so far.
@@ -240,7 +267,9 @@ class _LoopMemory:
             ResourceLimitError: they take too much memory.
         """
         self._items += sum(array.nbytes for array in items)
-        size = 2 * (self._items + sum(array.nbytes for array in states))
+        self._check_size(2 * (self._items + sum(array.nbytes for array in states)))
+
+    def _check_size(self, size: int) -> None:
         if size > self._allowed:
             found = f"a loop takes {size:,} bytes"
             raise exceeded(found, "max_run_bytes", file=self._body.file, node=self._body.name)

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
+from hint_texts import foreign_options
 
-from tpuconvert.cli import progress_bar
+from tpuconvert.cli import entry, progress_bar
 
 
 @pytest.fixture(autouse=True)
@@ -24,3 +25,16 @@ def no_progress_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 def digits(repository: Path) -> Path:
     """The folder of the bundled example."""
     return repository / "examples" / "digits"
+
+
+@pytest.fixture(autouse=True)
+def printed_options_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail a test whose error names an option that neither the command nor a command beside the option has."""
+    qualify = entry.qualify_options
+
+    def checked(text: str, arguments: list[str]) -> str:
+        shown = qualify(text, arguments)
+        assert foreign_options(shown, arguments) == [], shown
+        return shown
+
+    monkeypatch.setattr(entry, "qualify_options", checked)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import ast
+import inspect
+import json
 import re
 import shlex
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from hint_texts import OPTION, TEXTS, foreign_options
 from onnx import TensorProto, helper, numpy_helper
 
 import tpuconvert as tc
@@ -20,42 +24,13 @@ from tpuconvert.cli.conversion_options import NEEDED_AGAIN
 from tpuconvert.cli.group import COMMANDS, group
 from tpuconvert.cli.option_hints import options_of, qualify_options
 from tpuconvert.options import declaration
+from tpuconvert.schema import option_style
 
 Captured = pytest.CaptureFixture[str]
-PACKAGE = Path(tc.__file__).resolve().parents[1]
-FOLDERS = ("converter", "frontends", "optimizer", "runtime", "schema")
-OPTION = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 ALL_OPTIONS = {option for command in COMMANDS for option in options_of(command)} | {
     option for parameter in group.params for option in parameter.opts
 }
 OTHER_PROGRAMS = {"--force-reinstall", "--no-cache-dir", "--upgrade", "--nthreads", "--nworkers", "--help"}
-
-
-def texts_of(path: Path) -> list[tuple[int, str]]:
-    """Text constants of a module without docstrings, with their lines. Fields of f-strings are replaced by ``{}``."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    docstrings, parts, found = set(), set(), []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and isinstance(node.body[0], ast.Expr):
-            docstrings.add(id(node.body[0].value))
-        if isinstance(node, ast.JoinedStr):
-            parts.update(map(id, node.values))
-    for node in ast.walk(tree):
-        if id(node) in docstrings | parts:
-            continue
-        if isinstance(node, ast.JoinedStr):
-            found.append((node.lineno, "".join(v.value if isinstance(v, ast.Constant) else "{}" for v in node.values)))
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found.append((node.lineno, node.value))
-    return found
-
-
-TEXTS = [
-    (f"{path.relative_to(PACKAGE)}:{line}", text)
-    for folder in FOLDERS
-    for path in sorted((PACKAGE / folder).rglob("*.py"))
-    for line, text in texts_of(path)
-]
 
 
 def test_options_in_texts_exist() -> None:
@@ -79,6 +54,41 @@ def test_commands_in_texts_have_the_options() -> None:
     assert not wrong
 
 
+def test_sentences_that_begin_with_a_command_name_its_options() -> None:
+    """Such as "convert it with --golden 2"."""
+    verb = re.compile(rf"(?:^|[(:] ?|\bor )({'|'.join(sorted(COMMANDS, key=len, reverse=True))}) (?![{{'=])")
+    wrong = []
+    for place, text in TEXTS:
+        for clause in re.split(r"; |, or ", text):
+            if found := verb.search(clause):
+                rest = OPTION.findall(clause[found.end() :])
+                wrong += [(place, found[1], option) for option in rest if option not in options_of(found[1])]
+    assert not wrong
+
+
+def test_options_in_texts_are_arguments_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands for a shell in a text keep their options."""
+    monkeypatch.setattr(option_style, "_is_command_line", False)
+    public = [getattr(tc, name) for name in tc.__all__]
+    methods = [member for item in public if isinstance(item, type) for member in vars(item).values()]
+    functions = [item for item in (*public, *methods, tc.Session) if inspect.isfunction(item) or item is tc.Session]
+    arguments = {name for item in functions for name in inspect.signature(item).parameters}
+    unknown = set()
+    for place, text in TEXTS:
+        if place.startswith("converter/cli/") or OPTION.fullmatch(text):
+            continue
+        named = Counter(OPTION.findall(text)) - Counter(OPTION.findall(option_style.in_style(text)))
+        unknown |= {(place, option) for option in named if option_style.in_style(option) not in arguments}
+    assert not unknown
+
+
+def test_commands_in_errors_of_python_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(option_style, "_is_command_line", False)
+    text = "install it again: pip install --force-reinstall --no-cache-dir tpuconvert"
+    assert option_style.in_style(text) == text
+    assert option_style.in_style("register it: --plugin FILE.py") == "register it: plugins=FILE.py"
+
+
 @pytest.mark.parametrize("command", NEEDED_AGAIN)
 def test_repeated_options_are_those_of_the_command(command: str) -> None:
     flags = {
@@ -94,6 +104,12 @@ def test_options_of_other_commands_are_named_with_their_command() -> None:
     assert qualify_options(text, ["verify", "a", "b"]) == text
     found = qualify_options("end the model earlier: --outputs; give --data", ["bench", "m.tpum"])
     assert found == "end the model earlier: convert --outputs; give verify --data"
+
+
+def test_options_of_other_commands_are_found() -> None:
+    call = ["bench", "m.tpum", "--runs", "3"]
+    assert foreign_options("give a sample: --input FILE.npz, or samples with --data", call) == ["--data"]
+    assert foreign_options("verify --data, bench --runs=3, pip install --upgrade x; --limit nodes=3", call) == []
 
 
 def save(path: Path, shape: list[int | str], inputs: int = 1) -> Path:
@@ -115,6 +131,15 @@ def save(path: Path, shape: list[int | str], inputs: int = 1) -> Path:
     return path
 
 
+def append(path: Path, content: bytes, nodes: list[onnx.NodeProto], **constants: Any) -> None:
+    """Write a model with further nodes; the result of the last one is its output."""
+    model = onnx.load_from_string(content)
+    model.graph.node.extend(nodes)
+    model.graph.initializer.extend(numpy_helper.from_array(np.asarray(a), name) for name, a in constants.items())
+    model.graph.output[0].name = nodes[-1].output[0]
+    onnx.save(model, path)
+
+
 INT8 = ("--quantize", "int8", "--calibration")
 SHAPES = ("--input-shapes", "x0=1,3,8,8")
 CONVERSIONS = {
@@ -134,6 +159,9 @@ CONVERSIONS = {
     "tflite": (("digits.tflite",), ("--verify",)),
     "caffe": (("digits.prototxt", "digits.caffemodel"), ("--verify",)),
     "bm1684": (("fixed.onnx",), (*INT8, "fixed.npz", "--chip", "bm1684")),
+    "quantized source": (("qdq.onnx",), ("--verify",)),
+    "quantized source, samples": (("qdq.onnx",), ("--verify", "--html", "r.html")),
+    "inaccurate": (("sine.onnx",), (*INT8, "fixed.npz")),
 }
 
 
@@ -145,6 +173,11 @@ def folder(digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     content = save(tmp_path / "fixed.onnx", [1, 3, 8, 8]).read_bytes()
     save(tmp_path / "open.onnx", [1, 3, "height", "width"])
     save(tmp_path / "two.onnx", [1, 3, 8, 8], inputs=2)
+    ends = [helper.make_node("Mul", ["s", "scale"], ["d"]), helper.make_node("Sin", ["d"], ["z"])]
+    append(tmp_path / "sine.onnx", content, ends, scale=np.float32(30))
+    ends = [helper.make_node("QuantizeLinear", ["y", "scale", "zero"], ["q"])]
+    ends += [helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["z"])]
+    append(tmp_path / "qdq.onnx", content, ends, scale=np.float32(0.1), zero=np.int8(0))
     for name in ("-dash.onnx", "with space.onnx"):
         (tmp_path / name).write_bytes(content)
     return tmp_path
@@ -164,6 +197,20 @@ def test_verification_of_an_open_size_names_an_option_of_convert(folder: Path, c
     assert main(["convert", "open.onnx", "-o", "o.tpum", "--verify"]) == 2
     shown = capsys.readouterr().err
     assert set(OPTION.findall(shown)) <= options_of("convert") and "--input-shapes x0=" in shown
+
+
+def test_hints_in_json_name_the_command_of_an_option(folder: Path, capsys: Captured) -> None:
+    """``inspect`` has no --allow-root."""
+    model = onnx.load("fixed.onnx")
+    weights = model.graph.initializer[0]
+    weights.ClearField("raw_data")
+    weights.data_location = TensorProto.EXTERNAL
+    weights.external_data.add(key="location", value="../weights.bin")
+    onnx.save(model, "external.onnx")
+    assert main(["inspect", "external.onnx", "--json"]) == 4
+    printed = capsys.readouterr()
+    hint = json.loads(printed.out)["error"]["hint"]
+    assert "convert --allow-root" in hint and hint in printed.err
 
 
 def test_errors_in_python_name_arguments(folder: Path, capsys: Captured) -> None:

@@ -192,20 +192,20 @@ def test_a_search_that_was_killed_before_it_wrote_its_best_model(tmp_path: Path,
     assert [(tmp_path / name).read_bytes() for name in ("net.tpum", "net.rules.yaml")] == before
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
+def test_a_damaged_state(tmp_path: Path, data: dict[str, Path]) -> None:
+    a_search(tmp_path, data).run()
+    file = tmp_path / "net.tuning.json"
+    state = json.loads(file.read_text("utf-8"))
+    for changes in (
         {"key": None}, {"key": []}, {"trials": None}, {"trials": [1]}, {"trials": [{}]}, {"candidates": [[1]]},
         {"trials": [{"keep_float": ["a"], "metric": "x", "cost": 0}]}, {"candidates": [[["a"], []]]},
         {"trials": [{"keep_float": 3, "metric": 1, "cost": 0}]}, {"candidates": {"a": 1}},
-    ],
-)  # fmt: skip
-def test_a_damaged_state(tmp_path: Path, data: dict[str, Path], changes: dict[str, Any]) -> None:
-    a_search(tmp_path, data).run()
-    state = json.loads((tmp_path / "net.tuning.json").read_text("utf-8"))
-    (tmp_path / "net.tuning.json").write_text(json.dumps({**state, **changes}), "utf-8")
-    with pytest.raises(CorruptInputError, match=r"holds no state of a search|is damaged"):
-        a_search(tmp_path, data).run()
+    ):  # fmt: skip
+        damaged = json.dumps({**state, **changes})
+        file.write_text(damaged, "utf-8")
+        with pytest.raises(CorruptInputError, match=r"holds no state of a search|is damaged"):
+            a_search(tmp_path, data).run()
+        assert file.read_text("utf-8") == damaged, changes
 
 
 def test_the_state_of_another_search_is_refused(tmp_path: Path, data: dict[str, Path]) -> None:

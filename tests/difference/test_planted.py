@@ -222,10 +222,10 @@ def test_equal_and_converted_again(plain: tc.Model, int8: tc.Model) -> None:
     ("hidden", "following", "text"),
     [
         (0, 0, ""),
-        (1, 1, "1 change that follows from others: --all"),
-        (3, 3, "3 changes that follow from others: --all"),
-        (3, 1, "and 3 more, 1 of them follows from others: --all"),
-        (3, 0, "and 3 more: --all"),
+        (1, 1, "1 change that follows from others: tpuconvert diff --all"),
+        (3, 3, "3 changes that follow from others: tpuconvert diff --all"),
+        (3, 1, "and 3 more, 1 of them follows from others: tpuconvert diff --all"),
+        (3, 0, "and 3 more: tpuconvert diff --all"),
     ],
 )
 def test_hidden_changes(hidden: int, following: int, text: str) -> None:

@@ -443,3 +443,22 @@ def test_models_that_onnx_cannot_express(name, data_root, tmp_path):
     with pytest.raises(UnsupportedError) as error:
         tc.export(model, tmp_path / "net.onnx", to="onnx")
     assert {problem.op for problem in error.value.problems} == {WITHOUT_FORM[name]}
+
+
+def test_the_source_of_the_model_is_not_replaced(tmp_path):
+    source = tmp_path / "net.onnx"
+    onnx.save(model_file := _small_model(), source)
+    model = tc.convert(source)
+    with pytest.raises(UsageError, match="converted from this file"):
+        tc.export(model, source, to="onnx")
+    assert onnx.load(source) == model_file
+    tc.export(model, tmp_path / "other.onnx", to="onnx")
+    tc.export(model, tmp_path / "other.onnx", to="onnx")  # an earlier export is replaced
+
+
+def _small_model():
+    info = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Relu", ["x"], ["y"])], "net", [info("x", 1, [1, 3])], [info("y", 1, [1, 3])]
+    )
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 13)], ir_version=8)

@@ -124,7 +124,9 @@ PRODUCTS = [
         ("ij,jk->ik", (ramp(3, 4), ramp(4, 5))), ("bij,bjk->bik", (ramp(2, 3, 4), ramp(2, 4, 5))),
         ("ij,ij", (ramp(3, 4), ramp(3, 4))), ("...ij,...jk", (ramp(2, 3, 4), ramp(4, 5))), ("ij->ji", (ramp(3, 4),)),
         ("bhid,bhjd->bhij", (ramp(2, 2, 3, 4), ramp(2, 2, 5, 4))), ("i,j->ij", (ramp(3), ramp(4))),
-        ("ij,jk,kl->il", (ramp(2, 3), ramp(3, 4), ramp(4, 2))), ("ijk->k", (ramp(2, 3, 4),)))),
+        ("ij,jk,kl->il", (ramp(2, 3), ramp(3, 4), ramp(4, 2))), ("ijk->k", (ramp(2, 3, 4),)),
+        ("ij,ij->ji", (ramp(3, 4), ramp(3, 4))), ("ij,i,kij->ijk", (ramp(3, 4), ramp(3), ramp(2, 3, 4))),
+        (",i->i", (np.array(2, np.float32), ramp(3))), ("i,j,k->", (ramp(3), ramp(4), ramp(2))))),
 ]  # fmt: skip
 
 MOVEMENT = [

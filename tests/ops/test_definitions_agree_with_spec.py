@@ -444,6 +444,9 @@ def plain_parameters(entry: Entry, op: Op) -> dict[str, Any]:
     return plain
 
 
+_compiled = functools.lru_cache(maxsize=None)(functools.partial(compile, filename="contract", mode="eval"))
+
+
 def evaluate(expression: str, dtypes: dict[str, str], ins: Any, outs: Any, p: dict[str, Any], **names: Any) -> Any:
     """Evaluate an expression of the contract."""
     known = contract.document()["dtypes"]
@@ -463,4 +466,4 @@ def evaluate(expression: str, dtypes: dict[str, str], ins: Any, outs: Any, p: di
         "p": p,
         **names,
     }
-    return eval(expression, scope)
+    return eval(_compiled(expression), scope)

@@ -5,6 +5,7 @@ import io
 import os
 import time
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from tpuconvert.evaluation.objects import load_objects
 from tpuconvert.quantize.ranges_file import read_ranges
 from tpuconvert.samples.array_files import load_arrays
 from tpuconvert.samples.image_files import open_image
+from tpuconvert.schema.control_flow import Subgraph, run_reference
 from tpuconvert.schema.limits import (
     DEFAULT_LIMITS,
     NAMES,
@@ -28,6 +30,8 @@ from tpuconvert.schema.limits import (
     parse_limits,
     reading_time,
 )
+from tpuconvert.schema.ops.host_control import HostLoop
+from tpuconvert.schema.types import Array, Chip
 from tpuconvert.yaml_files import parse_yaml, read_yaml
 
 MERGE_BOMB = "\n".join(
@@ -407,23 +411,47 @@ def test_a_sum_of_many_extents_can_be_written(tmp_path: Path) -> None:
     assert tc.load(tmp_path / "m.tpum").graph.outputs[0].shape == ("+".join(["n"] * 900),)
 
 
-@pytest.mark.parametrize("backend", ["native", "reference"])
-def test_states_of_loops_are_limited(backend: str, tmp_path: Path) -> None:
+def doubling_loop(copies: int, path: Path) -> tc.Model:
+    """A loop that concatenates copies of its state and keeps two of them."""
     info = helper.make_tensor_value_info
     ports = [info("i", TensorProto.INT64, []), info("c", TensorProto.BOOL, []), info("v", TensorProto.FLOAT, None)]
-    body = helper.make_graph(
-        [helper.make_node("Concat", ["v", "v"], ["w"], axis=0), helper.make_node("Identity", ["c"], ["d"])],
-        "body",
-        ports,
-        [info("d", TensorProto.BOOL, []), info("w", TensorProto.FLOAT, None)],
-    )
-    path = save_graph(tmp_path / "m.onnx", [helper.make_node("Loop", ["n", "go", "x"], ["y"], body=body)], [1])
-    proto = onnx.load(path)
+    nodes = [
+        helper.make_node("Concat", ["v"] * copies, ["t"], axis=0),
+        helper.make_node("Slice", ["t", "start", "end", "start", "step"], ["w"]),
+        helper.make_node("Identity", ["c"], ["d"]),
+    ]
+    results = [info("d", TensorProto.BOOL, []), info("w", TensorProto.FLOAT, None)]
+    body = helper.make_graph(nodes, "body", ports, results)
+    loop = helper.make_node("Loop", ["n", "go", "x"], ["y"], body=body)
+    constants = {"start": [0], "end": [2**31 - 1], "step": [copies // 2]}
+    arrays = {name: np.array(value) for name, value in constants.items()}
+    proto = onnx.load(save_graph(path, [loop], [1], go=np.array(True), **arrays))
     proto.graph.input.append(info("n", TensorProto.INT64, []))
-    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array(True), "go"))
-    model = tc.convert(proto)
+    return tc.convert(proto)
+
+
+@pytest.mark.parametrize("backend", ["native", "reference"])
+def test_states_of_loops_are_limited(backend: str, tmp_path: Path) -> None:
+    model = doubling_loop(2, tmp_path / "m.onnx")
     with limited(run_bytes=1_000_000), pytest.raises(tc.ResourceLimitError, match=r"a loop takes .* bytes"):
         tc.Session(model, backend=backend).run({"x": np.ones(1, np.float32), "n": np.array(40)})
+
+
+@pytest.mark.parametrize("copies", [2, 20])
+def test_iterations_of_loops_are_refused_before_they_allocate(copies: int, tmp_path: Path) -> None:
+    """Otherwise the last iteration exceeds the limit by a factor, with its results or with a tensor inside."""
+    model = doubling_loop(copies, tmp_path / "m.onnx")
+    (loop,) = [node for node in model.graph.nodes if isinstance(node.op, HostLoop)]
+    assert isinstance(loop.op, HostLoop)
+    sizes = []
+
+    def run(subgraph: Subgraph, arrays: Sequence[Array]) -> Sequence[Array]:
+        sizes.append(copies * arrays[2].nbytes)
+        return run_reference(subgraph.graph, arrays, Chip.BM1686)
+
+    with limited(run_bytes=1_000_000), pytest.raises(tc.ResourceLimitError, match=r"a loop takes .* bytes"):
+        loop.op.execute(run, np.array([40]), np.ones(1), np.ones(1, np.float32))
+    assert 100_000 < max(sizes) <= 1_000_000 / (2 if copies == 2 else 1)
 
 
 def test_many_problems_of_a_node_are_collected_once(tmp_path: Path) -> None:

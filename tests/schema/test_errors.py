@@ -47,3 +47,14 @@ def test_many_nodes_are_counted_not_listed():
 
 def test_no_problem_no_error():
     ProblemList("m.onnx").raise_if_any()
+
+
+def test_lists_a_limited_number_of_groups() -> None:
+    problems = ProblemList("net.onnx")
+    for number in range(20_000):
+        problems.add(UNSUPPORTED_ATTRIBUTE, "Relu", "node", f"attribute {number}")
+    with pytest.raises(UnsupportedError) as caught:
+        problems.raise_if_any()
+    lines = str(caught.value).splitlines()
+    assert len(lines) < 120 and lines[-1].strip() == "and 19,950 further groups of problems"
+    assert len(caught.value.problems) == 20_000

@@ -1,18 +1,11 @@
 """The figures of the comparison page are those of the benchmark pages."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import comparison_page
 import pytest
-
-
-def test_the_page_is_up_to_date(repository: Path) -> None:
-    tool = repository / "tools" / "comparison_page.py"
-    done = subprocess.run([sys.executable, str(tool), "--check"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture

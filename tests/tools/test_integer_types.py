@@ -2,7 +2,6 @@
 
 import zlib
 
-import integer_types
 import pytest
 from integer_types import CHIPS, IntegerCase, cases, expected, outcome
 
@@ -33,11 +32,6 @@ def test_integers_are_exact_or_warned_about(case: IntegerCase) -> None:
 @pytest.mark.parametrize("case", ALL, ids=str)
 def test_all_integers_are_exact_or_warned_about(case: IntegerCase) -> None:
     _check(case)
-
-
-@pytest.mark.slow
-def test_page_is_current() -> None:
-    assert integer_types.page() == integer_types.PAGE.read_bytes()
 
 
 def test_cases_have_names_of_their_own() -> None:

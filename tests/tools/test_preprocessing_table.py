@@ -37,6 +37,18 @@ def test_the_page_keeps_what_it_promises(repository: Path) -> None:
     assert len(MISTAKES) >= 12
 
 
+def test_column_of_a_digit_classifier_is_that_of_the_page(data_root: Path, repository: Path) -> None:
+    """The nightly run compares all columns: ``tools/preprocessing_table.py --check``."""
+    name = "mnist_conv_tflite"
+    text = (repository / "docs" / "preprocessing.md").read_text(encoding="utf-8")
+    index = re.search(rf"\b(\d+) {name}\b", text)
+    assert index is not None
+    for line in table({name: measure(data_root, entries(data_root)[name], "test")}).split("\n\n")[0].splitlines()[2:]:
+        mistake, cell = line.strip("|").split("|")
+        shown = next(row for row in text.splitlines() if row.startswith(f"|{mistake}|"))
+        assert shown.strip("|").split("|")[int(index[1])] == cell, mistake
+
+
 @pytest.mark.slow
 def test_every_costly_mistake_on_a_digit_classifier_is_found(data_root: Path) -> None:
     row = measure(data_root, entries(data_root)["mnist_conv_tflite"], "test")["images"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import os
 import platform
+import subprocess
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
@@ -16,6 +18,7 @@ INSTRUCTIONS = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "amx_int8", "asimd
 def facts(more: Sequence[str] = ()) -> dict[str, str]:
     """Return names and values for the report, with the versions of further packages."""
     described = {
+        "measured": measured_on(),
         "processor": f"{_processor('model name') or platform.machine()}, {os.cpu_count()} processors",
         "instructions": ", ".join(each for each in INSTRUCTIONS if each in _flags()) or "unknown",
         "Python": platform.python_version(),
@@ -26,6 +29,14 @@ def facts(more: Sequence[str] = ()) -> dict[str, str]:
         except metadata.PackageNotFoundError:
             described[package] = "not installed"
     return described
+
+
+def measured_on() -> str:
+    """Return today's date, and version and commit of tpuconvert. Pages with measured figures contain it."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=12", "HEAD"]
+    commit = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    text = f"{datetime.date.today().isoformat()} with tpuconvert {metadata.version('tpuconvert')}"
+    return f"{text} (commit {commit})" if commit else text
 
 
 def _flags() -> list[str]:

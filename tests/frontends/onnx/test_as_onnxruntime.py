@@ -81,7 +81,7 @@ def test_constants_are_repeated_per_sample_beside_an_empty_cache(tokens: int, tm
 
 @pytest.mark.parametrize(("op", "attributes"), [("ThresholdedRelu", {"alpha": 0.5}), ("Shrink", {"bias": 0.25})])
 def test_infinities_beside_a_threshold(op: str, attributes: dict[str, Any], tmp_path: Path) -> None:
-    """What is not selected does not count: infinity times 0 would be NaN."""
+    """Slices that are not selected do not count: infinity times 0 would be NaN."""
     feeds = {"x": np.array([np.inf, -np.inf, np.nan, -0.5, 0.5, 1], np.float32)}
     assert_same(model([one(op, "x", **attributes)], feeds, ["y"]), feeds, tmp_path)
 

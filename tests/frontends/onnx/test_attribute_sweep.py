@@ -4,6 +4,7 @@ import secrets
 import warnings
 
 import numpy as np
+import onnx_attribute_cases
 import onnx_attribute_sweep as sweep
 import pytest
 
@@ -19,7 +20,7 @@ def run(seed: int, count: int) -> None:
     warnings.simplefilter("ignore")
     wrong, unexpected = [], []
     with np.errstate(all="ignore"):
-        for case, chip in sweep.cases(seed, count):
+        for case, chip in onnx_attribute_cases.cases(seed, count):
             outcome = sweep.run_case(case, chip)
             if outcome.kind == "wrong":
                 wrong.append(f"{chip} {case}: {outcome.text}")
@@ -29,7 +30,7 @@ def run(seed: int, count: int) -> None:
     assert unexpected == [], f"seed {seed}"
 
 
-def is_expected(case: sweep.NodeCase, text: str) -> bool:
+def is_expected(case: onnx_attribute_cases.NodeCase, text: str) -> bool:
     """Return True for the known limits."""
     if case.axes and (NEEDS_A_NUMBER in text or "result is empty" in text):
         return True

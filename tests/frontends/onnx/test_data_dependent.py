@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnx import NodeProto, helper, numpy_helper
 from onnx_graphs import FLOAT, INT64, assert_as_onnxruntime, node, with_outputs
@@ -254,3 +255,38 @@ def test_problem_names_the_data_dependent_extent(tmp_path: Path) -> None:
     nodes = [node("Compress", "x m", "c", axis=0), node("Reshape", "c shape", "y")]
     with pytest.raises(UnsupportedError, match=r"extent '4\*\?where' depends on data and has to be a number here"):
         tc.convert(save_model(model(nodes, {"x": X, "m": MASK}, ["y"], {"shape": ints(3, -1)}), tmp_path))
+
+
+@pytest.mark.parametrize("chip", ["bm1684", "bm1686"])
+@pytest.mark.parametrize("seed", range(8))
+def test_computed_indices_outside_of_their_axis_are_errors(seed: int, chip: str) -> None:
+    """As in ONNX Runtime. In the flattened data such an index is that of another element."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    rng = np.random.default_rng(seed)
+    shape, op = tuple(map(int, rng.integers(1, 4, 3))), "GatherND" if seed % 2 else "GatherElements"
+    axis, batch = int(rng.integers(3)), int(rng.integers(3))
+    depth = int(rng.integers(1, 4 - batch))
+    attributes = {"batch_dims": batch} if seed % 2 else {"axis": axis}
+    index_shape = (*shape[:batch], 2, depth) if seed % 2 else shape
+    extents = np.array(shape[batch : batch + depth] if seed % 2 else shape[axis])
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node(op, ["x", "i"], ["y"], **attributes)],
+        op,
+        [info("x", 1, shape), info("i", 7, index_shape)],
+        [onnx.ValueInfoProto(name="y")],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    oracle = onnxruntime.InferenceSession(proto.SerializeToString(), options)
+    with tc.Session(tc.convert(proto, chip=chip)) as session:
+        for excess in (0, 1):
+            for _ in range(6):
+                index = rng.integers(-extents - excess, extents + excess, index_shape)
+                feed = {"x": rng.normal(size=shape).astype(np.float32), "i": index}
+                if (index < -extents).any() or (index >= extents).any():
+                    with pytest.raises(tc.RunError, match="outside"):
+                        session.run(feed)
+                else:
+                    assert np.array_equal(session.run(feed)["y"], oracle.run(None, feed)[0])

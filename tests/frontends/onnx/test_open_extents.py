@@ -363,3 +363,27 @@ def test_other_formats_have_no_open_extents(repository: Path) -> None:
     source = next((repository / "examples" / "digits").glob("*.tflite"))
     with pytest.raises(UsageError, match="only ONNX models can keep extents open"):
         tc.convert(source, input_shapes={"input": ("N", 28, 28, 1)})
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint16, np.int16, np.int32, np.uint32, np.int64])
+def test_extents_keep_the_type_of_their_cast(dtype: Any) -> None:
+    """8 and 16 bits wrap around; results of data movement have the type, too."""
+    code = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    hundred = {"k": np.array(100, dtype)}
+    nodes = [
+        node("Size", "x", "size"), node("Cast", "size", "c", to=code), node("Add", "c k", "sum"),
+        node("Mul", "c k", "product"), node("Sub", "c k", "difference"), node("Transpose", "c", "moved"),
+        node("Identity", "c", "same"),
+    ]  # fmt: skip
+    proto = symbolic_model([*nodes, node("Identity", "c", "y")], hundred, "N", 3)
+    names = ["c", "sum", "product", "difference", "moved", "same"]
+    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    with tc.Session(tc.convert(proto)) as session:
+        found = session.run({"x": np.zeros((70, 3), np.float32)})
+    with np.errstate(over="ignore"):
+        size = np.array(210).astype(dtype)
+        expected = dict(
+            zip(names, [size, size + dtype(100), size * dtype(100), size - dtype(100), size, size], strict=True)
+        )
+    for name, value in expected.items():
+        assert (found[name].dtype, found[name].tolist()) == (np.dtype(dtype), value.tolist()), name

@@ -79,6 +79,7 @@ def test_random_bytes_and_flipped_bits_never_escape(tmp_path: Path) -> None:
         (lambda m: setattr(m, "ir_version", -5), "its IR version is -5"),
         (lambda m: setattr(m.graph.node[0], "op_type", ""), "a node has no operator"),
         (lambda m: setattr(m.graph.output[0], "name", ""), "a graph input or output has no name"),
+        (lambda m: m.graph.input.append(m.graph.input[0]), "several graph inputs have the name 'x'"),
         (lambda m: setattr(m.opset_import[0], "version", -1), "opset version -1"),
         (lambda m: m.opset_import.append(helper.make_opsetid("", 3)), "two opset versions"),
         (lambda m: m.graph.node[1].output.append("c"), "tensor 'c' is the output of more than one node"),

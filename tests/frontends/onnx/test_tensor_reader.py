@@ -95,6 +95,16 @@ def test_sparse(linear: bool, tmp_path: Path) -> None:
         reader(tmp_path).read_sparse(helper.make_sparse_tensor(values, outside, [2, 3]))
 
 
+def test_equal_contents_share_memory(tmp_path: Path) -> None:
+    """A function is inlined per call and a loop per iteration, and protobuf copies the bytes at each access."""
+    tensors, values = reader(tmp_path), np.arange(1000, dtype=np.float32)
+    first, second = (tensors.read(numpy_helper.from_array(values, name)) for name in "ab")
+    other = tensors.read(numpy_helper.from_array(values + 1, "c"))
+    assert np.shares_memory(first, second)
+    assert not np.shares_memory(first, other)
+    assert np.array_equal(other, values + 1)
+
+
 def test_narrow_checks_the_range() -> None:
     assert narrow(np.array([1, -5], np.int64)).dtype == np.int32
     assert narrow(np.array([True, False])).tolist() == [1.0, 0.0]

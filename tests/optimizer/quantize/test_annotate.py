@@ -6,7 +6,7 @@ from optimizer.quantize.networks import RELU, Net, calibrate_and_annotate
 from tpuconvert.optimizer.quantize import channel_scales, legalize
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Mul
-from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.ops.concat import Concat, Split
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.pool import Pool, PoolType
@@ -107,6 +107,27 @@ def test_a_concatenation_is_wide_only_with_all_its_operands():
     calibrate_and_annotate(net, graph)
     assert {graph.find(name).quant for name in ("a", "b", "both")} == {graph.find("both").quant}
     assert graph.find("both").quant.dtype is I16
+
+
+def test_a_split_before_float_nodes_is_wide():
+    """Boxes and scores in one tensor, as in detectors: 8 bits would round the scores by a 127th of the largest box."""
+    net = Net()
+    both = net.graph.add(
+        Concat(1), net.conv(net.x, 4, "a", relu=False), net.conv(net.x, 4, "b", relu=False), name="both"
+    )
+    boxes, scores = net.graph.add_all(Split(1, 2), both, names=["boxes", "scores"])
+    graph = net.done(boxes, net.graph.add(SIGMOID, scores, name="s"))
+    calibrate_and_annotate(net, graph)
+    assert {graph.find(name).quant.dtype for name in ("a", "b", "both", "boxes", "scores")} == {I16}
+
+
+def test_a_split_is_wide_only_with_all_its_results():
+    net = Net()
+    boxes, scores = net.graph.add_all(Split(1, 2), net.conv(net.x, 8, "a", relu=False), names=["boxes", "scores"])
+    joined = net.graph.add(Concat(1), boxes, net.conv(net.conv(net.x, 4, "b"), 4, "c", relu=False), name="joined")
+    graph = net.done(joined, net.conv(net.graph.find("c"), 4, "d"), net.graph.add(SIGMOID, scores, name="s"))
+    calibrate_and_annotate(net, graph)
+    assert {graph.find(name).quant.dtype for name in ("a", "joined", "boxes", "scores")} == {I8}
 
 
 def test_channels_have_scales_of_their_own_where_readers_undo_them():

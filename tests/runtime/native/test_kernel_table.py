@@ -102,9 +102,3 @@ def test_a_new_module_with_a_matcher_is_found(repository, tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert done.stdout.strip() == "example", done.stderr
-
-
-def test_page_is_up_to_date(repository):
-    command = [sys.executable, str(repository / "tools" / "kernel_page.py"), "--check"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr

@@ -49,12 +49,6 @@ def test_page_promises_no_more_than_a_short_run_shows(repository: Path) -> None:
     assert tool.broken_promises(tool.run(first_of_each(samples(1))), text) == []
 
 
-@pytest.mark.slow
-def test_page_is_up_to_date(repository: Path) -> None:
-    pytest.importorskip("ai_edge_litert.interpreter")
-    assert importlib.import_module("tflite_operator_table").main(["--check"]) == 0
-
-
 def first_of_each(items: Iterable[Sample]) -> Iterator[Sample]:
     """Yield the first sample of each operator and type, and of sums and products also that of one operand twice."""
     seen: Counter[tuple[str, str]] = Counter()

@@ -1,0 +1,280 @@
+"""Generated pages and pages with figures: each is made again, sampled, or states when and how it was measured.
+
+``PAGES`` is the list of these pages. A table of figures on a page that is not in it must state its measurement too.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import accuracy
+import accuracy_ledger
+import pytest
+from aarch64.environment import missing
+from datasets import entries, labelled_set
+from onnx_reference import NEEDS_NEWEST
+
+from tpuconvert.runtime.native.loader import extension
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Page(NamedTuple):
+    """How a page is kept right.
+
+    Attributes:
+        tool: arguments of Python, in ``tools``: with ``--check`` it makes the page again and compares the bytes.
+        is_fast: whether each run does this; otherwise the nightly run does.
+        sample: the test of each run that compares a part of the page, for pages that take longer.
+        night: the test of the nightly run that compares all of it, where the tool has no ``--check``.
+        is_measured: whether the page has to state its measurement: timings, other programs, or what takes long.
+        needs: programs without which nothing is compared.
+
+    """
+
+    tool: str = ""
+    is_fast: bool = False
+    sample: str = ""
+    night: str = ""
+    is_measured: bool = False
+    needs: str = ""
+
+
+PAGES = {
+    "README.md": Page("readme_tables.py", is_fast=True),
+    "docs/command-line.md": Page("readme_tables.py", is_fast=True),
+    "docs/comparison.md": Page("comparison_page.py", is_fast=True),
+    "docs/kernels.md": Page("kernel_page.py", is_fast=True),
+    "docs/operators/index.md": Page("operator_pages.py", is_fast=True),
+    "docs/python-api.md": Page("api_page.py", is_fast=True),
+    "docs/supported-operators.md": Page("supported_operators.py", is_fast=True),
+    "docs/accuracy.md": Page(
+        "accuracy_ledger.py", is_fast=True, night="tests/models/test_int8_accuracy.py::test_accuracy_is_as_recorded"
+    ),
+    "docs/optimizer.md": Page(
+        "optimizer_page.py",
+        is_fast=True,
+        sample="tests/optimizer/test_trained_models.py::test_page_has_the_node_counts_of_every_model",
+    ),
+    "docs/onnx-conformance.md": Page(
+        sample="tests/converter/test_onnx_backend.py::test_sample_of_conformance_cases",
+        night="tests/converter/test_onnx_backend.py::test_conformance",
+    ),
+    "docs/integer-types.md": Page(
+        "integer_types.py", sample="tests/tools/test_integer_types.py::test_integers_are_exact_or_warned_about"
+    ),
+    "docs/tflite-exactness.md": Page(
+        "tflite_operator_table.py",
+        sample="tests/optimizer/quantize/tflite/test_documented.py::test_page_promises_no_more_than_a_short_run_shows",
+        night="tests/optimizer/quantize/tflite/test_documented.py::test_numbers_are_those_of_the_tool",
+        is_measured=True,
+    ),
+    "docs/fallbacks.md": Page("fallbacks.py", sample="tests/tools/test_fallbacks.py::test_sample_of_models"),
+    "docs/preprocessing.md": Page(
+        "preprocessing_table.py",
+        sample="tests/tools/test_preprocessing_table.py::test_column_of_a_digit_classifier_is_that_of_the_page",
+    ),
+    "docs/aarch64-costs.md": Page("aarch64 costs", needs="cross compilers and llvm-mca"),
+    **{f"docs/{name}.md": Page(is_measured=True) for name in ("benchmarks", "benchmarks-without-amx")},
+    **{f"docs/benchmarks-{name}.md": Page(is_measured=True) for name in ("conversion", "load", "quantization")},
+    "docs/benchmarks-throughput.md": Page(is_measured=True),
+    "docs/benchmarks-accuracy.md": Page(is_measured=True),
+    "docs/device-models.md": Page(is_measured=True),
+    "docs/exporters.md": Page(is_measured=True),
+}
+FAST = sorted({page.tool for page in PAGES.values() if page.is_fast})
+SLOW = sorted({page.tool for page in PAGES.values() if page.tool and not page.is_fast})
+
+LISTS = {
+    "docs/command-line.md": "values of options",
+    "docs/engine.md: | instruction set ": "versions of instruction sets",
+    "docs/grouping.md: | chip ": "sizes of the chips",
+    "docs/preprocessing.md: | warning ": "limits of warnings",
+    "docs/quantization.md: | output ": "limits of outputs",
+    "docs/releasing.md: | file ": "versions of systems",
+    "docs/semantics.md": "formulas",
+}
+"""Tables with numbers that are not figures: a page, or the beginning of a table, and what the numbers are."""
+
+WITHOUT_PROGRAM = "the program is not in the repository"
+COMMAND = re.compile(
+    rf"{WITHOUT_PROGRAM}|`(?:python |PYTHON )?tools/\w+|    python tools/"
+    "|`pytest |`python tests/|`make |`tpuconvert "
+)
+STATED = re.compile(r"20\d\d-\d\d-\d\d\s+with tpuconvert \d+\.\d+")
+MADE_BY = re.compile(r"(?:made|written|generated|made again)\s+by\s+(?:`?python )?`?tools/(\w+)", re.IGNORECASE)
+FIGURE = re.compile(r"\d\.\d|\d ?%|\d of \d")
+
+
+CONDITIONS = {
+    "kernel_page.py": pytest.mark.skipif(extension() is None, reason="the native engine was not built"),
+    "readme_tables.py": NEEDS_NEWEST,
+    "supported_operators.py": NEEDS_NEWEST,
+}
+
+
+@pytest.mark.parametrize("tool", [pytest.param(tool, marks=CONDITIONS.get(tool, ())) for tool in FAST])
+def test_page_is_up_to_date(tool: str) -> None:
+    """In a separate process: other tests register custom operators in this one."""
+    check(tool)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tool", SLOW)
+def test_page_is_up_to_date_at_night(tool: str, data_root: Path) -> None:
+    if tool == "aarch64 costs" and (reason := missing()):
+        pytest.skip(reason)
+    if tool in ("integer_types.py", "tflite_operator_table.py"):
+        pytest.importorskip("onnxruntime")
+        pytest.importorskip("ai_edge_litert.interpreter")
+    check(tool)
+
+
+PRINTED = {"outlier_channels.py": "docs/quantization.md", "packed_weights_accuracy.py": "docs/language-models.md"}
+"""Programs that print a table of accuracies, and the page that contains it."""
+TOLERANCE = {"": 0.005, "%": 2.0}
+"""Of cosines, and of percentages: matrix products of other processors round differently, which moves a few tokens."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tool", PRINTED)
+def test_printed_table_is_that_of_the_page(tool: str) -> None:
+    command = [sys.executable, "-W", "ignore", str(ROOT / "tools" / tool)]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    text = (ROOT / PRINTED[tool]).read_text(encoding="utf-8")
+    rows = printed.splitlines()
+    shown = text[text.index(rows[0]) :].splitlines()[: len(rows)]
+    for row, on_page in zip(rows, shown, strict=True):
+        assert re.sub(r"\d+\.\d+", "", row) == re.sub(r"\d+\.\d+", "", on_page)
+        for unit, tolerance in TOLERANCE.items():
+            numbers = [[float(n) for n in re.findall(rf"(\d+\.\d+){unit}(?!\S*%)", line)] for line in (row, on_page)]
+            assert numbers[0] == pytest.approx(numbers[1], abs=tolerance), on_page
+
+
+@pytest.mark.slow
+def test_accuracies_of_bm1684_are_those_of_the_page(data_root: Path) -> None:
+    text = (ROOT / "docs" / "device.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w[\w.]*)` \| ([\d,]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", text, re.MULTILINE)
+    assert len(rows) == 6
+    for name, images, *percent in rows:
+        entry = entries(data_root)[name]
+        data = labelled_set(data_root, entry)
+        found = [accuracy.measure(entry, data, "bm1684", "auto", exact_on) for exact_on in ("none", "bm1684")]
+        assert found[0].images == int(images.replace(",", ""))
+        correct = [found[0].float_correct, *(row.int8_correct for row in found)]
+        # One image, as tools/accuracy_ledger.py allows.
+        assert [100 * n / found[0].images for n in correct] == pytest.approx(
+            [float(item) for item in percent], abs=100 / found[0].images + 0.01
+        )
+
+
+def test_benchmark_of_accuracy_has_the_figures_of_the_ledger() -> None:
+    """The nightly run measures the ledger again, so that the benchmark's rows of tpuconvert are measured again too."""
+    text = (ROOT / "docs" / "benchmarks-accuracy.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w[\w.]*)` \| (\d+) \| ([\d.]+) ± [^|]+ \| ([\d.]+) ± ", text, re.MULTILINE)
+    assert len(rows) >= 15
+    for name, count, *shares in rows:
+        for chip, share in zip(("bm1686", "bm1684"), map(float, shares), strict=True):
+            row = accuracy_ledger.read_ledger()[name, chip, "auto"]
+            total = row.get("images", row.get("detections"))
+            field = "flips" if "images" in row else "kept"
+            assert total == int(count)
+            found = {**row, field: round(share * total / 100)}
+            assert accuracy_ledger.differences(row, found) == [], f"{name} {chip}: run python tools/bench accuracy"
+
+
+def check(tool: str) -> None:
+    name, *arguments = tool.split()
+    command = [sys.executable, str(ROOT / "tools" / name), *arguments, "--check"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_generated_page_is_listed() -> None:
+    named = {name: MADE_BY.findall(path.read_text(encoding="utf-8")) for name, path in pages()}
+    assert {name for name, tools in named.items() if tools} <= set(PAGES)
+    written = {f"docs/{file}" for path in (ROOT / "tools").glob("**/*.py") for file in page_constants(path)}
+    assert {name for name in written if (ROOT / name).is_file()} <= set(PAGES)
+    assert set(PAGES) <= {name for name, _ in pages()} | {"docs/operators/index.md"}
+
+
+def page_constants(path: Path) -> Iterator[str]:
+    """Yield the file names of pages in the constants PAGE of a program."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "PAGE":
+            yield from re.findall(r"[\w-]+\.md", ast.unparse(node.value))
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_page_has_a_check(name: str) -> None:
+    page = PAGES[name]
+    assert page.is_fast or page.sample or page.is_measured or page.needs
+    for test, is_slow in ((page.sample, False), (page.night, True)):
+        if test:
+            path, _, function = test.partition("::")
+            (found,) = (
+                node
+                for node in ast.parse((ROOT / path).read_text(encoding="utf-8")).body
+                if isinstance(node, ast.FunctionDef) and node.name == function
+            )
+            assert ("pytest.mark.slow" in map(ast.unparse, found.decorator_list)) == is_slow
+
+
+def test_figures_state_their_measurement() -> None:
+    """A table of figures that no run makes again has command, version and date in its section or at the beginning."""
+    wrong = []
+    for name, path in pages():
+        page = PAGES.get(name)
+        if page is not None and not page.is_measured:
+            continue
+        for place, heading, before in tables(path.read_text(encoding="utf-8")):
+            is_list = name in LISTS or any(f"{name}: {heading}".startswith(item) for item in LISTS)
+            is_made = page is not None and "made by tools/" in before.split("\n")[-2]
+            if not is_list and not is_made and not (COMMAND.search(before) and STATED.search(before)):
+                wrong.append(f"{name}:{place}: {heading[:60]}")
+    assert wrong == [], "\n".join([*wrong, "state the command, and 'DATE with tpuconvert VERSION'"])
+
+
+def test_the_lists_exist() -> None:
+    for item in LISTS:
+        name, _, heading = item.partition(": ")
+        assert heading in (ROOT / name).read_text(encoding="utf-8")
+
+
+def test_a_table_without_a_statement_is_found() -> None:
+    table = "| a | b |\n|---|---|\n| 1.5 | 2 |\n| 2.5 | 2 |\n"
+    text = f"# A\n\n{table}\n## B\n\n`tools/x.py`, 2026-01-02 with tpuconvert 0.1\n"
+    ((line, heading, before),) = tables(text)
+    assert (line, heading) == (3, "| a | b |") and not STATED.search(before)
+    ((_, _, before),) = tables(f"# A\n\n2026-01-02 with tpuconvert 0.1\n\n## B\n\n`tools/x.py`\n\n{table}")
+    assert STATED.search(before) and COMMAND.search(before)
+
+
+def pages() -> Iterator[tuple[str, Path]]:
+    """Yield name and path of the pages, without those of the operators."""
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        yield path.relative_to(ROOT).as_posix(), path
+
+
+def tables(text: str) -> Iterator[tuple[int, str, str]]:
+    """Yield line, heading row, and what the reader has read of the page's beginning and of the section, for each table.
+
+    Only tables count that have two rows or more with a decimal number or a share.
+    """
+    lines = text.split("\n")
+    starts = [index for index, line in enumerate(lines) if line.startswith("## ")]
+    beginning = lines[: next((i for i in starts if lines[i] != "## Machine"), len(lines))]
+    for index, line in enumerate(lines):
+        if line.startswith("|") and not lines[index - 1].startswith("|"):
+            end = next((i for i in range(index, len(lines)) if not lines[i].startswith("|")), len(lines))
+            rows = [row for row in lines[index + 2 : end] if FIGURE.search(row)]
+            section = max((start for start in starts if start < index), default=0)
+            if len(rows) >= 2:
+                before = lines[section:index] if section else []
+                yield index + 1, line, "\n".join([*beginning[:index], *before, ""])
