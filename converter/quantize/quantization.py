@@ -236,7 +236,9 @@ class _Quantization:
         """Return the nodes in float with those for which 8 bits are too coarse."""
         chip = self._options.chip
         error = OutputError(self._graph, chip, last_part(self._graph, chip, feeds))
-        found = choose_coarse_nodes(self._graph, chip, error, kept, precision.integers, forms.attempts())
+        ruled = (value.producer for value in self._graph.values if value.name in precision.asymmetric)
+        fixed = {*precision.integers, *(node.name for node in ruled if node is not None)}
+        found = choose_coarse_nodes(self._graph, chip, error, kept, fixed, forms.attempts())
         if not found.floats:
             return kept
         if found.balanced is not None:
