@@ -121,7 +121,8 @@ def test_a_broken_network_is_as_accurate_as_float(
     assert found.best.is_enough and found.best.metric > 0.9999 > found.trials[0].metric
     assert names <= set(found.best.keep_float) and len(found.best.keep_float) <= 2
     rules = tmp_path / "net.rules.yaml"
-    again = tc.convert(source, chip=chip, quantize="int8", calibration=data["calibration"], precision=f"@{rules}")
+    given = {"calibration": data["calibration"], "precision": f"@{rules}", "without": COSINE["without"]}
+    again = tc.convert(source, chip=chip, quantize="int8", **given)
     again.save(tmp_path / "again.tpum")
     assert (tmp_path / "again.tpum").read_bytes() == output.read_bytes()
 
