@@ -112,11 +112,11 @@ def gather_elements(node: OnnxNode, g: Graph) -> Result | Folded:
         index = from_front(node, node.constant(1), shape[axis]).reshape(-1).astype(np.int64)
         y = gather_slices(g, flat, 0, index * strides[axis] + fixed)
     else:
-        index = computed_index(node, g, 1, shape[axis])
+        computed = computed_index(node, g, 1, shape[axis])
         offset = g.constant(np.broadcast_to(fixed, (grids.shape[1],)).astype(np.int32), name="offset")
-        linear = emit.add(g, emit.muls(g, index, strides[axis]), offset)
+        linear = emit.add(g, emit.muls(g, computed, strides[axis]), offset)
         if axis:  # along axis 0 such an element is outside of the flattened data
-            linear = make_invalid(g, linear, count_outside(g, index, shape[axis]))
+            linear = make_invalid(g, linear, count_outside(g, computed, shape[axis]))
         y = select_by(g, flat, 0, linear)
     return movement_result(node, emit.reshape(g, y, index_shape))
 

@@ -269,7 +269,7 @@ class _Unordered:
 
     def __init__(self, name: str, floats: Sequence[Array], measure: Callable[[Array, Array], float]) -> None:
         self.name = name
-        self.branches = [Branch(name)]
+        self.branches: Sequence[Branch] = [Branch(name)]
         self._floats = floats
         self._measure = measure
 
@@ -292,7 +292,7 @@ class _Numbers:
         self, name: str, floats: Sequence[Array], counts: Sequence[int], labels: Sequence[BranchLabels]
     ) -> None:
         self.name = name
-        self.branches = labels[0].branches
+        self.branches: Sequence[Branch] = labels[0].branches
         self._floats = floats
         self._counts = counts
         self._labels = labels

@@ -368,7 +368,7 @@ def test_missing_plugin_names_what_to_load(tmp_path: Path) -> None:
     code = "from tpuconvert.schema.file_format import read_model; read_model('m.tpum')"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert "format_test_all_kinds, format_test_split" in done.stderr
-    assert "the model needs: acme; load it with plugin=" in done.stderr
+    assert "the model needs: acme; load it with plugins=" in done.stderr
 
 
 def test_a_parameter_that_is_not_stored_takes_its_default(tmp_path: Path) -> None:
