@@ -206,8 +206,9 @@ class Options:
     max_int16_share: float | None = option(
         None,
         "Largest share of the multiply-accumulates, from 0 to 1, in nodes that get 16 bits on BM1686 because rounding "
-        "their operands to 8 bits adds most error at the outputs. Default: 0.05, or 0 with ``--effort low``; without "
-        "a number, accurate and large networks keep 8 bits.",
+        "their operands to 8 bits adds most error at the outputs, and in nodes that stay in float because 8 bits are "
+        "too coarse. Default: 0.05, or 0 with ``--effort low``; without a number, accurate and large networks keep "
+        "8 bits.",
         read=read_int16_share,
         is_of_quantization=True,
         metavar="SHARE",
