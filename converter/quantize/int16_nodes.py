@@ -10,12 +10,19 @@ import numpy as np
 from tpuconvert.optimizer.node_properties import computed_operands
 from tpuconvert.optimizer.quantize import Legalized, Precision, forget_annotations
 from tpuconvert.optimizer.quantize.accuracy_floor import MOST_SAMPLES as FLOOR_SAMPLES
-from tpuconvert.optimizer.quantize.accuracy_floor import TARGET, Floor, FloorCandidates, decibels, raise_to_floor
+from tpuconvert.optimizer.quantize.accuracy_floor import (
+    LARGER_SHARES,
+    TARGET,
+    Floor,
+    FloorCandidates,
+    decibels,
+    raise_to_floor,
+)
 from tpuconvert.optimizer.quantize.float_simulation import round_operands, simulate
 from tpuconvert.optimizer.quantize.int16_nodes import FEWEST, MOST_SAMPLES, Int16Nodes, choose_int16_nodes
 from tpuconvert.optimizer.quantize.traits import has_constant_weight, is_table
 from tpuconvert.optimizer.quantize.wide_plan import NO_PLAN, WidePlan, plan_wide_values, takes_16_bits
-from tpuconvert.options import INT16_NODES
+from tpuconvert.options import COARSE_NODES, INT16_NODES
 from tpuconvert.report.notes import NAMED
 from tpuconvert.samples.calibration_data import FeedSource
 from tpuconvert.schema.cost import macs
@@ -107,10 +114,12 @@ def find_floor(
     precision: Precision,
     annotate: Callable[[Collection[str]], Annotated],
     legalize: Callable[[Collection[str]], Legalized],
+    *,
+    is_float: bool = False,
 ) -> Floor | None:
-    """Choose regions with 16 bits if a branch of the outputs misses the target (``accuracy_floor``).
+    """Choose regions with 16 bits, or in float, if a branch of the outputs misses the target (``accuracy_floor``).
 
-    Arguments are those of :func:`find_int16_nodes`. The result is None if all branches meet the target.
+    Other arguments are those of :func:`find_int16_nodes`. The result is None if all branches meet the target.
     """
     total = max(sum(macs(node, open_extent=1) or 0 for node in graph.nodes), 1)
     reasons = annotate(()).reasons
@@ -118,18 +127,19 @@ def find_floor(
     elementwise: dict[str, float] = {}
     order = []
     for node in graph.sorted_nodes():
-        if node.name not in reasons and takes_16_bits(node) and not _has_rule(node, precision):
+        is_candidate = node.name not in reasons and (is_float or takes_16_bits(node))
+        if is_candidate and not _has_rule(node, precision):
             group = linear if has_constant_weight(node) else elementwise
             group[node.name] = (macs(node, open_extent=1) or 0) / total
             order.append(node.name)
     forget_annotations(graph)
     simulate_with, isolate = _simulations(graph, annotate)
     last = list(feeds.part(max(0, len(feeds) - FLOOR_SAMPLES), len(feeds)))
+    candidates = FloorCandidates(linear, elementwise, order)
+    larger = () if is_float else LARGER_SHARES
     with np.errstate(all="ignore"):
-        floor = raise_to_floor(
-            graph, FloorCandidates(linear, elementwise, order), simulate_with, isolate, last, len(feeds), most
-        )
-    if floor is not None and floor.names:
+        floor = raise_to_floor(graph, candidates, simulate_with, isolate, last, len(feeds), most, larger)
+    if floor is not None and floor.names and not is_float:
         in_float = {item.node for item in legalize(floor.names).float_nodes}
         forget_annotations(graph)
         names = tuple(name for name in floor.names if name not in in_float)
@@ -197,34 +207,38 @@ def describe_int16_nodes(found: Int16Nodes | None, most: float) -> str:
     return f"{text}; error of the activations at the outputs {found.before.sqnr:.1f} dB -> {found.after.sqnr:.1f} dB"
 
 
-def describe_floor(floor: Floor, most: float) -> list[Note]:
+def describe_floor(floor: Floor, most: float, *, is_float: bool = False) -> list[Note]:
     """Describe the nodes that a branch of the outputs needs with 16 bits, and warn about branches that need more.
 
     Args:
         floor: the choice.
         most: largest share of the multiply-accumulates.
+        is_float: whether the nodes are in float instead.
 
     """
     notes = []
+    form = "in float" if is_float else "with 16 bits"
     worst = min(floor.levels, key=lambda level: level.before)
     if floor.names:
         named = ", ".join(f"'{shorten(name)}'" for name in floor.names[:NAMED])
         named += " ..." if len(floor.names) > NAMED else ""
         text = (
-            f"{several(len(floor.names), 'node')} ({named}) with 16 bits, {floor.share:.1%} of the multiply-accumulates"
+            f"{several(len(floor.names), 'node')} ({named}) {form}, {floor.share:.1%} of the multiply-accumulates"
         )
         text += f"; '{shorten(worst.branch.tensor)}': {worst.before:.1f} dB -> {worst.after:.1f} dB of its variance"
         if not floor.is_exportable:
             text += "; the vendor's compiler has no exact form of some: an export needs --without int16-nodes"
-        notes.append(Note(INT16_NODES, "", text))
+        notes.append(Note(COARSE_NODES if is_float else INT16_NODES, "", text))
     for level in floor.missed[:1]:
         others = f" (and {len(floor.missed) - 1} more)" if floor.missed[1:] else ""
         text = (
             f"the error of '{shorten(level.branch.tensor)}'{others} at the outputs is only {level.after:.1f} dB below"
         )
-        text += f" its variance, {decibels(TARGET):.0f} dB are the target, with 16 bits for at most {most:.1%} of the"
+        text += f" its variance, {decibels(TARGET):.0f} dB are the target, {form} at most {most:.1%} of the"
         text += " multiply-accumulates: "
-        if floor.enough is None:
+        if is_float:
+            text += "tpuconvert tune names rules that keep further nodes in float"
+        elif floor.enough is None:
             text += "16 bits for all nodes are not enough; float is exact: --keep-float '*'"
         else:
             text += f"--max-int16-share {floor.enough:g} meets it"

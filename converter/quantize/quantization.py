@@ -204,6 +204,8 @@ class _Quantization:
         kept = self._nodes_in_float(forms, precision, feeds)
         if feeds is not None and options.has_algorithm(COARSE_NODES):
             kept = self._keep_coarse_nodes(forms, kept, precision, feeds)
+            if options.chip is Chip.BM1684 and options.exact_on == "none":
+                kept = self._raise_to_float(forms, kept, precision, feeds)
         self._choose_int16_nodes(forms, kept, precision, feeds)
         self._progress.stage("legalize")
         if options.exact_on == "none":
@@ -248,6 +250,29 @@ class _Quantization:
             forms.balancing = Balancing(tuple(found.balanced), found.before, found.after)
         self._notes.append(Note(COARSE_NODES, "", found.describe()))
         return {**kept, **found.floats}
+
+    def _raise_to_float(
+        self, forms: IntegerForms, kept: Mapping[str, str], precision: Precision, feeds: FeedSource
+    ) -> Mapping[str, str]:
+        """Return the nodes in float with those that a branch of the outputs needs, on a chip without 16 bits."""
+
+        def in_float(names: Collection[str]) -> dict[str, str]:
+            return {**kept, **dict.fromkeys(names, "8 bits are too coarse for a branch of the outputs")}
+
+        most = self._options.float_share
+        floor = find_floor(
+            self._graph,
+            most,
+            feeds,
+            precision,
+            lambda names: forms.annotate(in_float(names), ()),
+            lambda names: forms.legalize(in_float(names)),
+            is_float=True,
+        )
+        if floor is None:
+            return kept
+        self._notes += describe_floor(floor, most, is_float=True)
+        return in_float(floor.names)
 
     def _choose_int16_nodes(
         self, forms: IntegerForms, kept: Mapping[str, str], precision: Precision, feeds: FeedSource | None

@@ -61,7 +61,7 @@ _TIPPING = 8
 """One of so many samples, the one with the largest error, is left out of a branch: results of a network at a tipping
 point, such as a pose that could be another one, change with any rounding."""
 
-_LARGER_SHARES = (0.1, 0.2, 0.4, 0.7, 1.0)
+LARGER_SHARES = (0.1, 0.2, 0.4, 0.7, 1.0)
 """Shares of the MACs that are tried for the warning."""
 
 
@@ -190,6 +190,7 @@ def raise_to_floor(
     feeds: Sequence[Feed],
     samples: int,
     most: float,
+    larger: Sequence[float] = LARGER_SHARES,
 ) -> Floor | None:
     """Choose the nodes with 16 bits.
 
@@ -201,6 +202,7 @@ def raise_to_floor(
         feeds: samples, in an order that depends on their content only; the last ones confirm the choice.
         samples: number of calibration samples, which limits the work.
         most: largest share of the MACs with 16 bits.
+        larger: larger shares that are tried for the warning.
 
     Returns:
         The choice, which may be empty; None if there are too few samples, or if all branches meet the target.
@@ -236,17 +238,16 @@ def raise_to_floor(
         for index, branch in enumerate(confirmation.error.branches)
         if fails[index]
     )
-    enough = None if (end <= TARGET).all() else _find_enough(confirmation, candidates, most)
+    enough = None if (end <= TARGET).all() else _find_enough(confirmation, candidates, [share for share in larger if share > most])
     return Floor(in_order, candidates.share(in_order), levels, before, after, enough)
 
 
-def _find_enough(levels: _Levels, candidates: FloorCandidates, most: float) -> float | None:
-    """Smallest share of the MACs with which all branches meet the target, of a few shares above the budget."""
-    for share in _LARGER_SHARES:
-        if share > most:
-            names = candidates.start(share) | candidates.elementwise.keys()
-            if (levels.of(levels.measure(names)) <= TARGET).all():
-                return share
+def _find_enough(levels: _Levels, candidates: FloorCandidates, shares: Sequence[float]) -> float | None:
+    """First of some shares of the MACs with which all branches meet the target."""
+    for share in shares:
+        names = candidates.start(share) | candidates.elementwise.keys()
+        if (levels.of(levels.measure(names)) <= TARGET).all():
+            return share
     return None
 
 

@@ -398,7 +398,7 @@ class Lowering:
         has_one_scale_each = own.axis is None and params.axis is None
         if x.dtype.bits == 8 and params.dtype.bits == 8 and has_one_scale_each:
             return self._look_up(x, params, self._rescaled_entries(own, params), name)
-        if not self.rescale and self.chip is Chip.BM1686 and x.dtype.bits != params.dtype.bits:
+        if not self.rescale and self.chip is Chip.BM1686 and I16 in (x.dtype, params.dtype):
             integers = x if x.dtype is I16 else self.widen(x, 0, f"{name}:centred")
             return self.requantize(integers, ratios(own.scale, params.scale), params, name)
         if self.rescale == TFLITE and self.chip is Chip.BM1686 and has_one_scale_each:
