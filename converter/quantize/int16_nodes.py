@@ -9,7 +9,6 @@ import numpy as np
 
 from tpuconvert.optimizer.node_properties import computed_operands
 from tpuconvert.optimizer.quantize import Legalized, Precision, forget_annotations
-from tpuconvert.optimizer.quantize.accuracy_floor import MOST_SAMPLES as FLOOR_SAMPLES
 from tpuconvert.optimizer.quantize.accuracy_floor import (
     LARGER_SHARES,
     TARGET,
@@ -18,6 +17,7 @@ from tpuconvert.optimizer.quantize.accuracy_floor import (
     decibels,
     raise_to_floor,
 )
+from tpuconvert.optimizer.quantize.accuracy_floor import MOST_SAMPLES as FLOOR_SAMPLES
 from tpuconvert.optimizer.quantize.float_simulation import round_operands, simulate
 from tpuconvert.optimizer.quantize.int16_nodes import FEWEST, MOST_SAMPLES, Int16Nodes, choose_int16_nodes
 from tpuconvert.optimizer.quantize.traits import has_constant_weight, is_table
@@ -222,9 +222,7 @@ def describe_floor(floor: Floor, most: float, *, is_float: bool = False) -> list
     if floor.names:
         named = ", ".join(f"'{shorten(name)}'" for name in floor.names[:NAMED])
         named += " ..." if len(floor.names) > NAMED else ""
-        text = (
-            f"{several(len(floor.names), 'node')} ({named}) {form}, {floor.share:.1%} of the multiply-accumulates"
-        )
+        text = f"{several(len(floor.names), 'node')} ({named}) {form}, {floor.share:.1%} of the multiply-accumulates"
         text += f"; '{shorten(worst.branch.tensor)}': {worst.before:.1f} dB -> {worst.after:.1f} dB of its variance"
         if not floor.is_exportable:
             text += "; the vendor's compiler has no exact form of some: an export needs --without int16-nodes"

@@ -238,7 +238,8 @@ def raise_to_floor(
         for index, branch in enumerate(confirmation.error.branches)
         if fails[index]
     )
-    enough = None if (end <= TARGET).all() else _find_enough(confirmation, candidates, [share for share in larger if share > most])
+    tried = [] if (end <= TARGET).all() else [share for share in larger if share > most]
+    enough = _find_enough(confirmation, candidates, tried)
     return Floor(in_order, candidates.share(in_order), levels, before, after, enough)
 
 

@@ -32,6 +32,7 @@ from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
 from tpuconvert.schema.ops.lut import Lut
 from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32Mode, RequantFp32ToInt
 from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.ops.shift_arithmetic import (
     AddShift,
     AddsShift,
@@ -42,7 +43,6 @@ from tpuconvert.schema.ops.shift_arithmetic import (
     SubShift,
     SubsShift,
 )
-from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.types import F32, I16, I32, Array, Chip, DType, Scalar
 
 _SMALL_OFFSET = 2**30
@@ -66,18 +66,22 @@ class Tree:
     def of(self, value: Value | None) -> Term:
         """Return the term of a value: an intermediate result if its producer can be absorbed, else an operand."""
         assert value is not None
-        producer = _float_producer(value, self.site) if value.dtype.is_float else self.site.absorbable(value, *_KINDS)
-        if producer is not None and value.dtype.is_float and not _comes_from_integers(producer, self.site):
-            producer = None
-        if producer is not None and isinstance(producer.op, Reshape) and match_wide_look_up(producer, self.site) is None:
-            producer = None
-        if producer is not None and value.dtype is I16 and _belongs_to_linear(producer, self.site):
-            producer = None
-        if producer is None:
-            return self.elements.operand(value)
+        producer = self._absorbed(value)
+        return self.elements.operand(value) if producer is None else self.term(producer)
+
+    def _absorbed(self, value: Value) -> Node | None:
+        """Return the producer of a value if the step computes it, else None."""
+        if value.dtype.is_float:
+            producer = _float_producer(value, self.site)
+            return producer if producer is not None and _comes_from_integers(producer, self.site) else None
+        producer = self.site.absorbable(value, *_KINDS)
+        if producer is None or (isinstance(producer.op, Reshape) and match_wide_look_up(producer, self.site) is None):
+            return None
+        if value.dtype is I16 and _belongs_to_linear(producer, self.site):
+            return None
         if value.dtype.bits == 8 and not (self._leads_to_binary(producer) or _requantizes_stored_sums(producer)):
-            return self.elements.operand(value)
-        return self.term(producer)
+            return None
+        return producer
 
     def _leads_to_binary(self, node: Node) -> bool:
         """Return True if a binary operator, then unary ones, compute the result: their bytes need not be stored.
