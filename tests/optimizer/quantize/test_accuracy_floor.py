@@ -10,15 +10,16 @@ from optimizer.quantize.onnx_builder import OnnxNet
 import tpuconvert as tc
 from tpuconvert.accuracy_notes import AccuracyWarning
 from tpuconvert.optimizer.quantize.accuracy_floor import FloorCandidates
-from tpuconvert.schema.types import I8, I16, U8, Array
+from tpuconvert.schema.types import I8, U8, Array
 
 GIVEN = {"quantize": "int8", "calibration_method": "minmax", "without": ["method-search", "coarse-nodes"]}
 
 
-def spread(layers: int = 8) -> tuple[OnnxNet, str]:
+def spread(layers: int = 8, channels: int = 0) -> tuple[OnnxNet, str]:
     """Layers that average an image, and a last one that takes the differences of its pixels.
 
     The differences are small beside the mean of the image, so that the rounding of each layer is as large as they are.
+    A convolution with some channels can follow, which has most of the MACs.
     """
     net = OnnxNet(3)
     x = net.input("x", 1, 4, 16, 32)
@@ -26,6 +27,8 @@ def spread(layers: int = 8) -> tuple[OnnxNet, str]:
         rows = np.zeros((4, 1, 1, 3), np.float32)
         rows[:, 0, 0, :2] = (-0.9, 0.9) if index == layers - 1 else (0.3, 0.7)
         x = net.add("Conv", x, net.constant(rows), group=4, kernel_shape=[1, 3])
+    if channels:
+        return net, net.conv(net.conv(x, channels), 6)
     return net, net.add("Flatten", net.add("Conv", x, net.normal(6, 4, 1, 1), kernel_shape=[1, 1]))
 
 
@@ -91,7 +94,7 @@ def gated() -> tuple[OnnxNet, str, str]:
 
 
 def test_8_bit_forms_of_functions_with_16_bits_have_scales_per_channel() -> None:
-    """The float function is rounded once, with a scale for each channel that the depthwise convolution undoes."""
+    """The result is requantized with a scale for each channel, which the depthwise convolution undoes."""
     net, swish, output = gated()
     found = {}
     for rules in ([], ["op:hard_swish=int16"]):
@@ -106,8 +109,18 @@ def test_8_bit_forms_of_functions_with_16_bits_have_scales_per_channel() -> None
     assert value is not None and value.quant is not None
     assert value.quant.dtype in (I8, U8)
     assert len(set(value.quant.scale)) > 1
-    assert model.graph.find(swish) is None or model.graph.find(swish).dtype is not I16
     assert found[True] > found[False] + 6
+
+
+def test_a_chip_without_16_bits_computes_regions_in_float() -> None:
+    net, output = spread(channels=128)
+    given = {**GIVEN, "chip": "bm1684", "without": ["method-search"]}
+    plain = tc.convert(net.model(output), calibration=images(16), **given | {"without": GIVEN["without"]})
+    model = tc.convert(net.model(output), calibration=images(16), **given)
+    assert sqnr(net, output, model) > sqnr(net, output, plain) + 2
+    (text,) = notes(model, "coarse-nodes")
+    assert "in float" in text and "dB of its variance" in text
+    assert not notes(plain, "coarse-nodes")
 
 
 def test_candidates_at_the_start_and_with_the_largest_error() -> None:
