@@ -235,7 +235,7 @@ def describe_floor(floor: Floor, most: float, *, is_float: bool = False) -> list
         text += f" its variance, {decibels(TARGET):.0f} dB are the target, {form} at most {most:.1%} of the"
         text += " multiply-accumulates: "
         if is_float:
-            text += "tpuconvert tune names rules that keep further nodes in float"
+            text += "rules with --keep-float keep further nodes in float"
         elif floor.enough is None:
             text += "16 bits for all nodes are not enough; float is exact: --keep-float '*'"
         else:

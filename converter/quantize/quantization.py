@@ -240,7 +240,8 @@ class _Quantization:
         """Return the nodes in float with those for which 8 bits are too coarse."""
         chip = self._options.chip
         error = OutputError(self._graph, chip, last_part(self._graph, chip, feeds))
-        ruled = (value.producer for value in self._graph.values if value.name in precision.asymmetric)
+        tensors = {*precision.asymmetric, *precision.thresholds, *precision.methods}
+        ruled = (value.producer for value in self._graph.values if value.name in tensors)
         fixed = {*precision.integers, *(node.name for node in ruled if node is not None)}
         most = self._options.float_share
         found = choose_coarse_nodes(self._graph, chip, error, kept, fixed, forms.attempts(), most)

@@ -21,7 +21,7 @@ from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Chip
 
 CHIPS = ("bm1684", "bm1686")
-WITHOUT = {"without": ["coarse-nodes"]}
+WITHOUT = {"without": ["coarse-nodes", "int16-nodes"]}
 """The sine stays in 8 bits."""
 
 WARNING = r"(?m)^warning: output '(.+?)': .*; next: (tpuconvert .*)$"
@@ -52,7 +52,7 @@ def cli(*arguments):
 def convert(path, data, *options, command="convert", chip="bm1686"):
     mode = ["--quantize", "int8"] if command == "convert" else []
     out = path.parent / "net.tpum"
-    options = (*options, "--without", "coarse-nodes")
+    options = (*options, "--without", "coarse-nodes", "--without", "int16-nodes")
     return cli(command, path, "-o", out, "--chip", chip, *mode, "--calibration", data, *options)
 
 

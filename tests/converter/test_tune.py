@@ -24,7 +24,7 @@ from tpuconvert.tuning.search import POINTS, BudgetSpentError, best_of, pareto, 
 
 Captured = pytest.CaptureFixture[str]
 Write = Callable[[Path, int], Path]
-COSINE = {"metric": "cosine", "max_drop": 0.01, "without": ["coarse-nodes"]}
+COSINE = {"metric": "cosine", "max_drop": 0.01, "without": ["coarse-nodes", "int16-nodes"]}
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def a_search(
     if not source.exists():
         weight_outlier(source, 0)
     given = {**files, "goal": Goal("cosine", 0.01), **changes}
-    options = Options.of(quantize="int8", without=["coarse-nodes"], **given.pop("options", {}))
+    options = Options.of(quantize="int8", without=["coarse-nodes", "int16-nodes"], **given.pop("options", {}))
     return Search(
         source,
         None,
@@ -369,7 +369,18 @@ def test_command(tmp_path: Path, data: dict[str, Path], monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     weight_outlier(Path("net.onnx"), 0)
     call = ["tune", "net.onnx", "--calibration", str(data["calibration"]), "--data", str(data["data"])]
-    goal = ["--metric", "cosine", "--max-drop", "0.01", "--without", "coarse-nodes", "-o", "tuned.tpum"]
+    goal = [
+        "--metric",
+        "cosine",
+        "--max-drop",
+        "0.01",
+        "--without",
+        "coarse-nodes",
+        "--without",
+        "int16-nodes",
+        "-o",
+        "tuned.tpum",
+    ]
     assert main([*call, *goal, "--report", "net.html"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("goal reached: cosine") and "in float: scores, broken\n" in shown

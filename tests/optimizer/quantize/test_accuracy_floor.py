@@ -10,6 +10,7 @@ from optimizer.quantize.onnx_builder import OnnxNet
 import tpuconvert as tc
 from tpuconvert.accuracy_notes import AccuracyWarning
 from tpuconvert.optimizer.quantize.accuracy_floor import FloorCandidates
+from tpuconvert.schema.errors import UnsupportedError
 from tpuconvert.schema.types import I8, U8, Array
 
 GIVEN = {"quantize": "int8", "calibration_method": "minmax", "without": ["method-search", "coarse-nodes"]}
@@ -121,6 +122,24 @@ def test_a_chip_without_16_bits_computes_regions_in_float() -> None:
     (text,) = notes(model, "coarse-nodes")
     assert "in float" in text and "dB of its variance" in text
     assert not notes(plain, "coarse-nodes")
+
+
+def test_functions_with_16_bits_have_no_exact_form_and_the_summary_says_what_an_export_needs(tmp_path: Path) -> None:
+    net, _, output = gated()
+    given = {**GIVEN, "calibration": net.samples(16), "max_int16_share": 1.0}
+    model = tc.convert(net.model(output), **given)
+    (text,) = notes(model, "int16-nodes")
+    assert "an export needs --without int16-nodes" in text
+    with pytest.raises(UnsupportedError, match="no exact form"):
+        tc.export(model, tmp_path / "wide", to="tpu-mlir")
+    narrow = tc.convert(
+        net.model(output), **given | {"without": [*GIVEN["without"], "int16-nodes"], "max_int16_share": None}
+    )
+    tc.export(narrow, tmp_path / "narrow", to="tpu-mlir")
+    net, output = spread()
+    model = tc.convert(net.model(output), calibration=images(16), **GIVEN, max_int16_share=1.0)
+    assert notes(model, "int16-nodes") and "an export needs" not in str(notes(model, "int16-nodes"))
+    tc.export(model, tmp_path / "linear", to="tpu-mlir")
 
 
 def test_candidates_at_the_start_and_with_the_largest_error() -> None:

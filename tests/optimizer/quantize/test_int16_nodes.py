@@ -11,12 +11,12 @@ from optimizer.quantize.onnx_builder import OnnxNet
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
-from tpuconvert.optimizer.quantize import accuracy_floor, calibrate, forget_annotations, int16_nodes, quantize
+from tpuconvert.optimizer.quantize import calibrate, forget_annotations, int16_nodes, quantize
 from tpuconvert.optimizer.quantize.annotate import activation_params
 from tpuconvert.optimizer.quantize.float_simulation import simulate
 from tpuconvert.optimizer.quantize.output_error import OutputError
 from tpuconvert.optimizer.quantize.wide_plan import plan_wide_values
-from tpuconvert.schema.errors import UnsupportedError, UsageError
+from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.types import I16, Array, Chip
 
 SENSITIVE = "n0_conv"
@@ -101,26 +101,6 @@ def test_accurate_and_large_networks_keep_8_bits_unless_requested(monkeypatch: p
             patch.setattr(int16_nodes, name, value)
             assert not chosen(tc.convert(net.model(output), calibration=samples, **GIVEN))
             assert chosen(tc.convert(net.model(output), calibration=samples, max_int16_share=0.05, **GIVEN))
-
-
-def test_operands_that_are_sums_need_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sum with spikes would be computed with 16 bits, which the vendor's compiler cannot do exactly."""
-    monkeypatch.setattr(accuracy_floor, "TARGET", 1.0)
-    net = OnnxNet(5)
-    x = net.input("x", 1, 8, 12, 12)
-    x = net.add("Add", x, net.conv(x, 8, kernel=1, groups=8))
-    x = net.add("Clip", net.conv(x, 8, groups=8), net.constant(np.float32(-3)), net.constant(np.float32(3)))
-    for _ in range(2):
-        x = net.add("Relu", net.conv(x, 32))
-    output = net.dense(net.add("Flatten", net.add("GlobalAveragePool", x)), 10)
-    samples = images(40, 200.0)
-    model = tc.convert(net.model(output), calibration=samples, without=["coarse-nodes"], **GIVEN)
-    wide = tc.convert(net.model(output), calibration=samples, max_int16_share=0.05, without=["coarse-nodes"], **GIVEN)
-    assert not any(name in note for note in chosen(model) for name in ("n2_conv",))
-    assert any("n2_conv" in note for note in chosen(wide))
-    tc.export(model, tmp_path / "out", to="tpu-mlir")
-    with pytest.raises(UnsupportedError, match="requant_int32 to INT32 rounds"):
-        tc.export(wide, tmp_path / "wide", to="tpu-mlir")
 
 
 @pytest.mark.parametrize("to", ["tpu-mlir", "tpulang", "onnx"])

@@ -79,5 +79,5 @@ def test_nodes_in_float_have_a_limited_share_of_the_work(chip: str) -> None:
     small, output = deep_sines(8, 8)
     model = tc.convert(small.model(output), **given | {"calibration": small.samples(16)})
     in_float, share = macs_in_float(model)
-    assert share > 0.05
+    assert 0.05 < share <= 0.5
     assert in_float <= 1_000_000
