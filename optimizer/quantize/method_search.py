@@ -10,7 +10,7 @@ the activations (``float_simulation``) on held-out samples:
 A candidate that clips more values is accepted if the error falls relative to the scatter over the samples, first on few
 samples and then on all. The logarithms of the errors are compared, so that no sample outweighs the others. One that
 clips less is accepted if the mean error falls: few samples with large responses may cause all of it. In both cases no
-branch of an output may be harmed.
+branch of an output may be harmed, and no task (``task_metrics``).
 
 Feature maps of dense predictors (``feature_maps``) begin without clipping. They are clipped only if the error falls by
 far: SiLU makes outliers that matter, hard swish rare huge values that do not.
@@ -366,7 +366,8 @@ class _Search:
         self._left -= self._work.sample * len(self._all.feeds)
         errors = self._all.measure(graph)
         clips_dense = any(name in self._dense and self._narrows(name, method) for name, method in changes.items())
-        if clips_dense and errors.mean > _RATIO_OF_FEATURE_MAPS * self._errors.mean:
+        is_clear = errors.mean <= _RATIO_OF_FEATURE_MAPS * self._errors.mean or errors.gains(self._errors)
+        if clips_dense and not is_clear:
             return
         if is_better(errors, self._errors, clips=clips):
             self._methods.update(changes)
@@ -375,7 +376,9 @@ class _Search:
 
 
 def is_better(found: Errors, current: Errors, *, clips: bool) -> bool:
-    """Return True if the error falls clearly, and the error of large values does not grow.
+    """Return True if the error falls clearly, and nothing is harmed: neither large values of a branch nor a task.
+
+    If the score of a task rises, any decrease is enough.
 
     Args:
         found: errors of a candidate.
@@ -384,6 +387,8 @@ def is_better(found: Errors, current: Errors, *, clips: bool) -> bool:
     """
     if found.harms(current):
         return False
+    if found.gains(current):
+        return found.mean < current.mean
     if not clips:
         return found.mean < (1.0 - _GAIN_OF_RANGE) * current.mean
     ratio = found.log_ratio_to(current)
