@@ -41,6 +41,9 @@ from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Array, Chip
 from tpuconvert.text_format import several
 
+TASK = "task"
+"""Kind of the notes about the tasks of outputs."""
+
 _MOST = 64
 """Maximum number of runs."""
 
@@ -125,6 +128,14 @@ class ModelAccuracy:
         return [
             Note(KEY, "", f"output '{output.name}': {output.describe()} on {self.origin}, {output.expected()}")
             for output in self.inaccurate
+        ]
+
+    def task_notes(self) -> list[Note]:
+        """Return a note for each task of the outputs."""
+        return [
+            Note(TASK, "", f"output '{output.name}': {output.task.text}, on {self.origin}")
+            for output in self.outputs
+            if output.task is not None
         ]
 
     def to_dict(self) -> dict[str, Any]:
@@ -212,7 +223,8 @@ class AccuracyCheck:
                 "nodes that cause it",
             )
         metadata = {**model.metadata, KEY: accuracy.to_dict()}
-        return Model(replace(model.content, notes=(*model.notes, *notes), metadata=metadata))
+        all_notes = (*model.notes, *accuracy.task_notes(), *notes)
+        return Model(replace(model.content, notes=all_notes, metadata=metadata))
 
 
 @dataclass(frozen=True)

@@ -165,10 +165,6 @@ def _accuracy_lines(summary: Summary) -> list[str]:
 
 
 def _measures(item: Summary) -> str:
-    return _measures_of_values(item) + (f"; {item['task']}" if item.get("task") else "")
-
-
-def _measures_of_values(item: Summary) -> str:
     if item["equal_share"] is not None:
         return f"{item['equal_share']:.1%} of the elements are equal"
     sqnr = "" if item["sqnr_db"] is None else f", SQNR {item['sqnr_db']:.1f} dB"

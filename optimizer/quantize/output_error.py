@@ -158,7 +158,7 @@ class Errors:
         return any(found.exceeds(before) for found, before in pairs) and not self.loses(other)
 
     def is_preferred_to(self, other: Errors) -> bool:
-        """Return True if a task has a higher score than in another graph, or all similar ones with a smaller ``loss``."""
+        """Return True if a task has a higher score than in another graph, or similar ones with a smaller ``loss``."""
         return self.gains(other) or (self.loss < other.loss and not self.loses(other))
 
     @property

@@ -66,7 +66,8 @@ class TaskScore:
         The difference has to be larger than its standard error, and than one decision.
         """
         difference = self.share - other.share
-        return self.counts and difference > max(self._standard_error(other), 1.0 / self.decisions)
+        noise = max(self._standard_error(other), 1.0 / self.decisions)
+        return self.counts and difference > (1.0 + 1e-9) * noise  # one decision is no more than one
 
     def _standard_error(self, other: TaskScore) -> float:
         """Standard error of the difference of two ratios of sums over the same samples."""
