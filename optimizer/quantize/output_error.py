@@ -153,9 +153,14 @@ class Errors:
         return any(before.exceeds(found) for found, before in zip(self.tasks, other.tasks, strict=True))
 
     def gains(self, other: Errors) -> bool:
-        """Return True if the score of a task is higher than in another graph, beyond its noise, and none is lower."""
+        """Return True if the score of a task is higher than in another graph, beyond its noise, and none is lower.
+
+        Scores without target only show losses: small responses that are kept do not prove that objects are, of which
+        the samples have too few.
+        """
         pairs = zip(self.tasks, other.tasks, strict=True)
-        return any(found.exceeds(before) for found, before in pairs) and not self.loses(other)
+        is_higher = any(found.has_target and found.exceeds(before) for found, before in pairs)
+        return is_higher and not self.loses(other)
 
     def is_preferred_to(self, other: Errors) -> bool:
         """Return True if a task has a higher score than in another graph, or similar ones with a smaller ``loss``."""

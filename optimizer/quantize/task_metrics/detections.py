@@ -28,9 +28,9 @@ from tpuconvert.schema.types import Array
 THRESHOLDS = (0.4, 0.25)
 """Usual smallest scores of detections: the first one with enough detections of the float network."""
 
-LOW_THRESHOLDS = (0.1, 0.05)
-"""Further ones for comparisons. Calibration samples often have few objects, and detections with smaller scores are lost
-for the same reasons. More of them are close to the threshold, so that the target does not apply."""
+LOW_THRESHOLD = 0.05
+"""Smallest score for comparisons of graphs if there are too few detections. Calibration samples often have few objects,
+and responses with smaller scores are lost for the same reasons. They count by their scores."""
 
 _RESPONSE = 0.25
 """Smallest score of a position that responds."""
@@ -181,10 +181,12 @@ class Found:
     Args:
         boxes: corners [detections, 4].
         classes: their classes.
+        scores: their scores.
     """
 
     boxes: Array
     classes: Array
+    scores: Array
 
 
 class Detections:
@@ -194,7 +196,7 @@ class Detections:
         levels: the levels. The kind of boxes that can have several is determined by their values.
         floats: float outputs by feed.
         size: width and height of the input.
-        has_low: whether low thresholds are tried. Otherwise the last of the usual ones is taken.
+        has_low: whether the low threshold is taken if there are few detections above the usual ones.
     """
 
     def __init__(
@@ -204,7 +206,7 @@ class Detections:
         columns = [item for level in levels for item in (level.scores, level.boxes, level.objectness) if item]
         self.outputs = tuple(dict.fromkeys(item.output for item in columns))
         self._size = size
-        for threshold in (*THRESHOLDS, *(LOW_THRESHOLDS if has_low else ())):
+        for threshold in (*THRESHOLDS, *([LOW_THRESHOLD] if has_low else [])):
             self.threshold = threshold
             self._floats = [found for run in floats for found in self.read(run)]
             if self.count >= FEWEST_DECISIONS:
@@ -232,23 +234,30 @@ class Detections:
                 first = ends[number] - len(level.positions.centers)
                 of_sample = None if values is None else values[sample]
                 corners[chosen] = level.corners(of_sample, places[chosen] - first, self._size)
-            yield suppress(Found(corners, kinds[places]))
+            yield suppress(Found(corners, kinds[places], score[places]))
 
     def compare(self, runs: Sequence[Run]) -> TaskScore:
-        """Compare detections: twice the kept ones as a share of those of both networks (F1)."""
-        kept, both = [], []
-        extra = 0
+        """Compare detections: twice the kept ones as a share of those of both networks (F1).
+
+        Above the low threshold each counts by its score, kept ones by the smaller score of both.
+        """
         others = [found for run in runs for found in self.read(run)]
-        for found, other in zip(self._floats, others, strict=True):
-            kept.append(match(found, other))
-            both.append(len(found.classes) + len(other.classes))
-            extra += len(other.classes) - kept[-1]
-        text = f"detections above {self.threshold:g}: {sum(kept)} of {self.count} kept, {extra} extra"
-        totals = np.array(both, np.float64)
+        pairs = list(zip(self._floats, others, strict=True))
+        matches = [match(found, other) for found, other in pairs]
+        kept = sum(len(places) for places in matches)
+        extra = sum(len(other.classes) for other in others) - kept
+        text = f"detections above {self.threshold:g}: {kept} of {self.count} kept, {extra} extra"
         has_target = self.threshold in THRESHOLDS
-        return TaskScore(
-            self.outputs, "detections", text, 2.0 * np.array(kept), totals, self.count, has_target=has_target
-        )
+        numerators, denominators = np.zeros(len(pairs)), np.zeros(len(pairs))
+        for index, ((found, other), places) in enumerate(zip(pairs, matches, strict=True)):
+            if has_target:
+                numerators[index] = 2.0 * len(places)
+                denominators[index] = len(found.classes) + len(other.classes)
+            else:
+                rows, columns = np.array(places, np.int64).reshape(-1, 2).T
+                numerators[index] = 2.0 * np.minimum(found.scores[rows], other.scores[columns]).sum()
+                denominators[index] = found.scores.sum() + other.scores.sum()
+        return TaskScore(self.outputs, "detections", text, numerators, denominators, self.count, has_target=has_target)
 
 
 def with_score_kind(level: Level, floats: Sequence[Run]) -> Level:
@@ -278,20 +287,20 @@ def suppress(found: Found) -> Found:
     for index in range(len(alive)):
         if alive[index]:
             alive[index + 1 :] &= ~overlaps[index, index + 1 :]
-    return Found(found.boxes[alive], found.classes[alive])
+    return Found(found.boxes[alive], found.classes[alive], found.scores[alive])
 
 
-def match(found: Found, other: Found) -> int:
-    """Number of detections that another network has too; each of its detections counts once."""
+def match(found: Found, other: Found) -> list[tuple[int, int]]:
+    """Numbers of the detections that another network has too, and of its detections, each of which counts once."""
     overlaps = overlap(found, other)
-    count = 0
+    places = []
     for row in range(len(found.classes)):
         if overlaps.shape[1]:
             best = int(overlaps[row].argmax())
             if overlaps[row, best] >= KEPT:
                 overlaps[:, best] = -1.0
-                count += 1
-    return count
+                places.append((row, best))
+    return places
 
 
 def overlap(found: Found, other: Found) -> Array:

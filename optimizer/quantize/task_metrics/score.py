@@ -18,6 +18,9 @@ TARGET = 0.95
 FEWEST_DECISIONS = 20
 """Smallest number of decisions of the float network for a score on which a choice depends."""
 
+_WITHOUT_TARGET = 2.0
+"""Number of standard errors of a difference that counts between scores without target."""
+
 Vector = npt.NDArray[np.float64]
 Run = Mapping[str, Array]
 
@@ -63,10 +66,12 @@ class TaskScore:
     def exceeds(self, other: TaskScore) -> bool:
         """Return True if the score is higher than that of another graph on the same samples.
 
-        The difference has to be larger than its standard error, and than one decision.
+        The difference has to be larger than its standard error, and than one decision. It has to be larger than
+        ``_WITHOUT_TARGET`` standard errors if the decisions are not those of programs, but smaller responses.
         """
         difference = self.share - other.share
-        noise = max(self._standard_error(other), 1.0 / self.decisions)
+        errors = 1.0 if self.has_target else _WITHOUT_TARGET
+        noise = max(errors * self._standard_error(other), 1.0 / self.decisions)
         return self.counts and difference > (1.0 + 1e-9) * noise  # one decision is no more than one
 
     def _standard_error(self, other: TaskScore) -> float:

@@ -132,7 +132,7 @@ def ssd() -> Built:
 
 
 def anchors() -> Built:
-    """Logits [1, positions, 1], and offsets, sizes in pixels and landmarks [1, positions, 6] of two anchors per cell."""
+    """Logits [1, positions, 1]; offsets, sizes in pixels and landmarks [1, positions, 6] of two anchors per cell."""
     head = Head()
     sizes = np.tile(np.array([0, 0, 30, 30, 0, 0]), 2)
     boxes = head.joined([head.list_of(head.conv(level, 12, sizes), 6) for level in (0, 1)])

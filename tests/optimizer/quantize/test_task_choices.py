@@ -95,11 +95,12 @@ def test_a_task_that_16_bits_do_not_mend_is_a_warning() -> None:
     assert any("detections above 0.4: 0 of 72 kept" in text and "95% are the target" in text for text in texts)
 
 
-def errors(level: float, kept: int, count: int = 8) -> Errors:
+def errors(level: float, kept: int, count: int = 8, *, has_target: bool = True) -> Errors:
     """Errors of one branch, and a task with ``kept`` of 10 decisions of each sample."""
     values = level * np.linspace(0.9, 1.1, count)[np.newaxis]
     numerators = np.full(count, float(kept)) + np.arange(count) % 2 * 0.1
-    score = TaskScore(("y",), "detections", f"{kept} of 10", numerators, np.full(count, 10.0), 10 * count)
+    totals = np.full(count, 10.0)
+    score = TaskScore(("y",), "detections", "", numerators, totals, 10 * count, has_target=has_target)
     return Errors(values, values, (score,))
 
 
@@ -150,13 +151,12 @@ def test_the_share_of_a_correction_that_keeps_more_detections_is_chosen(whole: i
 def test_nodes_in_float_that_lose_detections_are_not_chosen() -> None:
     """Floats remove the error of the boxes of the background. They are chosen unless detections are lost with them."""
     graph = planted(0.0)
-    node = next(node for node in graph.nodes if node.op.name == "conv")
+    coarse = [Coarse(next(node for node in graph.nodes if node.op.name == "conv"), 0.5, ("a",))]
     for lost in (False, True):
 
         def legalize(floats, _balanced, *, shift: float = -0.25 if lost else 0.0) -> Legalized:
             return Legalized(planted(shift, 0.0) if floats else planted(0.0, 3000.0))
 
-        coarse = [Coarse(node, 0.5, ("a",))]
         attempts = Attempts(lambda floats, _balanced, _least: ([] if floats else coarse, ()), legalize)
         error = OutputError(graph, Chip.BM1686, pictures(8))
         found = choose_coarse_nodes(graph, Chip.BM1686, error, {}, (), attempts)
@@ -192,6 +192,11 @@ def test_the_order_of_samples_and_the_number_of_workers_do_not_matter(tmp_path: 
     for name, feeds, workers in (("a", samples, 1), ("b", samples[::-1], 2)):
         convert(calibration=feeds, workers=workers).save(tmp_path / name)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_small_responses_only_show_losses() -> None:
+    first, second = (errors(0.01, kept, has_target=False) for kept in (9, 7))
+    assert second.loses(first) and not first.gains(second)
 
 
 def test_tasks_of_other_graphs_are_compared_one_by_one() -> None:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from optimizer.quantize import task_networks
 from optimizer.quantize.onnx_builder import OnnxNet
 from optimizer.quantize.task_networks import CLASSES, DETECTORS, Built, Head
 
 import tpuconvert as tc
+from optimizer.quantize import task_networks
 from tpuconvert.optimizer.quantize.output_branches import OutputBranches
 from tpuconvert.optimizer.quantize.task_metrics.decisions import Classes, Mask, Text, collapse
 from tpuconvert.optimizer.quantize.task_metrics.detections import BoxKind, Detections, Found, ScoreKind, match, suppress
@@ -150,7 +150,8 @@ def test_look_alikes_have_no_task(built) -> None:
 
 
 def boxes(*rows: Sequence[float], classes: Sequence[int] = ()) -> Found:
-    return Found(np.array(rows, np.float64).reshape(-1, 4), np.array(classes or [0] * len(rows)))
+    scores = np.linspace(0.9, 0.5, len(rows))
+    return Found(np.array(rows, np.float64).reshape(-1, 4), np.array(classes or [0] * len(rows)), scores)
 
 
 def test_suppression_and_matching_by_hand() -> None:
@@ -158,12 +159,12 @@ def test_suppression_and_matching_by_hand() -> None:
     found = boxes((0, 0, 10, 1), (2, 0, 12, 1), (5, 0, 15, 1), (0, 0, 10, 1), classes=(0, 0, 0, 1))
     kept = suppress(found)
     assert kept.boxes[:, 0].tolist() == [0, 5, 0] and kept.classes.tolist() == [0, 0, 1]
-    assert match(boxes((0, 0, 10, 1)), boxes((2, 0, 12, 1))) == 1
-    assert match(boxes((0, 0, 10, 1)), boxes((5, 0, 15, 1))) == 0
-    assert match(boxes((0, 0, 10, 1)), boxes((0, 0, 10, 1), classes=(1,))) == 0
+    assert match(boxes((0, 0, 10, 1)), boxes((2, 0, 12, 1))) == [(0, 0)]
+    assert match(boxes((0, 0, 10, 1)), boxes((5, 0, 15, 1))) == []
+    assert match(boxes((0, 0, 10, 1)), boxes((0, 0, 10, 1), classes=(1,))) == []
     # One detection does not keep two.
-    assert match(boxes((0, 0, 10, 1), (1, 0, 11, 1)), boxes((0, 0, 10, 1))) == 1
-    assert match(boxes((0, 0, 10, 1)), boxes()) == match(boxes(), boxes((0, 0, 10, 1))) == 0
+    assert match(boxes((0, 0, 10, 1), (1, 0, 11, 1)), boxes((0, 0, 10, 1))) == [(0, 0)]
+    assert match(boxes((0, 0, 10, 1)), boxes()) == match(boxes(), boxes((0, 0, 10, 1))) == []
 
 
 def test_lost_and_new_detections_are_counted() -> None:
@@ -223,6 +224,9 @@ def kept(*counts: int, of: int = 10, decisions: int | None = None, has_target: b
 def test_a_score_exceeds_another_one_beyond_the_standard_error_and_one_decision() -> None:
     # Differences 1, 1, 0, 2 of 10: mean 0.1, standard error 0.0816 / 2.
     assert kept(9, 9, 9, 10).exceeds(kept(8, 8, 9, 8))
+    # Without target two standard errors of 0.0408 are needed, or a larger difference.
+    assert kept(9, 9, 9, 10, has_target=False).exceeds(kept(8, 8, 9, 8, has_target=False))
+    assert not kept(9, 9, 9, 9, has_target=False).exceeds(kept(8, 8, 9, 9, has_target=False))
     # Differences 3, -2, 0, 0 of 10: mean 0.025, standard error 0.1.
     assert not kept(9, 7, 9, 10).exceeds(kept(6, 9, 9, 10))
     assert not kept(9, 9, 9, 9).exceeds(kept(9, 9, 9, 8))  # one decision of 40
