@@ -186,7 +186,8 @@ class _Levels:
     def fails(self, errors: Errors) -> npt.NDArray[np.bool_]:
         """Return for every branch whether it, or the task that it serves, misses the target."""
         outputs = {output for score in errors.tasks if score.is_missed for output in score.outputs}
-        return (self.of(errors) > TARGET) | np.array([name in outputs for name in self.error.output_names])
+        of_tasks = np.array([name in outputs for name in self.error.output_names], np.bool_)
+        return np.logical_or(self.of(errors) > TARGET, of_tasks)
 
 
 def _trimmed_means(errors: Vector) -> Vector:

@@ -28,7 +28,7 @@ class Text:
     """
 
     def __init__(self, columns: Columns, blank: int, floats: Sequence[Run]) -> None:
-        self.outputs = (columns.output,)
+        self.outputs: tuple[str, ...] = (columns.output,)
         self._columns = columns
         self._blank = blank
         self._strings = [string for run in floats for string in self._read(run)]
@@ -65,7 +65,7 @@ class Classes:
     """
 
     def __init__(self, columns: Columns, floats: Sequence[Run], *, is_probability: bool) -> None:
-        self.outputs = (columns.output,)
+        self.outputs: tuple[str, ...] = (columns.output,)
         self._columns = columns
         self._floats = []
         for scores in (columns.read(run) for run in floats):
@@ -95,7 +95,7 @@ class Mask:
     """
 
     def __init__(self, columns: Columns, floats: Sequence[Run], threshold: float) -> None:
-        self.outputs = (columns.output,)
+        self.outputs: tuple[str, ...] = (columns.output,)
         self._columns = columns
         self._threshold = threshold
         self._floats = [mask for run in floats for mask in self._read(run)]

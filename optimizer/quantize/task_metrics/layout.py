@@ -215,7 +215,7 @@ def _channel_axis(labels: Array, numbers: Array, counts: Array, samples: int | N
         if not (is_pair & (numbers[near] != numbers[far])).any():
             found.append(axis)
     several = [axis for axis in found if labels.shape[axis] > 1]
-    return (several or found or [None])[0]
+    return next(iter(several or found), None)
 
 
 def _positions(labels: Array, numbers: Array, extents: Sequence[tuple[int, ...]]) -> Positions | None:
