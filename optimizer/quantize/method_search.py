@@ -377,8 +377,8 @@ class _Search:
 def is_better(found: Errors, current: Errors, *, clips: bool) -> bool:
     """Return True if the error falls clearly, and nothing is harmed: neither large values of a branch nor a task.
 
-    If the score of a task rises, any decrease is enough for a candidate that does not clip more: 16 bits and float, which
-    later choices add where 8 bits are not enough, do not mend clipping.
+    If the score of a task rises, any decrease is enough for a candidate that does not clip more. 16 bits and float,
+    which later choices add where 8 bits are not enough, do not mend clipping.
 
     Args:
         found: errors of a candidate.
