@@ -123,16 +123,17 @@ def choose_coarse_nodes(
     if first is None:
         return CoarseChoice()
     measure = _Measurement(graph, chip, error)
-    before = best = measure.loss(attempts.legalize(known, None).graph)
+    before, errors = measure.loss(attempts.legalize(known, None).graph)
+    best = before
     forget_annotations(graph)
     chosen = CoarseChoice()
     if before <= ACCURATE:
         return chosen
     for floats, balanced in (first, *candidates):
-        found = measure.loss(attempts.legalize({**known, **floats}, balanced).graph)
+        found, found_errors = measure.loss(attempts.legalize({**known, **floats}, balanced).graph)
         forget_annotations(graph)
-        if found < _WORTHWHILE * best:
-            best, chosen = found, CoarseChoice(floats, balanced, before, found)
+        if found < _WORTHWHILE * best and not found_errors.loses(errors):
+            best, errors, chosen = found, found_errors, CoarseChoice(floats, balanced, before, found)
         if best <= ACCURATE:
             break
     return chosen
@@ -203,8 +204,8 @@ class _Measurement:
         with Session(graph) as session, np.errstate(all="ignore"):
             self._floats = [session.run(feed) for feed in error.feeds]
 
-    def loss(self, graph: Graph) -> float:
-        """Return the error of the worst branch or output.
+    def loss(self, graph: Graph) -> tuple[float, Errors]:
+        """Return the error of the worst branch or output, and all errors.
 
         The cosine similarity is averaged over the samples, so that small samples count as much as large ones; twice its
         distance from 1 is about the squared error relative to the power of the sample.
@@ -214,7 +215,7 @@ class _Measurement:
         errors: Errors = self._error.compare(runs)
         outputs = measure_outputs(graph, self._error.feeds, self._floats, runs)
         cosines = [2 * (1 - output.cosine) for output in outputs if output.equal is None]
-        return max(float(errors.branches.mean(axis=1).max()), *cosines, 0.0)
+        return max(float(errors.branches.mean(axis=1).max()), *cosines, 0.0), errors
 
 
 @dataclass(frozen=True)

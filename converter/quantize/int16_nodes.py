@@ -20,6 +20,7 @@ from tpuconvert.optimizer.quantize.accuracy_floor import (
 from tpuconvert.optimizer.quantize.accuracy_floor import MOST_SAMPLES as FLOOR_SAMPLES
 from tpuconvert.optimizer.quantize.float_simulation import round_operands, simulate
 from tpuconvert.optimizer.quantize.int16_nodes import FEWEST, MOST_SAMPLES, Int16Nodes, choose_int16_nodes
+from tpuconvert.optimizer.quantize.task_metrics.score import TARGET as TASK_TARGET
 from tpuconvert.optimizer.quantize.traits import has_constant_weight, is_table
 from tpuconvert.optimizer.quantize.wide_plan import NO_PLAN, WidePlan, plan_wide_values, takes_16_bits
 from tpuconvert.options import COARSE_NODES, INT16_NODES
@@ -208,7 +209,7 @@ def describe_int16_nodes(found: Int16Nodes | None, most: float) -> str:
 
 
 def describe_floor(floor: Floor, most: float, *, is_float: bool = False) -> list[Note]:
-    """Describe the nodes that a branch of the outputs needs with 16 bits, and warn about branches that need more.
+    """Describe the nodes that a branch or a task needs with 16 bits, and warn about branches and tasks that need more.
 
     Args:
         floor: the choice.
@@ -224,21 +225,27 @@ def describe_floor(floor: Floor, most: float, *, is_float: bool = False) -> list
         named += " ..." if len(floor.names) > NAMED else ""
         text = f"{several(len(floor.names), 'node')} ({named}) {form}, {floor.share:.1%} of the multiply-accumulates"
         text += f"; '{shorten(worst.branch.tensor)}': {worst.before:.1f} dB -> {worst.after:.1f} dB of its variance"
+        for before, after in floor.tasks:
+            text += f"; {before.text} -> {after.text.split(': ', 1)[1]}"
         if not floor.is_exportable:
             text += "; the vendor's compiler has no exact form of some: an export needs --without int16-nodes"
         notes.append(Note(COARSE_NODES if is_float else INT16_NODES, "", text))
+    remedy = f", {form} at most {most:.1%} of the multiply-accumulates: "
+    if is_float:
+        remedy += "rules with --keep-float keep further nodes in float"
+    elif floor.enough is None:
+        remedy += "16 bits for all nodes are not enough; float is exact: --keep-float '*'"
+    else:
+        remedy += f"--max-int16-share {floor.enough:g} meets it"
     for level in floor.missed[:1]:
         others = f" (and {len(floor.missed) - 1} more)" if floor.missed[1:] else ""
         text = (
             f"the error of '{shorten(level.branch.tensor)}'{others} at the outputs is only {level.after:.1f} dB below"
         )
-        text += f" its variance, {decibels(TARGET):.0f} dB are the target, {form} at most {most:.1%} of the"
-        text += " multiply-accumulates: "
-        if is_float:
-            text += "rules with --keep-float keep further nodes in float"
-        elif floor.enough is None:
-            text += "16 bits for all nodes are not enough; float is exact: --keep-float '*'"
-        else:
-            text += f"--max-int16-share {floor.enough:g} meets it"
+        text += f" its variance, {decibels(TARGET):.0f} dB are the target{remedy}"
         notes.append(Note("accuracy", "", text))
+    for _, score in floor.tasks:
+        if score.is_missed:
+            text = f"output '{shorten(score.outputs[0])}': {score.text}, {TASK_TARGET:.0%} are the target{remedy}"
+            notes.append(Note("accuracy", "", text))
     return notes

@@ -21,6 +21,7 @@ HEADINGS = {
     "coarse-nodes": "too coarse in 8 bits",
     "int16-nodes": "16-bit nodes",
     "refinement": "refinement",
+    "task": "task of the outputs",
     "precision": "precision rule",
     "float": "stays in float",
     "chip": "runs with a warning",

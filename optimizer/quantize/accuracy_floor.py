@@ -1,15 +1,16 @@
-"""Choice of the nodes with 16 bits for a network whose integer form misses a target at a branch of its outputs.
+"""Choice of the nodes with 16 bits for a network whose integer form misses a target at a branch or task of its outputs.
 
 Errors that are spread over many nodes do not show when one node at a time gets 16 bits. The candidates are therefore
 regions, and the search starts from large ones:
 
 1. The error with 8 bits is measured with a float graph that rounds all activations (``float_simulation``). If every
-   branch of the outputs (``output_branches``) meets the target, no node needs 16 bits.
+   branch of the outputs (``output_branches``) and every task (``task_metrics``) meets its target, no node needs 16
+   bits. Of a task below its target, all branches count as missed.
 2. The regions are: the start of the network up to the budget of multiply-accumulates (MACs), whose errors all later
    layers amplify; the linear operators with the largest isolated error per MAC; all element-wise operators, which need
    no MACs; and their unions. The first one that meets the target is taken, else the best one.
 3. Parts of the region are lowered to 8 bits again while this costs nothing.
-4. The error with the remaining nodes is measured on other samples. It must be clearly lower.
+4. The error with the remaining nodes is measured on other samples. It must be clearly lower, or the score higher.
 5. If the target is missed, the smallest share of the MACs that would meet it is measured for the warning.
 """
 
@@ -24,6 +25,7 @@ import numpy.typing as npt
 
 from tpuconvert.optimizer.quantize.output_branches import Branch
 from tpuconvert.optimizer.quantize.output_error import Errors, Feed, OutputError, Vector
+from tpuconvert.optimizer.quantize.task_metrics.score import TaskScore
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Chip
 
@@ -87,7 +89,7 @@ class Floor:
     Args:
         names: names of the nodes with 16 bits, in execution order.
         share: their share of the MACs.
-        levels: errors of the branches that miss the target with 8 bits.
+        levels: errors of the branches that miss the target, or whose task does, with 8 bits.
         before: error at the outputs without these nodes, on the samples that confirm them.
         after: error with them.
         enough: share of the MACs with which all branches meet the target; None if they do, or if none is enough.
@@ -107,6 +109,12 @@ class Floor:
         """Branches that miss the target, the worst one first."""
         missed = [level for level in self.levels if level.after < decibels(TARGET)]
         return sorted(missed, key=lambda level: level.after)
+
+    @property
+    def tasks(self) -> list[tuple[TaskScore, TaskScore]]:
+        """Scores without and with the nodes of the tasks that are below their target without them."""
+        pairs = zip(self.before.tasks, self.after.tasks, strict=True)
+        return [(before, after) for before, after in pairs if before.is_missed]
 
 
 def decibels(share: float) -> float:
@@ -175,6 +183,12 @@ class _Levels:
         levels = [_trimmed_means(found) / np.maximum(variances, 1e-12) for found, variances in pairs]
         return np.asarray(np.maximum(*levels))
 
+    def fails(self, errors: Errors) -> npt.NDArray[np.bool_]:
+        """Return for every branch whether it, or the task that it serves, misses the target."""
+        outputs = {output for score in errors.tasks if score.is_missed for output in score.outputs}
+        of_tasks = np.array([name in outputs for name in self.error.output_names], np.bool_)
+        return np.logical_or(self.of(errors) > TARGET, of_tasks)
+
 
 def _trimmed_means(errors: Vector) -> Vector:
     """Mean over the samples without the largest ones."""
@@ -205,15 +219,14 @@ def raise_to_floor(
         larger: larger shares that are tried for the warning.
 
     Returns:
-        The choice, which may be empty; None if there are too few samples, or if all branches meet the target.
+        The choice, which may be empty; None if there are too few samples, or if all branches and tasks meet the target.
     """
     if len(feeds) < FEWEST or not candidates.order:
         return None
     half = min(len(feeds), MOST_SAMPLES, max(FEWEST, samples // 3)) // 2
     confirmation = _Levels(graph, feeds[-half:], simulate)
     before = confirmation.measure(())
-    start = confirmation.of(before)
-    fails = start > TARGET
+    start, fails = confirmation.of(before), confirmation.fails(before)
     if not fails.any():
         return None
     search = _Search(_Levels(graph, feeds[-2 * half : -half], simulate), candidates, fails)
@@ -228,7 +241,8 @@ def raise_to_floor(
     after, end = before, start
     if chosen:
         found = confirmation.measure(chosen)
-        if search.gain(found, before) < -_CLEAR_GAIN and not found.harms(before):
+        is_clear = search.gain(found, before) < -_CLEAR_GAIN or found.gains(before)
+        if is_clear and not found.harms(before):
             after, end = found, confirmation.of(found)
         else:
             chosen = frozenset()
@@ -238,16 +252,16 @@ def raise_to_floor(
         for index, branch in enumerate(confirmation.error.branches)
         if fails[index]
     )
-    tried = [] if (end <= TARGET).all() else [share for share in larger if share > most]
+    tried = [share for share in larger if share > most] if confirmation.fails(after).any() else []
     enough = _find_enough(confirmation, candidates, tried)
     return Floor(in_order, candidates.share(in_order), levels, before, after, enough)
 
 
 def _find_enough(levels: _Levels, candidates: FloorCandidates, shares: Sequence[float]) -> float | None:
-    """First of some shares of the MACs with which all branches meet the target."""
+    """First of some shares of the MACs with which nothing misses the target."""
     for share in shares:
         names = candidates.start(share) | candidates.elementwise.keys()
-        if (levels.of(levels.measure(names)) <= TARGET).all():
+        if not levels.fails(levels.measure(names)).any():
             return share
     return None
 
@@ -276,7 +290,7 @@ class _Search:
         return float(np.mean(ratios))
 
     def _meets(self, errors: Errors) -> bool:
-        return bool((self._levels.of(errors) <= TARGET).all())
+        return not self._levels.fails(errors).any()
 
     def choose(self, parts: Mapping[str, float], most: float) -> tuple[frozenset[str], Errors]:
         """Return the first region that meets the target, else the best one, and its error.
@@ -296,7 +310,8 @@ class _Search:
             if not region or candidates.share(region) > most + 1e-9:
                 continue
             errors = self._levels.measure(region)
-            if errors.harms(self._before) or self.gain(errors, best[1]) > -_WORTH:
+            is_better = self.gain(errors, best[1]) <= -_WORTH or errors.gains(best[1])
+            if errors.harms(self._before) or not is_better:
                 continue
             best = region, errors
             if self._meets(errors):
@@ -313,7 +328,8 @@ class _Search:
             for first in reversed(range(0, len(names), size or 1)):
                 smaller = region.difference(names[first : first + size])
                 found = self._levels.measure(smaller)
-                is_enough = self._meets(found) if meets else self.gain(found, errors) < _NOTHING
+                is_similar = self.gain(found, errors) < _NOTHING and not found.loses(errors)
+                is_enough = self._meets(found) if meets else is_similar
                 if is_enough and not found.harms(self._before):
                     region = smaller
         return region

@@ -91,13 +91,16 @@ Quantize = Callable[[Collection[str]], Legalized]
 def choose_balancing(candidates: Collection[str], quantize: Quantize, error: OutputError) -> Balancing:
     """Return the candidates as chosen tensors if the error at the outputs decreases with them, otherwise none.
 
+    They are chosen as well if the score of a task rises, and not if one falls.
+
     Args:
         candidates: names of the tensors whose expected error decreases.
         quantize: annotates and legalizes the graph.
         error: measurement on held-out samples.
     """
     before, after = (error.measure(quantize(names).graph) for names in ((), candidates))
-    names = tuple(candidates) if after.minus(before).is_lower else ()
+    is_lower = after.minus(before).is_lower and not after.loses(before)
+    names = tuple(candidates) if is_lower or after.gains(before) else ()
     return Balancing(names, before.mean, after.mean)
 
 

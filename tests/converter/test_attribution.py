@@ -25,6 +25,8 @@ Captured = pytest.CaptureFixture[str]
 
 CHIPS = ("bm1684", "bm1686")
 SEEDS = (0, 1, 2)
+FLOOR = ["coarse-nodes", "int16-nodes"]
+"""Algorithms that would repair the planted faults."""
 
 
 def quantized(path: Path, chip: str = "bm1686", seed: int = 100) -> tc.Model:
@@ -98,7 +100,7 @@ def test_a_range_that_does_not_fit_is_repaired_by_a_range_rule(precision: str, t
         "chip": chip,
         "quantize": "int8",
         "calibration": samples(100),
-        "without": ["coarse-nodes", "int16-nodes"],
+        "without": FLOOR,
     }
     broken = tc.attribute(tc.convert(path, precision=[precision], **options), path, data=data)
     worst = broken.nodes[0]
@@ -275,7 +277,5 @@ def test_the_broken_node_ranks_first_with_the_defaults(
     On BM1684 weights of two terms repair the outlier.
     """
     path = write(tmp_path / "net.onnx", seed)
-    model = tc.convert(
-        path, chip=chip, quantize="int8", calibration=samples(100), without=["coarse-nodes", "int16-nodes"]
-    )
+    model = tc.convert(path, chip=chip, quantize="int8", calibration=samples(100), without=FLOOR)
     assert tc.attribute(model, path, data=samples(200 + seed, 8)).nodes[0].name == name
