@@ -132,9 +132,8 @@ def test_functions_with_16_bits_have_no_exact_form_and_the_summary_says_what_an_
     assert "an export needs --without int16-nodes" in text
     with pytest.raises(UnsupportedError, match="no exact form"):
         tc.export(model, tmp_path / "wide", to="tpu-mlir")
-    narrow = tc.convert(
-        net.model(output), **given | {"without": [*GIVEN["without"], "int16-nodes"], "max_int16_share": None}
-    )
+    given |= {"without": [*GIVEN["without"], "int16-nodes"], "max_int16_share": None}
+    narrow = tc.convert(net.model(output), **given)
     tc.export(narrow, tmp_path / "narrow", to="tpu-mlir")
     net, output = spread()
     model = tc.convert(net.model(output), calibration=images(16), **GIVEN, max_int16_share=1.0)
