@@ -32,7 +32,10 @@ LEAST_MAGNITUDE, MOST_MAGNITUDE = 0.1, 1000.0
 divided by 255 twice give 0.004."""
 
 UNITS = 30.0
-"""Largest ratio of the magnitude of a row, column or channel of an image to the median of them all."""
+"""Largest ratio of the magnitude of a row or column of an image to the median of them all, and of its channels."""
+
+MOST_CHANNELS = 4
+"""Largest number of channels of an image."""
 
 NAMED = 3
 """Number of samples that a warning names."""
@@ -216,7 +219,8 @@ class SampleStatistics:
         for axis in range(1, magnitudes.ndim):
             others = tuple(index for index in range(magnitudes.ndim) if index != axis)
             largest = magnitudes.max(axis=others)
-            if largest.max() > UNITS * np.median(largest):
+            usual = float(np.median(largest) if len(largest) > MOST_CHANNELS else largest.min())
+            if usual > 0.0 and largest.max() > UNITS * usual:
                 return True
         return False
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,6 +15,7 @@ from tpuconvert.optimizer.quantize.output_accuracy import measure_outputs
 from tpuconvert.optimizer.quantize.output_error import Errors, OutputError
 from tpuconvert.runtime.session import Session
 from tpuconvert.samples.calibration_data import FeedSource
+from tpuconvert.schema.cost import macs
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Array, Chip
 
@@ -30,6 +31,9 @@ _LIMITS = (COARSE, COARSE / 4, COARSE / 16)
 _MOST_ROUNDS = 6
 """Largest number of times that further nodes are found beside those in float."""
 
+
+_CHEAP = 1_000_000
+"""Number of multiply-accumulates that may be in float in any network: less than 0.1 ms of one core."""
 
 _FEW = 8
 """Number of feeds on which the error of large networks is measured."""
@@ -91,7 +95,13 @@ class Attempts:
 
 
 def choose_coarse_nodes(
-    graph: Graph, chip: Chip, error: OutputError, known: Mapping[str, str], fixed: Collection[str], attempts: Attempts
+    graph: Graph,
+    chip: Chip,
+    error: OutputError,
+    known: Mapping[str, str],
+    fixed: Collection[str],
+    attempts: Attempts,
+    most: float,
 ) -> CoarseChoice:
     """Choose the nodes that stay in float.
 
@@ -105,8 +115,9 @@ def choose_coarse_nodes(
         known: reasons for nodes that stay in float anyway.
         fixed: names of the nodes that do not stay in float.
         attempts: quantizations.
+        most: largest share of the multiply-accumulates in float.
     """
-    candidates = _candidates(known, fixed, attempts)
+    candidates = _candidates(_Budget(graph, most), known, fixed, attempts)
     first = next(candidates, None)
     if first is None:
         return CoarseChoice()
@@ -127,8 +138,25 @@ def choose_coarse_nodes(
     return chosen
 
 
+class _Budget:
+    """Limit for the multiply-accumulates in float.
+
+    Args:
+        graph: the graph.
+        most: largest share of its multiply-accumulates; small networks may exceed it.
+    """
+
+    def __init__(self, graph: Graph, most: float) -> None:
+        self._costs = {node.name: macs(node, open_extent=1) or 0 for node in graph.nodes}
+        self._most = max(_CHEAP, int(most * sum(self._costs.values())))
+
+    def allows(self, names: Iterable[str]) -> bool:
+        """Return True if the nodes may be in float together."""
+        return sum(self._costs.get(name, 0) for name in set(names)) <= self._most
+
+
 def _candidates(
-    known: Mapping[str, str], fixed: Collection[str], attempts: Attempts
+    budget: _Budget, known: Mapping[str, str], fixed: Collection[str], attempts: Attempts
 ) -> Iterator[tuple[dict[str, str], Collection[str]]]:
     """Yield growing sets of nodes in float, with their reasons, and the tensors with a scale per channel.
 
@@ -138,23 +166,28 @@ def _candidates(
     others, rounds = {*known, *fixed}, 0
     for least in _LIMITS:
         found, _ = attempts.find({**known, **floats}, () if floats else None, least)
-        new = _added(found, floats, others)
+        new = _added(found, floats, others, budget)
         while new and rounds < _MOST_ROUNDS:
             floats |= new
             found, balanced = attempts.find({**known, **floats}, (), least)
             yield dict(floats), balanced
             rounds += 1
-            new = _added(found, floats, others)
+            new = _added(found, floats, others, budget)
 
 
-def _added(found: Sequence[Coarse], floats: Mapping[str, str], others: Collection[str]) -> dict[str, str]:
-    """Return further nodes in float with reasons: linear operators only if there are no others."""
+def _added(
+    found: Sequence[Coarse], floats: Mapping[str, str], others: Collection[str], budget: _Budget
+) -> dict[str, str]:
+    """Return further nodes in float with reasons: linear operators only if there are no others, the coarsest first."""
     for is_costly in (False, True):
         new: dict[str, str] = {}
-        for item in found:
-            if item.is_costly is is_costly:
-                text = f"8 bits leave {_decibel(item.noise)} of the signal at '{item.node.name}'"
-                new.update({name: text for name in item.remedy if name not in floats and name not in others})
+        for item in sorted(found, key=lambda item: -item.noise):  # stable: execution order
+            if item.is_costly is not is_costly:
+                continue
+            text = f"8 bits leave {_decibel(item.noise)} of the signal at '{item.node.name}'"
+            added = {name: text for name in item.remedy if name not in floats and name not in others}
+            if budget.allows((*floats, *new, *added)):
+                new.update(added)
         if new:
             return new
     return {}

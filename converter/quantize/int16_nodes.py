@@ -168,11 +168,10 @@ def _reads_16_bits(plan: WidePlan, node: Node) -> bool:
 def _is_exportable(plan: WidePlan) -> bool:
     """Return True if the exports to the vendor's compiler have exact forms of the producers of all values with 16 bits.
 
-    They have none of an element-wise sum or product of 16 bits, whose operands are rescaled with a rounding, and none
-    of functions, which are computed in float.
+    They have none of functions, which gather from a table of floats.
     """
     ops = (value.producer.op for value in plan.values if value.producer is not None)
-    return not any(op.name in ("add", "sub", "mul") or (is_table(op) and op.clamp_range() is None) for op in ops)
+    return not any(is_table(op) and op.clamp_range() is None for op in ops)
 
 
 def _has_rule(node: Node, precision: Precision) -> bool:

@@ -124,7 +124,10 @@ class IntegerForms:
 
         Tensors with a precision rule for their range keep one scale.
         """
-        free = {value.name for value in self._graph.values} - {*self._precision.thresholds, *self._precision.methods}
+        free: set[str] = set()
+        if self._options.has_algorithm("balancing"):
+            ruled = {*self._precision.thresholds, *self._precision.methods}
+            free = {value.name for value in self._graph.values} - ruled
 
         def find(
             kept: Mapping[str, str], balanced: Collection[str] | None, least: float

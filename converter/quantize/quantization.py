@@ -39,7 +39,7 @@ from tpuconvert.optimizer.quantize.precision_checks import (
 from tpuconvert.optimizer.quantize.precision_effects import describe_effects
 from tpuconvert.optimizer.quantize.recorded_floats import RecordedFloats
 from tpuconvert.optimizer.quantize.state_ranges import tie_state_ranges
-from tpuconvert.options import INT16_NODES, REFINEMENTS, Options
+from tpuconvert.options import COARSE_NODES, INT16_NODES, REFINEMENTS, Options
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.quantize.accuracy_check import AccuracyCheck as AccuracyCheck
 from tpuconvert.quantize.auto_methods import calibrate_and_check
@@ -202,7 +202,7 @@ class _Quantization:
         if feeds is not None and measured is None and options.exact_on == "none" and options.has_algorithm("balancing"):
             forms.balancing = find_balancing(graph, options, feeds, ranges, precision, forms.legalize)
         kept = self._nodes_in_float(forms, precision, feeds)
-        if feeds is not None and options.has_algorithm("coarse-nodes"):
+        if feeds is not None and options.has_algorithm(COARSE_NODES):
             kept = self._keep_coarse_nodes(forms, kept, precision, feeds)
         self._choose_int16_nodes(forms, kept, precision, feeds)
         self._progress.stage("legalize")
@@ -238,12 +238,15 @@ class _Quantization:
         """Return the nodes in float with those for which 8 bits are too coarse."""
         chip = self._options.chip
         error = OutputError(self._graph, chip, last_part(self._graph, chip, feeds))
-        found = choose_coarse_nodes(self._graph, chip, error, kept, precision.integers, forms.attempts())
+        ruled = (value.producer for value in self._graph.values if value.name in precision.asymmetric)
+        fixed = {*precision.integers, *(node.name for node in ruled if node is not None)}
+        most = self._options.float_share
+        found = choose_coarse_nodes(self._graph, chip, error, kept, fixed, forms.attempts(), most)
         if not found.floats:
             return kept
         if found.balanced is not None:
             forms.balancing = Balancing(tuple(found.balanced), found.before, found.after)
-        self._notes.append(Note("coarse-nodes", "", found.describe()))
+        self._notes.append(Note(COARSE_NODES, "", found.describe()))
         return {**kept, **found.floats}
 
     def _choose_int16_nodes(

@@ -259,7 +259,7 @@ def _parameters(channels: Channels, exponent: float, smallest: float, *, has_zer
     half = np.where(half > 0.0, half, np.abs(middle))
     half = np.where(half > 0.0, half, np.median(half[half > 0.0]) if half.any() else 1.0)
     largest = float(half.max())
-    ratios = np.maximum(half / largest, max(smallest, np.finfo(np.float32).tiny)) ** exponent
+    ratios = np.maximum(half / largest, max(smallest, SMALLEST_SCALE)) ** exponent
     scales = np.maximum(largest / dtype.max * ratios, np.abs(middle) / _LARGEST_ZERO_POINT)
     scales = np.maximum(scales, SMALLEST_SCALE).astype(np.float32).astype(np.float64)
     zeros = -np.rint(middle / scales).astype(np.int64)
