@@ -151,7 +151,8 @@ def test_the_share_of_a_correction_that_keeps_more_detections_is_chosen(whole: i
 def test_nodes_in_float_that_lose_detections_are_not_chosen() -> None:
     """Floats remove the error of the boxes of the background. They are chosen unless detections are lost with them."""
     graph = planted(0.0)
-    coarse = [Coarse(next(node for node in graph.nodes if node.op.name == "conv"), 0.5, ("a",))]
+    node = next(node for node in graph.nodes if node.op.name == "conv")
+    coarse = [Coarse(node, 0.5, (node.name,))]
     for lost in (False, True):
 
         def legalize(floats, _balanced, *, shift: float = -0.25 if lost else 0.0) -> Legalized:
@@ -159,7 +160,7 @@ def test_nodes_in_float_that_lose_detections_are_not_chosen() -> None:
 
         attempts = Attempts(lambda floats, _balanced, _least: ([] if floats else coarse, ()), legalize)
         error = OutputError(graph, Chip.BM1686, pictures(8))
-        found = choose_coarse_nodes(graph, Chip.BM1686, error, {}, (), attempts)
+        found = choose_coarse_nodes(graph, Chip.BM1686, error, {}, (), attempts, 1.0)
         assert bool(found.floats) is not lost
 
 
