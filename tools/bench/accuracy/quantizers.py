@@ -14,10 +14,9 @@ import numpy as np
 import onnx
 
 from bench.accuracy.subjects import Outputs, Run, Subject, our_run
+from bench.litert_quantizer import quantize_litert
 from bench.prepare import Feed, quantize_onnxruntime, quantize_openvino, ready
 from tpuconvert.schema.types import Array
-
-_SIGNATURE = "serving_default"
 
 FLOAT = "float"
 """Setting of a peer without quantization: shows that it computes the same network."""
@@ -102,7 +101,7 @@ def _open_litert(subject: Subject, name: str, *, quantize: bool = True, **option
     if quantize:
         path = ready(
             subject.folder / f"{_file_name(name)}.tflite",
-            lambda path: _quantize_litert(network.path, path, subject.calibration, **options),
+            lambda path: quantize_litert(network.path, path, subject.calibration, **options),
         )
     interpreter = Interpreter(model_path=str(path))
     interpreter.allocate_tensors()
@@ -116,39 +115,6 @@ def _open_litert(subject: Subject, name: str, *, quantize: bool = True, **option
         return network.finish(found)
 
     return run
-
-
-def _quantize_litert(source: Path, target: Path, samples: list[Array], *, weights: str) -> None:
-    """Quantize with ai-edge-quantizer: static, INT8 weights per channel, INT8 activations with min-max ranges."""
-    from ai_edge_quantizer import quantizer, recipe
-
-    content, name = _with_signature(source)
-    made = quantizer.Quantizer(content, recipe.static_wi8_ai8(recipe.AlgorithmName[weights]))
-    ranges = made.calibrate({_SIGNATURE: [{name: sample} for sample in samples]})
-    made.quantize(ranges).export_model(str(target))
-
-
-def _with_signature(source: Path) -> tuple[bytes, str]:
-    """Return a TFLite file with a signature, which the quantizer needs, and the name of its input there."""
-    import flatbuffers
-    from ai_edge_litert import schema_py_generated as schema
-
-    model = schema.ModelT.InitFromPackedBuf(source.read_bytes(), 0)
-    graph = model.subgraphs[0]
-    signature = schema.SignatureDefT()
-    signature.signatureKey, signature.subgraphIndex = _SIGNATURE, 0
-    signature.inputs = [_tensor_map(schema, f"input_{index}", tensor) for index, tensor in enumerate(graph.inputs)]
-    signature.outputs = [_tensor_map(schema, f"output_{index}", tensor) for index, tensor in enumerate(graph.outputs)]
-    model.signatureDefs = [signature]
-    builder = flatbuffers.Builder(0)
-    builder.Finish(model.Pack(builder), b"TFL3")
-    return bytes(builder.Output()), "input_0"
-
-
-def _tensor_map(schema: Any, name: str, tensor: int) -> Any:
-    found = schema.TensorMapT()
-    found.name, found.tensorIndex = name, tensor
-    return found
 
 
 def _to_integers(x: Array, detail: Mapping[str, Any]) -> Array:

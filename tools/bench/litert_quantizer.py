@@ -1,0 +1,51 @@
+"""INT8 with ai-edge-quantizer, LiteRT's quantizer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tpuconvert.schema.types import Array
+
+_SIGNATURE = "serving_default"
+
+
+def quantize_litert(source: Path, target: Path, samples: Sequence[Array], *, weights: str) -> None:
+    """Quantize a TFLite file: static, INT8 weights per channel, INT8 activations with min-max ranges.
+
+    Args:
+        source: a float file with one input.
+        target: the file to write.
+        samples: calibration samples.
+        weights: name of the algorithm for the weights.
+    """
+    from ai_edge_quantizer import quantizer, recipe
+
+    content, name = _with_signature(source)
+    made = quantizer.Quantizer(content, recipe.static_wi8_ai8(recipe.AlgorithmName[weights]))
+    ranges = made.calibrate({_SIGNATURE: [{name: sample} for sample in samples]})
+    made.quantize(ranges).export_model(str(target))
+
+
+def _with_signature(source: Path) -> tuple[bytes, str]:
+    """Return a TFLite file with a signature, which the quantizer needs, and the name of its input there."""
+    import flatbuffers
+    from ai_edge_litert import schema_py_generated as schema
+
+    model = schema.ModelT.InitFromPackedBuf(source.read_bytes(), 0)
+    graph = model.subgraphs[0]
+    signature = schema.SignatureDefT()
+    signature.signatureKey, signature.subgraphIndex = _SIGNATURE, 0
+    signature.inputs = [_tensor_map(schema, f"input_{index}", tensor) for index, tensor in enumerate(graph.inputs)]
+    signature.outputs = [_tensor_map(schema, f"output_{index}", tensor) for index, tensor in enumerate(graph.outputs)]
+    model.signatureDefs = [signature]
+    builder = flatbuffers.Builder(0)
+    builder.Finish(model.Pack(builder), b"TFL3")
+    return bytes(builder.Output()), "input_0"
+
+
+def _tensor_map(schema: Any, name: str, tensor: int) -> Any:
+    found = schema.TensorMapT()
+    found.name, found.tensorIndex = name, tensor
+    return found
