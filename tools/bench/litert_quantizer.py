@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from tpuconvert.frontends.tflite.reader import read_model
 from tpuconvert.schema.types import Array
 
 _SIGNATURE = "serving_default"
@@ -25,7 +28,7 @@ def quantize_litert(source: Path, target: Path, samples: Sequence[Array], *, wei
     content, name = _with_signature(source)
     made = quantizer.Quantizer(content, recipe.static_wi8_ai8(recipe.AlgorithmName[weights]))
     ranges = made.calibrate({_SIGNATURE: [{name: sample} for sample in samples]})
-    made.quantize(ranges).export_model(str(target))
+    made.quantize(ranges).export_model(str(target), overwrite=True)
 
 
 def _with_signature(source: Path) -> tuple[bytes, str]:
@@ -34,6 +37,7 @@ def _with_signature(source: Path) -> tuple[bytes, str]:
     from ai_edge_litert import schema_py_generated as schema
 
     model = schema.ModelT.InitFromPackedBuf(source.read_bytes(), 0)
+    _fold_constants(schema, model, source)
     graph = model.subgraphs[0]
     signature = schema.SignatureDefT()
     signature.signatureKey, signature.subgraphIndex = _SIGNATURE, 0
@@ -43,6 +47,32 @@ def _with_signature(source: Path) -> tuple[bytes, str]:
     builder = flatbuffers.Builder(0)
     builder.Finish(model.Pack(builder), b"TFL3")
     return bytes(builder.Output()), "input_0"
+
+
+def _fold_constants(schema: Any, model: Any, source: Path) -> None:
+    """Replace the DENSIFY and DEQUANTIZE nodes of FLOAT16 constants by constants: the quantizer does not fold them.
+
+    Files of old schemas have the operators in a field that it does not read; this is changed too.
+    """
+    for code in model.operatorCodes:
+        code.builtinCode = max(code.builtinCode, code.deprecatedBuiltinCode)
+    graph, file = model.subgraphs[0], read_model(source)
+    stored = file.subgraphs[0].tensors
+    arrays = {tensor.index: file.data(tensor) for tensor in stored if tensor.type == "FLOAT16"}
+    kinds = {schema.BuiltinOperator.DENSIFY, schema.BuiltinOperator.DEQUANTIZE}
+    kept = []
+    for node in graph.operators:
+        array = arrays.get(node.inputs[0])
+        if model.operatorCodes[node.opcodeIndex].builtinCode not in kinds or array is None:
+            kept.append(node)
+            continue
+        arrays[node.outputs[0]] = array
+        tensor = graph.tensors[node.outputs[0]]
+        dtype = np.float16 if tensor.type == schema.TensorType.FLOAT16 else np.float32
+        values, tensor.buffer = schema.BufferT(), len(model.buffers)
+        values.data = np.frombuffer(array.astype(dtype).tobytes(), np.uint8)
+        model.buffers.append(values)
+    graph.operators = kept
 
 
 def _tensor_map(schema: Any, name: str, tensor: int) -> Any:

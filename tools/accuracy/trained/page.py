@@ -148,10 +148,10 @@ def _failures(rows: Sequence[Row]) -> str:
             if f"`{row.network}`" not in networks:
                 networks.append(f"`{row.network}`")
     total = len(measured_names())
-    lines = [
-        f"- {name}: {reason}: {'all models' if len(networks) == total else ', '.join(networks)}."
-        for (name, reason), networks in reasons.items()
-    ]
+    lines = []
+    for (name, reason), networks in reasons.items():
+        which = "all models" if len(networks) == total else ", ".join(networks)
+        lines.append(f"- {name}: {reason.replace('`', '')}: {which}.")
     return "\n".join(lines or ["- nothing."]) + "\n"
 
 
