@@ -25,14 +25,14 @@ def quantize_litert(source: Path, target: Path, samples: Sequence[Array], *, wei
     """
     from ai_edge_quantizer import quantizer, recipe
 
-    content, name = _with_signature(source)
-    made = quantizer.Quantizer(content, recipe.static_wi8_ai8(recipe.AlgorithmName[weights]))
-    ranges = made.calibrate({_SIGNATURE: [{name: sample} for sample in samples]})
-    made.quantize(ranges).export_model(str(target), overwrite=True)
+    content, name = prepare_file(source)
+    tool = quantizer.Quantizer(content, recipe.static_wi8_ai8(recipe.AlgorithmName[weights]))
+    ranges = tool.calibrate({_SIGNATURE: [{name: sample} for sample in samples]})
+    tool.quantize(ranges).export_model(str(target), overwrite=True)
 
 
-def _with_signature(source: Path) -> tuple[bytes, str]:
-    """Return a TFLite file with a signature, which the quantizer needs, and the name of its input there."""
+def prepare_file(source: Path) -> tuple[bytes, str]:
+    """Return a TFLite file with folded constants and a signature, as the quantizer needs it, and its input's name."""
     import flatbuffers
     from ai_edge_litert import schema_py_generated as schema
 
@@ -60,11 +60,11 @@ def _fold_constants(schema: Any, model: Any, source: Path) -> None:
     stored = file.subgraphs[0].tensors
     arrays = {tensor.index: file.data(tensor) for tensor in stored if tensor.type == "FLOAT16"}
     kinds = {schema.BuiltinOperator.DENSIFY, schema.BuiltinOperator.DEQUANTIZE}
-    kept = []
+    remaining = []
     for node in graph.operators:
         array = arrays.get(node.inputs[0])
         if model.operatorCodes[node.opcodeIndex].builtinCode not in kinds or array is None:
-            kept.append(node)
+            remaining.append(node)
             continue
         arrays[node.outputs[0]] = array
         tensor = graph.tensors[node.outputs[0]]
@@ -72,10 +72,10 @@ def _fold_constants(schema: Any, model: Any, source: Path) -> None:
         values, tensor.buffer = schema.BufferT(), len(model.buffers)
         values.data = np.frombuffer(array.astype(dtype).tobytes(), np.uint8)
         model.buffers.append(values)
-    graph.operators = kept
+    graph.operators = remaining
 
 
 def _tensor_map(schema: Any, name: str, tensor: int) -> Any:
-    found = schema.TensorMapT()
-    found.name, found.tensorIndex = name, tensor
-    return found
+    entry = schema.TensorMapT()
+    entry.name, entry.tensorIndex = name, tensor
+    return entry

@@ -91,12 +91,12 @@ class Entry:
 
 
 def _read_entry(name: str, fields: Mapping[str, Any]) -> Entry:
-    known = {"phrase": "", "constants": {}, "preprocess": {}, "metric": {}, **fields}
-    pool = known.pop("calibration", {"take": 0, "of": []})
+    values = {"phrase": "", "constants": {}, "preprocess": {}, "metric": {}, **fields}
+    pool = values.pop("calibration", {"take": 0, "of": []})
     calibration = Calibration(pool["take"], tuple(pool["of"]))
-    shapes = {port: tuple(shape) for port, shape in known.pop("shapes", {}).items()}
-    evaluation = tuple(known.pop("evaluation", ()))
-    return Entry(name, shapes=shapes, calibration=calibration, evaluation=evaluation, **known)
+    shapes = {port: tuple(shape) for port, shape in values.pop("shapes", {}).items()}
+    evaluation = tuple(values.pop("evaluation", ()))
+    return Entry(name, shapes=shapes, calibration=calibration, evaluation=evaluation, **values)
 
 
 @functools.cache

@@ -30,29 +30,29 @@ TOLERANCE = 1.0
 
 def main(arguments: Sequence[str]) -> int:
     """Measure the selected networks with the selected quantizers."""
-    given = _parser().parse_args(arguments)
-    if given.check:
+    options = _parser().parse_args(arguments)
+    if options.check:
         is_current = PAGE.read_text(encoding="utf-8") == page(Record.read(RECORD))
         if not is_current:
             print(f"{PAGE.name} is out of date: run {COMMAND} --page", file=sys.stderr)
         return 0 if is_current else 1
-    if given.page:
+    if options.page:
         PAGE.write_text(page(Record.read(RECORD)), encoding="utf-8")
         return 0
-    folders = Folders(given.work, given.cache)
-    if given.fetch:
-        for name in given.networks or read_catalog():
-            print(fetch(read_catalog()[name], given.cache))
+    folders = Folders(options.work, options.cache)
+    if options.fetch:
+        for name in options.networks or read_catalog():
+            print(fetch(read_catalog()[name], options.cache))
         return 0
-    if given.fresh:
+    if options.fresh:
         folders.results.unlink(missing_ok=True)
-    wanted = keys(given.networks or _names_with_samples(), given.quantizers, given.draws)
-    measure_missing(wanted, folders)
-    rows = {key: row for key, row in read_rows(folders.results).items() if key in set(wanted)}
+    selected = keys(options.networks or _names_with_samples(), options.quantizers, options.draws)
+    measure_missing(selected, folders)
+    rows = {key: row for key, row in read_rows(folders.results).items() if key in set(selected)}
     record = Record.read(RECORD)
-    lines = losses(record.rows, rows) if given.compare else []
+    lines = losses(record.rows, rows) if options.compare else []
     print("\n".join(lines or [f"{sum(not row.failure for row in rows.values())} of {len(rows)} rows measured"]))
-    if given.update:
+    if options.update:
         described = {name: value for name, value in facts(PACKAGES).items() if name != "measured"}
         updated = Record(described, {**record.rows, **rows})
         updated.write(RECORD, measured_names())
@@ -71,10 +71,10 @@ def _names_with_samples() -> list[str]:
     return measured_names()
 
 
-def losses(recorded: dict[Key, Row], found: dict[Key, Row]) -> list[str]:
+def losses(recorded: dict[Key, Row], measured: dict[Key, Row]) -> list[str]:
     """Return a line per row that is worse than recorded, or that fails and did not."""
     lines = []
-    for key, row in found.items():
+    for key, row in measured.items():
         old = recorded.get(key)
         if old is None or old.score is None:
             continue

@@ -76,27 +76,27 @@ def _direction(points: Array, first: int, second: int) -> float:
 
 def faces(picture: Picture, run: RunHelper) -> Iterator[Square]:
     """Yield a square around each face, with the eyes on a horizontal line."""
-    found = detect(FACE_DETECTOR, picture, run)
-    assert found.points is not None
-    for box, points in zip(found.boxes, found.points, strict=True):
+    detections = detect(FACE_DETECTOR, picture, run)
+    assert detections.points is not None
+    for box, points in zip(detections.boxes, detections.points, strict=True):
         side = FACE_MARGIN * max(box[2] - box[0], box[3] - box[1])
         yield Square((box[0] + box[2]) / 2, (box[1] + box[3]) / 2, side, _direction(points, 0, 1))
 
 
 def eyes(picture: Picture, run: RunHelper) -> Iterator[Square]:
     """Yield a square around the left eye of each face."""
-    found = detect(FACE_DETECTOR, picture, run)
-    assert found.points is not None
-    for points in found.points:
+    detections = detect(FACE_DETECTOR, picture, run)
+    assert detections.points is not None
+    for points in detections.points:
         distance = float(np.linalg.norm(points[1] - points[0]))
         yield Square(points[1][0], points[1][1], max(EYE_SHARE * distance, 1), _direction(points, 0, 1))
 
 
 def hands(picture: Picture, run: RunHelper) -> Iterator[Square]:
     """Yield a square around each hand, with the fingers upwards."""
-    found = detect(PALM_DETECTOR, picture, run)
-    assert found.points is not None
-    for box, points in zip(found.boxes, found.points, strict=True):
+    detections = detect(PALM_DETECTOR, picture, run)
+    assert detections.points is not None
+    for box, points in zip(detections.boxes, detections.points, strict=True):
         extent = max(box[2] - box[0], box[3] - box[1])
         angle = _direction(points, 0, 2) + math.pi / 2  # from the wrist to the base of the middle finger
         shift = PALM_SHIFT * extent

@@ -78,8 +78,8 @@ def anchors(
     origin = _cells(size, anchors, 0.5)[:, :2]
     located = _corners(np.concatenate([rows[:, :2] + origin, rows[:, 2:4]], axis=1))
     points = rows[:, 4:].reshape(len(rows), -1, 2) + origin[:, np.newaxis]
-    found = sigmoid(outputs[scores].reshape(-1))
-    return Detections(located, found, np.zeros(len(rows), np.int64), points).take(found > threshold)
+    probabilities = sigmoid(outputs[scores].reshape(-1))
+    return Detections(located, probabilities, np.zeros(len(rows), np.int64), points).take(probabilities > threshold)
 
 
 def _best_classes(boxes: Array, scores: Array, threshold: float) -> Detections:

@@ -44,10 +44,10 @@ def open_litert(path: Path, source: Path | None = None, shapes: Mapping[str, Seq
         if shapes and name in shapes:
             interpreter.resize_tensor_input(detail["index"], list(shapes[name]))
     interpreter.allocate_tensors()
-    given, results = interpreter.get_input_details(), interpreter.get_output_details()
+    ports, results = interpreter.get_input_details(), interpreter.get_output_details()
 
     def run(feed: Feed) -> Outputs:
-        for name, detail in zip(inputs, given, strict=True):
+        for name, detail in zip(inputs, ports, strict=True):
             interpreter.set_tensor(detail["index"], _to_integers(feed[name], detail))
         interpreter.invoke()
         arrays = [_to_floats(interpreter.get_tensor(detail["index"]), detail) for detail in results]
@@ -83,8 +83,8 @@ def open_openvino(path: Path, outputs: Sequence[str]) -> Run:
     compiled = openvino.Core().compile_model(path, "CPU", settings)
 
     def run(feed: Feed) -> Outputs:
-        found = compiled(feed)
-        return {name: np.array(found[index]) for index, name in enumerate(outputs)}
+        results = compiled(feed)
+        return {name: np.array(results[index]) for index, name in enumerate(outputs)}
 
     return run
 

@@ -47,10 +47,10 @@ def keys(networks: Iterable[str], quantizers: Iterable[str], draws: Sequence[int
     ]
 
 
-def measure_missing(wanted: Sequence[Key], folders: Folders) -> None:
+def measure_missing(selected: Sequence[Key], folders: Folders) -> None:
     """Measure the rows that the results do not have. A quantizer that ends its process leaves a row that says so."""
     folders.work.mkdir(parents=True, exist_ok=True)
-    while missing := _missing(wanted, folders):
+    while missing := _missing(selected, folders):
         group = [key for key in missing if key[:2] == missing[0][:2]]
         try:
             with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
@@ -60,9 +60,9 @@ def measure_missing(wanted: Sequence[Key], folders: Folders) -> None:
             append_row(folders.results, Row(*left[0], failure="the process ended", measured=measured_on()))
 
 
-def _missing(wanted: Sequence[Key], folders: Folders) -> list[Key]:
+def _missing(selected: Sequence[Key], folders: Folders) -> list[Key]:
     rows = read_rows(folders.results)
-    return [key for key in wanted if key not in rows]
+    return [key for key in selected if key not in rows]
 
 
 def measure_rows(group: Sequence[Key], folders: Folders) -> None:

@@ -81,9 +81,9 @@ class DetectorMetric(Metric):
         """Count kept and extra detections, and those of the float model."""
         rows = []
         for before, after in pairs:
-            reference, found = self.detections(before), self.detections(after)
-            kept = count_kept(found, reference, KEPT_OVERLAP)
-            rows.append((kept, len(found.scores) - kept, len(reference.scores)))
+            reference, result = self.detections(before), self.detections(after)
+            kept = count_kept(result, reference, KEPT_OVERLAP)
+            rows.append((kept, len(result.scores) - kept, len(reference.scores)))
         return np.array(rows, np.float64)
 
     def score(self, sums: Array) -> float:

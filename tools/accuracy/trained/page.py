@@ -68,9 +68,9 @@ def best_rows(rows: Iterable[Row], network: str, quantizer: str) -> list[Row]:
         if row.network == network and row.quantizer == quantizer and row.score is not None:
             settings.setdefault(row.setting, []).append(row)
     sign = -1 if metric_of(network).is_error else 1
-    most = max((len(found) for found in settings.values()), default=0)
-    complete = [found for found in settings.values() if len(found) == most]
-    return max(complete, key=lambda found: sign * mean_score(found), default=[])
+    most_draws = max((len(group) for group in settings.values()), default=0)
+    complete = [group for group in settings.values() if len(group) == most_draws]
+    return max(complete, key=lambda group: sign * mean_score(group), default=[])
 
 
 def mean_score(rows: Sequence[Row]) -> float:
@@ -83,7 +83,7 @@ def _score_rows(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     table = [(*heading, "conversion, s", "run, ms")]
     for network in measured_names():
         cells = {name: best_rows(rows, network, name) for name in (*SHOWN, "float")}
-        ranked = {name: mean_score(found) for name, found in cells.items() if found and name in (OURS, *PEERS)}
+        ranked = {name: mean_score(group) for name, group in cells.items() if group and name in (OURS, *PEERS)}
         choose = min if metric_of(network).is_error else max
         best = choose(ranked.values()) if len(ranked) > 1 else None
         shown = [_cell(cells[name], best is not None and ranked.get(name) == best) for name in SHOWN]
@@ -105,11 +105,11 @@ def _cell(rows: Sequence[Row], is_best: bool) -> str:
 
 def _decided(network: str, cells: dict[str, list[Row]]) -> str:
     """Return what the float model decided, with its own score if it is unusual."""
-    found = next((rows for rows in (cells["float"], *cells.values()) if rows), [])
-    if not found:
+    measured = next((rows for rows in (cells["float"], *cells.values()) if rows), [])
+    if not measured:
         return "-"
     metric = metric_of(network)
-    count = f"{found[0].counts[metric.of]:.0f}"
+    count = f"{measured[0].counts[metric.of]:.0f}"
     if not cells["float"]:
         return count
     score = mean_score(cells["float"])

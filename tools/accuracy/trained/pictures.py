@@ -238,12 +238,12 @@ class _Document:
 
 def document(index: int) -> Picture:
     """A document with header, title, paragraphs, figures with captions, tables and footer."""
-    made = _Document(index)
+    page_of_text = _Document(index)
     is_open = True
-    while is_open and made.top < made.size[1] - 230:
-        kind = made.draws.choice(["text", "text", "figure", "table", "title"])
-        is_open = getattr(made, f"add_{kind}")()
-    return made.picture
+    while is_open and page_of_text.top < page_of_text.size[1] - 230:
+        kind = page_of_text.draws.choice(["text", "text", "figure", "table", "title"])
+        is_open = getattr(page_of_text, f"add_{kind}")()
+    return page_of_text.picture
 
 
 def turned(index: int) -> Picture:
