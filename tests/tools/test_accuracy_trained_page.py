@@ -126,6 +126,17 @@ def test_a_quantizer_that_is_not_installed_leaves_a_reason(tmp_path: Path, monke
     assert failure == "reads tflite files, this model is onnx"
 
 
+def test_failures_do_not_name_the_folders_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = Network("mediapipe_selfie", tmp_path / "work", tmp_path / "cache")
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(f"{network.folder}/a.onnx is absent")
+
+    monkeypatch.setitem(QUANTIZERS, "low", dataclasses.replace(QUANTIZERS["low"], open=fail))
+    failure = measuring.measure_row(network, ("mediapipe_selfie", "low", "", 0)).failure
+    assert failure == f"OSError: work/{network.folder.name}/a.onnx is absent"
+
+
 def test_extents_are_fixed_and_nodes_have_names(tmp_path: Path) -> None:
     ports = [onnx.helper.make_tensor_value_info(name, 1, ["n", 3]) for name in ("x", "y")]
     node = onnx.helper.make_node("Relu", ["x"], ["y"])

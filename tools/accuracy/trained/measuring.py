@@ -93,7 +93,7 @@ def measure_row(network: Network, key: Key) -> Row:
     except ImportError as error:
         return Row(*key, failure=f"not installed ({error})", measured=measured_on())
     except Exception as error:  # any exception becomes a line of the page
-        return Row(*key, failure=in_short(error), measured=measured_on())
+        return Row(*key, failure=without_folders(in_short(error), network), measured=measured_on())
     sums = contributions.sum(axis=0)
     columns = network.metric.columns
     totals = sums.reshape(-1, len(columns)).sum(axis=0)
@@ -106,6 +106,14 @@ def measure_row(network: Network, key: Key) -> Row:
         milliseconds=round(milliseconds, 2),
         measured=measured_on(),
     )
+
+
+def without_folders(text: str, network: Network) -> str:
+    """Replace the paths of the folders by their names: the record does not describe the machine."""
+    for folder in (network.work, network.cache):
+        for path in (folder.resolve(), folder):
+            text = text.replace(str(path), folder.name)
+    return text
 
 
 def run_all(run: Run, network: Network) -> tuple[Sequence[Outputs], float]:

@@ -37,7 +37,8 @@ nothing of the models is stored in the repository. To measure all of them again,
 - tpuconvert has its default options for BM1686 and computes the exact arithmetic of the chip; *low* and *high* are
   `--effort`. ONNX Runtime: static QDQ with MinMax ranges, per channel; of U8S8, S8S8 and U8S8 of linear operators only,
   the one that is best on the evaluation samples of a network. NNCF: the default preset, run by OpenVINO. LiteRT:
-  ai-edge-quantizer, static INT8. ONNX Runtime and NNCF read TFLite models as an export of tpuconvert.
+  ai-edge-quantizer, static INT8, of TFLite files. TPU-MLIR: the vendor's calibration with its defaults, for BM1688 in
+  the chip simulator. ONNX Runtime, NNCF and TPU-MLIR read TFLite models as an export of tpuconvert.
 - *Conversion* is the wall time of tpuconvert's default, ONNX Runtime and NNCF, *run* the median time of one sample of
   the INT8 models of tpuconvert and ONNX Runtime in their engines, both with one thread.
 """
