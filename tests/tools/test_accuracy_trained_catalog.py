@@ -12,7 +12,7 @@ import pytest
 from accuracy.trained import pictures, wheels
 from accuracy.trained.byte_files import TYPES, content, first_and_last_bytes
 from accuracy.trained.catalog import CATALOG, Calibration, Item, measured_names, read_catalog, read_items, read_packages
-from accuracy.trained.crops import SIDE, Square
+from accuracy.trained.crops import SIDE, Square, eyes, faces
 from accuracy.trained.metrics import metric_of
 from accuracy.trained.samples import SETS, WAKE_WORD_SETS, WINDOWS, load
 from accuracy.trained.sounds import melody, notes
@@ -140,6 +140,21 @@ def test_square_is_cut_out_upright() -> None:
     cut = np.asarray(Square(200, 200, 200, np.pi / 2).cut(Image.fromarray(pixels)))
     assert cut.shape == (SIDE, SIDE, 3)
     assert (cut[:, : SIDE // 2 - 2] == 0).all() and (cut[:, SIDE // 2 + 2 :] == 255).all()
+
+
+def test_faces_are_squares_in_the_photo() -> None:
+    """A photo of 384 x 192 is halved, with borders of 48 above and below. The cell at row 20, column 10 has a face."""
+    boxes, logits = np.zeros((1, 48 * 48, 16), np.float32), np.full((1, 48 * 48, 1), -9, np.float32)
+    cell = 20 * 48 + 10  # its center is (42, 82)
+    boxes[0, cell, 2:4] = 20, 30
+    boxes[0, cell, 4:8] = -5, 0, 5, 10  # the eyes, relative to the center
+    logits[0, cell] = 5
+    outputs = {"reshaped_regressor_face_4": boxes, "reshaped_classifier_face_4": logits}
+    (face,) = faces(Image.new("RGB", (384, 192)), lambda name, x: outputs)
+    assert (face.x, face.y, face.side) == pytest.approx((84, 68, 1.5 * 60))
+    assert face.angle == pytest.approx(np.pi / 4)
+    (eye,) = eyes(Image.new("RGB", (384, 192)), lambda name, x: outputs)
+    assert (eye.x, eye.y, eye.side) == pytest.approx((94, 88, 0.9 * 20 * np.sqrt(2)))
 
 
 def test_file_is_extracted_if_its_checksum_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
