@@ -62,7 +62,7 @@ def test_scores_have_their_error_and_the_range_of_the_draws() -> None:
 
 
 def test_smaller_errors_of_points_are_better() -> None:
-    assert cells(LANDMARKS, ROWS)[3:8] == ["2.5 ± 2.0", "-", "-", "-", "**1.5** ± 2.0"]
+    assert cells(LANDMARKS, ROWS)[3:8] == ["2.50 ± 2.00", "-", "-", "-", "**1.50** ± 2.00"]
 
 
 def test_a_setting_without_all_draws_is_not_the_best() -> None:

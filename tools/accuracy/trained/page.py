@@ -87,21 +87,22 @@ def _score_rows(rows: Sequence[Row]) -> list[tuple[str, ...]]:
         ranked = {name: mean_score(group) for name, group in cells.items() if group and name in (OURS, *PEERS)}
         choose = min if metric_of(network).is_error else max
         best = choose(ranked.values()) if len(ranked) > 1 else None
-        shown = [_cell(cells[name], best is not None and ranked.get(name) == best) for name in SHOWN]
+        digits = 2 if metric_of(network).is_error else 1
+        shown = [_cell(cells[name], digits, best is not None and ranked.get(name) == best) for name in SHOWN]
         times = " / ".join(_seconds(cells[name]) for name in (OURS, "onnxruntime", "nncf"))
         speeds = " / ".join(_milliseconds(cells[name]) for name in (OURS, "onnxruntime"))
         table.append((f"`{network}`", metric_of(network).title, _decided(network, cells), *shown, times, speeds))
     return table
 
 
-def _cell(rows: Sequence[Row], is_best: bool) -> str:
+def _cell(rows: Sequence[Row], digits: int, is_best: bool) -> str:
     """Return a score with its standard error, and the range over the draws."""
     if not rows:
         return "-"
-    score = f"{mean_score(rows):.1f}"
-    text = f"{f'**{score}**' if is_best else score} ± {statistics.fmean(row.error for row in rows):.1f}"
+    score = f"{mean_score(rows):.{digits}f}"
+    text = f"{f'**{score}**' if is_best else score} ± {statistics.fmean(row.error for row in rows):.{digits}f}"
     scores = [row.score for row in rows if row.score is not None]
-    return f"{text} ({min(scores):.1f} to {max(scores):.1f})" if len(rows) > 1 else text
+    return f"{text} ({min(scores):.{digits}f} to {max(scores):.{digits}f})" if len(rows) > 1 else text
 
 
 def _decided(network: str, cells: dict[str, list[Row]]) -> str:
