@@ -14,6 +14,7 @@ from accuracy.trained.metrics import (
     Metric,
     PitchMetric,
     TextMetric,
+    ValueMetric,
     no_helper,
 )
 
@@ -125,13 +126,14 @@ def test_best_classes_are_compared() -> None:
     assert score(ClassMetric("c"), *pairs) == 50
 
 
-def test_decisions_have_a_threshold_or_a_tolerance() -> None:
+def test_decisions_are_compared() -> None:
     pairs = [({"d": f32(0.4, 0.9)}, {"d": f32(0.45, 0.8)}), ({"d": f32(0.4, 0.9)}, {"d": f32(0.6, 0.9)})]
-    assert score(DecisionMetric("d", threshold=0.5), *pairs) == 50
-    assert score(DecisionMetric("d", tolerance=0.15), *pairs) == 50
-    assert score(DecisionMetric("d", tolerance=0.05), *pairs) == 0
-    with pytest.raises(ValueError, match="either a threshold or a tolerance"):
-        DecisionMetric("d")
+    assert score(DecisionMetric("d", 0.5), *pairs) == 50
+
+
+def test_values_differ_relative_to_their_span() -> None:
+    pairs = [({"v": f32(1, 5)}, {"v": f32(1.5, 4.5)}), ({"v": f32(2, 2)}, {"v": f32(2, 3)})]
+    assert score(ValueMetric("v", 4), *pairs) == pytest.approx(100 * 0.5 / 4)
 
 
 def test_features_are_judged_by_the_next_model() -> None:

@@ -152,27 +152,35 @@ class ClassMetric(Metric):
 
 @dataclass(frozen=True)
 class DecisionMetric(Metric):
-    """Equal decisions: all values on the same side of the threshold, or within a tolerance."""
+    """Equal decisions: all values on the same side of the threshold."""
 
     output: str
-    threshold: float | None = None
-    tolerance: float | None = None
+    threshold: float
     title: ClassVar[str] = "equal decisions"
     columns: ClassVar[tuple[str, ...]] = ("equal", "samples")
     of: ClassVar[str] = "samples"
 
-    def __post_init__(self) -> None:
-        if (self.threshold is None) == (self.tolerance is None):
-            raise ValueError("decisions: give either a threshold or a tolerance")
-
     def contributions(self, pairs: Pairs, run: RunHelper = no_helper) -> Array:
         """Compare the values."""
-        return np.array([(self._is_equal(a[self.output], b[self.output]), 1) for a, b in pairs], np.float64)
+        decisions = [[outputs[self.output] > self.threshold for outputs in pair] for pair in pairs]
+        return np.array([(np.array_equal(before, after), 1) for before, after in decisions], np.float64)
 
-    def _is_equal(self, before: Array, after: Array) -> bool:
-        if self.tolerance is not None:
-            return bool(np.all(np.abs(before - after) <= self.tolerance))
-        return bool(np.all((before > self.threshold) == (after > self.threshold)))
+
+@dataclass(frozen=True)
+class ValueMetric(Metric):
+    """Mean absolute difference of values, relative to the span of their scale."""
+
+    output: str
+    span: float
+    title: ClassVar[str] = "error of values"
+    columns: ClassVar[tuple[str, ...]] = ("distance", "samples")
+    of: ClassVar[str] = "samples"
+    is_error: ClassVar[bool] = True
+
+    def contributions(self, pairs: Pairs, run: RunHelper = no_helper) -> Array:
+        """Return the mean difference of each sample."""
+        means = [np.abs(a[self.output].astype(np.float64) - b[self.output]).mean() for a, b in pairs]
+        return np.array([(mean / self.span, 1) for mean in means], np.float64)
 
 
 @dataclass(frozen=True)
@@ -288,6 +296,7 @@ KINDS: dict[str, type[Metric]] = {
     "mask": MaskMetric,
     "pitch": PitchMetric,
     "text": TextMetric,
+    "values": ValueMetric,
 }
 
 
