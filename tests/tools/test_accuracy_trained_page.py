@@ -65,6 +65,13 @@ def test_smaller_errors_of_points_are_better() -> None:
     assert cells(LANDMARKS, ROWS)[3:8] == ["2.50 ± 2.00", "-", "-", "-", "**1.50** ± 2.00"]
 
 
+def test_times_that_were_not_measured_are_left_out() -> None:
+    rows = [
+        dataclasses.replace(row("default", 90.0), milliseconds=ms, draw=draw) for draw, ms in enumerate((0.0, 0.016))
+    ]
+    assert cells(DETECTOR, rows)[-1] == "0.016 / -"
+
+
 def test_a_setting_without_all_draws_is_not_the_best() -> None:
     rows = [row("onnxruntime", 99.0, "U8S8"), row("onnxruntime", 60.0, "S8S8"), row("onnxruntime", 60.0, "S8S8", 1)]
     assert {each.setting for each in best_rows(rows, DETECTOR, "onnxruntime")} == {"S8S8"}

@@ -40,8 +40,8 @@ nothing of the models is stored in the repository. To measure all of them again,
   the one that is best on the evaluation samples of a network. NNCF: the default preset, run by OpenVINO. LiteRT:
   ai-edge-quantizer, static INT8, of TFLite files. TPU-MLIR: the vendor's calibration with its defaults, for BM1688 in
   the chip simulator. ONNX Runtime, NNCF and TPU-MLIR read TFLite models as an export of tpuconvert.
-- *Conversion* is the wall time of tpuconvert's default, ONNX Runtime and NNCF, *run* the median time of one sample of
-  the INT8 models of tpuconvert and ONNX Runtime in their engines, both with one thread.
+- *Conversion* is the wall time of tpuconvert's default, ONNX Runtime and NNCF, *run* the median processor time of one
+  sample of the INT8 models of tpuconvert and ONNX Runtime in their engines, both with one thread.
 """
 
 
@@ -125,7 +125,8 @@ def _seconds(rows: Sequence[Row]) -> str:
 
 
 def _milliseconds(rows: Sequence[Row]) -> str:
-    return f"{statistics.fmean(row.milliseconds for row in rows):.1f}" if rows else "-"
+    times = [row.milliseconds for row in rows if row.milliseconds]
+    return f"{statistics.fmean(times):.{1 if min(times) >= 0.1 else 3}f}" if times else "-"
 
 
 def _model_rows() -> list[tuple[str, ...]]:

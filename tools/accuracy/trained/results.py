@@ -27,7 +27,8 @@ class Row:
         error: standard error of the score.
         counts: sums of the contributions, by their names.
         seconds: time of the conversion.
-        milliseconds: median time of one sample in the engine of the quantizer, with one thread.
+        milliseconds: median processor time of one sample in the engine of the quantizer, with one thread; 0 if it was
+            not measured.
         failure: why there is no score.
         measured: date, version and commit.
     """
