@@ -96,6 +96,11 @@ def test_page_lists_every_model() -> None:
     assert "- measured: 2026-01-02\n- processor: a\n" in text
 
 
+def test_page_does_not_depend_on_the_order_of_the_rows() -> None:
+    rows = [*ROWS, row("nncf", None, network="magika"), row("low", None, network="magika")]
+    assert page(record(rows)) == page(record(rows[::-1]))
+
+
 def test_losses_beyond_the_noise_are_reported() -> None:
     old, rows = record(ROWS).rows, [row("default", 85.0), row("default", 73.0, draw=1), row("nncf", None)]
     rows += [row("default", 12.0, network=LANDMARKS), row("nncf", 1.0, network=LANDMARKS), row("low", 1.0)]

@@ -47,7 +47,7 @@ nothing of the models is stored in the repository. To measure all of them again,
 
 def page(record: Record) -> str:
     """Return the whole page."""
-    rows = list(record.rows.values())
+    rows = sorted(record.rows.values(), key=lambda row: row.key)  # the file has a different order than a run
     networks = measured_names()
     introduction = INTRODUCTION.format(count=len(networks), command=COMMAND)
     dates = sorted({row.measured for row in rows})
