@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from accuracy.trained.engines import litert_names, open_litert
 
 from bench.accuracy.subjects import Outputs, Run, Subject, our_run
 from bench.litert_quantizer import quantize_litert
@@ -93,8 +94,6 @@ def _open_openvino(subject: Subject, name: str, *, quantize: bool = True, **opti
 
 
 def _open_litert(subject: Subject, name: str, *, quantize: bool = True, **options: Any) -> Run:
-    from ai_edge_litert.interpreter import Interpreter
-
     network = subject.source
     assert network is not None, "a TFLite network is its own source"
     path = network.path
@@ -103,35 +102,9 @@ def _open_litert(subject: Subject, name: str, *, quantize: bool = True, **option
             subject.folder / f"{_file_name(name)}.tflite",
             lambda path: quantize_litert(network.path, path, subject.calibration, **options),
         )
-    interpreter = Interpreter(model_path=str(path))
-    interpreter.allocate_tensors()
-    (given,) = interpreter.get_input_details()
-    results = interpreter.get_output_details()
-
-    def run(sample: Array) -> Outputs:
-        interpreter.set_tensor(given["index"], _to_integers(sample, given))
-        interpreter.invoke()
-        found = {each["name"]: _to_floats(interpreter.get_tensor(each["index"]), each) for each in results}
-        return network.finish(found)
-
-    return run
-
-
-def _to_integers(x: Array, detail: Mapping[str, Any]) -> Array:
-    """Quantize the input of a network whose input is quantized."""
-    if detail["dtype"] == np.float32:
-        return x
-    scale, zero_point = detail["quantization"]
-    limits = np.iinfo(detail["dtype"])
-    stored: Array = np.clip(np.rint(x / scale) + zero_point, limits.min, limits.max).astype(detail["dtype"])
-    return stored
-
-
-def _to_floats(q: Array, detail: Mapping[str, Any]) -> Array:
-    if q.dtype == np.float32:
-        return q
-    scale, zero_point = detail["quantization"]
-    return (q.astype(np.float32) - np.float32(zero_point)) * np.float32(scale)
+    run = open_litert(path, network.path)
+    (port,), _ = litert_names(network.path)
+    return lambda sample: network.finish(run({port: sample}))
 
 
 def _declared_outputs(path: Path) -> set[str]:
