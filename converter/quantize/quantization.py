@@ -241,8 +241,9 @@ class _Quantization:
         chip = self._options.chip
         error = OutputError(self._graph, chip, last_part(self._graph, chip, feeds))
         tensors = {*precision.asymmetric, *precision.thresholds, *precision.methods}
-        ruled = (value.producer for value in self._graph.values if value.name in tensors)
-        fixed = {*precision.integers, *(node.name for node in ruled if node is not None)}
+        ruled = [value for value in self._graph.values if value.name in tensors]
+        owners = (node for value in ruled for node in ([value.producer] if value.producer else value.users))
+        fixed = {*precision.integers, *(node.name for node in owners)}
         most = self._options.float_share
         found = choose_coarse_nodes(self._graph, chip, error, kept, fixed, forms.attempts(), most)
         if not found.floats:
