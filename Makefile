@@ -15,7 +15,7 @@ UNDER_SANITIZERS = env TPUCONVERT_NATIVE_LIBRARY="$$(ls $(abspath $(SANITIZED))/
   LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
   ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
 
-.PHONY: help demo docs dist audit test test-nightly sanitize zoo nnsmith vendor-env test-vendor nightly lint format clean
+.PHONY: help demo docs dist audit test test-nightly sanitize zoo nnsmith vendor-env test-vendor accuracy nightly lint format clean
 help:
 	@echo "make demo          convert, quantize and evaluate the bundled example in all three formats"
 	@echo "make test          the tests, without the long ones"
@@ -25,7 +25,8 @@ help:
 	@echo "make nnsmith       graphs of NNSmith, compared with ONNX Runtime; installs PyTorch into build/nnsmith-venv"
 	@echo "make vendor-env    the vendor's compiler and simulator in build/vendor; needs Python 3.10 on Linux x86-64"
 	@echo "make test-vendor   exports, compiled and compared in the vendor's simulator"
-	@echo "make nightly       test-nightly, sanitize, zoo and nnsmith"
+	@echo "make accuracy      trained models of public packages in INT8, compared with docs/accuracy-trained.json"
+	@echo "make nightly       test-nightly, sanitize, zoo, nnsmith and accuracy"
 	@echo "make dist          a release in dist/, built by pinned packages, with its bill of materials"
 	@echo "make audit         known vulnerabilities of these packages"
 	@echo "make docs          the documentation as a site, in build/site"
@@ -105,7 +106,12 @@ test-vendor: $(READY) $(VENDOR)/.ready
 	TPU_MLIR_HOME=$(abspath $(VENDOR))/lib/python3.10/site-packages/tpu_mlir \
 	  VENDOR_PYTHON=$(abspath $(VENDOR))/bin/python $(BIN)/pytest -q $(PARALLEL) -m vendor tests/vendor
 
-nightly: test-nightly sanitize zoo nnsmith
+# Wheels are downloaded once, into the cache folder of the user.
+accuracy: $(READY)
+	$(BIN)/python -m pip install --quiet --editable '.[bench,images]'
+	$(BIN)/python tools/accuracy trained --quantizers float default --fresh --compare
+
+nightly: test-nightly sanitize zoo nnsmith accuracy
 
 # A release is built by pinned packages, in an environment for it. SOURCE_DATE_EPOCH fixes the times in the archives.
 DIST_BIN := build/dist-venv/bin

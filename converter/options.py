@@ -64,6 +64,9 @@ REFINEMENT_NEEDS = {"reconstruction": "weight-rounding"}
 METHOD_SEARCH = "method-search"
 """Choice of calibration methods by the error at the outputs."""
 
+COARSE_NODES = "coarse-nodes"
+"""Choice of the nodes that stay in float because 8 bits are too coarse, by the error at the outputs."""
+
 INT16_NODES = "int16-nodes"
 """Choice of a few nodes with 16 bits by the error at the outputs."""
 
@@ -74,6 +77,7 @@ ALGORITHMS = (
     METHOD_SEARCH,
     "channel-scales",
     "balancing",
+    COARSE_NODES,
     "two-term-weights",
     INT16_NODES,
     *REFINEMENTS,
@@ -192,8 +196,8 @@ class Options:
     without: tuple[str, ...] = option(
         (),
         "Algorithms of the quantization to skip: ``method-search``, ``channel-scales``, ``balancing``, "
-        "``two-term-weights``, ``int16-nodes``, ``reconstruction``, ``weight-rounding``, ``bias-correction``, "
-        "``decision-paths``.",
+        "``coarse-nodes``, ``two-term-weights``, ``int16-nodes``, ``reconstruction``, ``weight-rounding``, "
+        "``bias-correction``, ``decision-paths``.",
         read=_read_without,
         is_of_quantization=True,
         metavar="ALGORITHM",
@@ -202,8 +206,9 @@ class Options:
     max_int16_share: float | None = option(
         None,
         "Largest share of the multiply-accumulates, from 0 to 1, in nodes that get 16 bits on BM1686 because rounding "
-        "their operands to 8 bits adds most error at the outputs. Default: 0.05, or 0 with ``--effort low``; without "
-        "a number, accurate and large networks keep 8 bits.",
+        "their operands to 8 bits adds most error at the outputs, and in nodes that stay in float because 8 bits are "
+        "too coarse. Default: 0.05, or 0 with ``--effort low``; without a number, accurate and large networks keep "
+        "8 bits.",
         read=read_int16_share,
         is_of_quantization=True,
         metavar="SHARE",
@@ -446,7 +451,9 @@ class Options:
         """Return True if the quantization uses an algorithm of ``ALGORITHMS``."""
         if name == INT16_NODES:
             return self.int16_share > 0.0
-        return name not in self.without and (self.effort != "low" or name not in (METHOD_SEARCH, *REFINEMENTS))
+        return name not in self.without and (
+            self.effort != "low" or name not in (METHOD_SEARCH, COARSE_NODES, *REFINEMENTS)
+        )
 
     @property
     def int16_share(self) -> float:
@@ -456,6 +463,11 @@ class Options:
         if self.max_int16_share is not None:
             return self.max_int16_share
         return 0.0 if self.effort == "low" else INT16_SHARE
+
+    @property
+    def float_share(self) -> float:
+        """Largest share of the multiply-accumulates in nodes that stay in float because 8 bits are too coarse."""
+        return INT16_SHARE if self.max_int16_share is None else self.max_int16_share
 
     @property
     def requests_int16(self) -> bool:

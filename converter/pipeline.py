@@ -142,11 +142,12 @@ def convert(
             and refines weights and biases, ``high`` also leaves out algorithms without which the error at the outputs
             is smaller.
         without: Algorithms of the quantization to skip: ``method-search``, ``channel-scales``, ``balancing``,
-            ``two-term-weights``, ``int16-nodes``, ``reconstruction``, ``weight-rounding``, ``bias-correction``,
-            ``decision-paths``.
+            ``coarse-nodes``, ``two-term-weights``, ``int16-nodes``, ``reconstruction``, ``weight-rounding``,
+            ``bias-correction``, ``decision-paths``.
         max_int16_share: Largest share of the multiply-accumulates, from 0 to 1, in nodes that get 16 bits on BM1686
-            because rounding their operands to 8 bits adds most error at the outputs. Default: 0.05, or 0 with
-            ``--effort low``; without a number, accurate and large networks keep 8 bits.
+            because rounding their operands to 8 bits adds most error at the outputs, and in nodes that stay in float
+            because 8 bits are too coarse. Default: 0.05, or 0 with ``--effort low``; without a number, accurate and
+            large networks keep 8 bits.
         refinement_samples: Largest number of samples that refine weights and biases.
         workers: Number of threads that calibration and refinement split the samples over. Results do not depend on
             it.

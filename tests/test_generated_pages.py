@@ -13,10 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import accuracy
-import accuracy_ledger
 import pytest
 from aarch64.environment import missing
+from accuracy import labelled, ledger
 from datasets import entries, labelled_set
 from onnx_reference import NEEDS_NEWEST
 
@@ -55,8 +54,9 @@ PAGES = {
     "docs/python-api.md": Page("api_page.py", is_fast=True),
     "docs/supported-operators.md": Page("supported_operators.py", is_fast=True),
     "docs/accuracy.md": Page(
-        "accuracy_ledger.py", is_fast=True, night="tests/models/test_int8_accuracy.py::test_accuracy_is_as_recorded"
+        "accuracy ledger", is_fast=True, night="tests/models/test_int8_accuracy.py::test_accuracy_is_as_recorded"
     ),
+    "docs/accuracy-trained.md": Page("accuracy trained", is_fast=True, is_measured=True),
     "docs/optimizer.md": Page(
         "optimizer_page.py",
         is_fast=True,
@@ -165,10 +165,10 @@ def test_accuracies_of_bm1684_are_those_of_the_page(data_root: Path) -> None:
     for name, images, *percent in rows:
         entry = entries(data_root)[name]
         data = labelled_set(data_root, entry)
-        found = [accuracy.measure(entry, data, "bm1684", "auto", exact_on) for exact_on in ("none", "bm1684")]
+        found = [labelled.measure(entry, data, "bm1684", "auto", exact_on) for exact_on in ("none", "bm1684")]
         assert found[0].images == int(images.replace(",", ""))
         correct = [found[0].float_correct, *(row.int8_correct for row in found)]
-        # One image, as tools/accuracy_ledger.py allows.
+        # One image, as tools/accuracy ledger allows.
         assert [100 * n / found[0].images for n in correct] == pytest.approx(
             [float(item) for item in percent], abs=100 / found[0].images + 0.01
         )
@@ -181,12 +181,12 @@ def test_benchmark_of_accuracy_has_the_figures_of_the_ledger() -> None:
     assert len(rows) >= 15
     for name, count, *shares in rows:
         for chip, share in zip(("bm1686", "bm1684"), map(float, shares), strict=True):
-            row = accuracy_ledger.read_ledger()[name, chip, "auto"]
+            row = ledger.read_ledger()[name, chip, "auto"]
             total = row.get("images", row.get("detections"))
             field = "flips" if "images" in row else "kept"
             assert total == int(count)
             found = {**row, field: round(share * total / 100)}
-            assert accuracy_ledger.differences(row, found) == [], f"{name} {chip}: run python tools/bench accuracy"
+            assert ledger.differences(row, found) == [], f"{name} {chip}: run python tools/bench accuracy"
 
 
 def check(tool: str) -> None:

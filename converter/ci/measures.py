@@ -128,8 +128,10 @@ def _accuracy_of_outputs(model: Model) -> dict[str, Any]:
     accuracy = model.metadata.get(ACCURACY)
     if accuracy is None:
         return {}
-    texts = iter([note.message for note in model.notes if note.kind == ACCURACY])
-    inaccurate = {item["name"]: next(texts) for item in accuracy["outputs"] if not item["is_accurate"]}
+    names = [item["name"] for item in accuracy["outputs"] if not item["is_accurate"]]
+    # The last notes of this kind are those of the outputs; the choice of 16-bit nodes adds others before.
+    texts = [note.message for note in model.notes if note.kind == ACCURACY]
+    inaccurate = dict(zip(names, texts[len(texts) - len(names) :], strict=True))
     return {ACCURACY: {"outputs": [item["name"] for item in accuracy["outputs"]], "inaccurate": inaccurate}}
 
 

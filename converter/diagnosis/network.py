@@ -6,7 +6,8 @@ calibration measures exactly this tensor.
 
 Where batch norm is folded already in the source, biases contain the rest of it. They are beta - gamma * mean / sigma,
 about as large as the standard deviation |gamma| of the result. A signal that is a hundred times smaller than the biases
-cannot be seen by the network.
+cannot be seen by the network. If the mean of the input cancels large biases, the network subtracts the mean of features
+that are large compared with their spread; then nothing is wrong with the samples.
 """
 
 from __future__ import annotations
@@ -32,6 +33,13 @@ about that factor."""
 MOST_SHIFT = 3.0
 """Largest distance of the mean from that in training, in standard deviations. Correct preprocessing gives up to
 0.42."""
+
+MOST_OF_MEDIAN = 10.0
+"""A channel counts in the signal with at most this many times the median standard deviation: an outlier channel says
+nothing about the scale of the input."""
+
+CANCELED = 0.5
+"""Largest ratio of the mean of the result to its biases for which the mean of the input cancels the biases."""
 
 LEAST_SIGNAL = 0.03
 """Smallest ratio of the signal of the first linear operator to its biases. Correct preprocessing gives 0.09 to 600 on
@@ -132,16 +140,16 @@ def _compare(name: str, want: Expected, mean: Array, deviation: Array, value_ran
 
 def _compare_biases(graph: Graph, ranges: Mapping[str, Range], value_range: str) -> list[Finding]:
     signals = [
-        (node.outputs[0].name, signal)
+        (node.outputs[0].name, *signal)
         for node in graph.nodes
         if (signal := _signal(node, ranges)) is not None and _depends_on_input(node)
     ]
     if not signals:
         return []
-    name, first = signals[0]
-    later = float(np.median([signal for _, signal in signals[1:]])) if len(signals) > 1 else first
+    name, first, is_canceled = signals[0]
+    later = float(np.median([signal for _, signal, _ in signals[1:]])) if len(signals) > 1 else first
     seen = f"the signal of the first layer '{name}' is {first:.3g} times its biases, input {value_range}"
-    if first < LEAST_SIGNAL:
+    if first < LEAST_SIGNAL and not is_canceled:
         expected = f"at least {LEAST_SIGNAL:g}; the input is too small or nearly constant"
         return [Finding("small-input", seen, expected, _scale_advice(first))]
     if first > MOST_SIGNAL and later < USUAL_SIGNAL:
@@ -155,16 +163,25 @@ def _scale_advice(ratio: float) -> str:
     return f"try a {direction} --preprocess scale (pixels 0..255, 0..1 or -1..1); tpuconvert doctor compares them"
 
 
-def _signal(node: Node, ranges: Mapping[str, Range]) -> float | None:
-    """Return the RMS over channels of the result's standard deviation, divided by the RMS of the biases."""
+def _signal(node: Node, ranges: Mapping[str, Range]) -> tuple[float, bool] | None:
+    """Return the RMS over channels of the result's standard deviation, divided by the RMS of the biases.
+
+    The second item is whether the mean of the input cancels the biases.
+    """
     bias = _bias(node)
     if bias is None:
         return None
     measured = _moments(ranges.get(node.outputs[0].name), bias.size)
-    size = float(np.sqrt(np.mean(np.square(bias))))
+    size = _rms(bias)
     if measured is None or size == 0.0:
         return None
-    return float(np.sqrt(np.mean(np.square(measured[1])))) / size
+    mean, deviation = measured
+    deviation = np.minimum(deviation, MOST_OF_MEDIAN * (np.median(deviation) or deviation.max()))
+    return _rms(deviation) / size, _rms(mean) < CANCELED * size
+
+
+def _rms(values: Array) -> float:
+    return float(np.sqrt(np.mean(np.square(values))))
 
 
 def _bias(node: Node) -> Array | None:

@@ -31,6 +31,12 @@ LEAST_MAGNITUDE, MOST_MAGNITUDE = 0.1, 1000.0
 """Accepted limits of the largest magnitude of an image input. Common normalizations give 0.5 to 255. Pixels that were
 divided by 255 twice give 0.004."""
 
+UNITS = 30.0
+"""Largest ratio of the magnitude of a row or column of an image to the median of them all, and of its channels."""
+
+MOST_CHANNELS = 4
+"""Largest number of channels of an image."""
+
 NAMED = 3
 """Number of samples that a warning names."""
 
@@ -201,11 +207,22 @@ class SampleStatistics:
         if port.quant is not None or not is_image(port.shape) or np.dtype(port.dtype).kind != "f":
             return []
         largest = float(max(-self._low[name].min(), self._high[name].max()))
-        if largest == 0.0 or LEAST_MAGNITUDE <= largest <= MOST_MAGNITUDE:
+        if largest == 0.0 or LEAST_MAGNITUDE <= largest <= MOST_MAGNITUDE or self._has_units(name):
             return []
         seen = f"values of image input '{name}' have magnitudes up to {largest:.4g}"
         advice = f"try a {'smaller' if largest > 1 else 'larger'} --preprocess scale; is it applied twice?"
         return [Finding("implausible-range", seen, "pixels 0..255, or normalized to about 1", advice)]
+
+    def _has_units(self, name: str) -> bool:
+        """Return True if the indices of an axis have magnitudes of features in different units, unlike pixels."""
+        magnitudes = np.maximum(np.abs(self._low[name]), np.abs(self._high[name]))
+        for axis in range(1, magnitudes.ndim):
+            others = tuple(index for index in range(magnitudes.ndim) if index != axis)
+            largest = magnitudes.max(axis=others)
+            usual = float(np.median(largest) if len(largest) > MOST_CHANNELS else largest.min())
+            if usual > 0.0 and largest.max() > UNITS * usual:
+                return True
+        return False
 
 
 def is_image(shape: Sequence[int | str]) -> bool:

@@ -26,9 +26,12 @@ from tpuconvert.optimizer.quantize.output_accuracy import (
     OutputAccuracy,
     measure_outputs,
 )
+from tpuconvert.optimizer.quantize.output_branches import OutputBranches
 from tpuconvert.optimizer.quantize.output_error import count_held_out
 from tpuconvert.optimizer.quantize.ranges import samples_in
 from tpuconvert.optimizer.quantize.recorded_floats import RecordedFloats
+from tpuconvert.optimizer.quantize.task_metrics.recognition import find_tasks
+from tpuconvert.optimizer.quantize.task_metrics.score import TARGET, Task
 from tpuconvert.runtime.session import Session
 from tpuconvert.samples.calibration_data import FeedSource
 from tpuconvert.schema.errors import ThresholdError
@@ -37,6 +40,9 @@ from tpuconvert.schema.gc_control import collect_dropped_graphs
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Array, Chip
 from tpuconvert.text_format import several
+
+TASK = "task"
+"""Kind of the notes about the tasks of outputs."""
 
 _MOST = 64
 """Maximum number of runs."""
@@ -124,12 +130,20 @@ class ModelAccuracy:
             for output in self.inaccurate
         ]
 
+    def task_notes(self) -> list[Note]:
+        """Return a note for each task of the outputs."""
+        return [
+            Note(TASK, "", f"output '{output.name}': {output.task.text}, on {self.origin}")
+            for output in self.outputs
+            if output.task is not None
+        ]
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values."""
         return {
             "samples": self.samples,
             "held_out": self.are_held_out,
-            "limits": {"cosine": LEAST_COSINE, "sqnr_db": LEAST_SQNR, "equal_share": LEAST_EQUAL},
+            "limits": {"cosine": LEAST_COSINE, "sqnr_db": LEAST_SQNR, "equal_share": LEAST_EQUAL, "task": TARGET},
             "outputs": [output.to_dict() for output in self.outputs],
         }
 
@@ -142,6 +156,7 @@ class AccuracyCheck:
         self._samples: FeedSource | None = None
         self._calibrated = 0
         self._floats: list[Mapping[str, Array]] = []
+        self._tasks: list[Task] = []
 
     def choose(self, graph: Graph, chip: Chip, feeds: FeedSource, refinement_samples: int) -> MeasuredFeeds:
         """Choose the feeds. The arguments are those of ``measured_feeds``."""
@@ -159,7 +174,7 @@ class AccuracyCheck:
         """
         assert self.feeds is not None and self._samples is not None, "the feeds are chosen"
         recorded_runs = [] if recorded is None else recorded.outputs_of(self.feeds.numbers)
-        size = 0
+        size, first = 0, None
         with ExitStack() as stack, np.errstate(all="ignore"):
             session: Session | None = None
             for number, feed in enumerate(self._samples):
@@ -168,8 +183,11 @@ class AccuracyCheck:
                 run = recorded_runs[number] if session is None else session.run(feed)
                 size += sum(array.nbytes for array in run.values())
                 if self._floats and size > _MEMORY:
-                    return
+                    break
                 self._floats.append(run)
+                first = first or feed
+            if first is not None:
+                self._tasks = find_tasks(graph, OutputBranches(graph), self._floats, first)
 
     def measure(self, graph: Graph, chip: Chip) -> ModelAccuracy | None:
         """Run the graph of the finished model. Return None if the float outputs were not recorded."""
@@ -178,7 +196,7 @@ class AccuracyCheck:
         feeds = list(itertools.islice(self._samples, len(self._floats)))
         collect_dropped_graphs(graph.constant_bytes)
         with Session(_Program(graph, chip)) as session, np.errstate(all="ignore"):
-            outputs = measure_outputs(graph, feeds, self._floats, map(session.run, feeds))
+            outputs = measure_outputs(graph, feeds, self._floats, map(session.run, feeds), self._tasks)
         samples = self._samples.samples * len(feeds) // len(self._samples)
         return ModelAccuracy(outputs, samples, self.feeds.are_held_out, self._calibrated)
 
@@ -205,7 +223,8 @@ class AccuracyCheck:
                 "nodes that cause it",
             )
         metadata = {**model.metadata, KEY: accuracy.to_dict()}
-        return Model(replace(model.content, notes=(*model.notes, *notes), metadata=metadata))
+        all_notes = (*model.notes, *accuracy.task_notes(), *notes)
+        return Model(replace(model.content, notes=all_notes, metadata=metadata))
 
 
 @dataclass(frozen=True)

@@ -101,8 +101,9 @@ def gate_algorithms(
         refine: refines a graph.
         error: measures the error at the outputs.
         refinements: algorithms of the refinement. If all of them together do not reduce the error, or increase that of
-            a branch of an output, half of the bias correction is tried, then each one is left out in turn, then all,
-            until no branch is harmed. The smallest error stays.
+            a branch of an output, or lower the score of a task, half of the bias correction is tried, then each one is
+            left out in turn, then all, until nothing is harmed. If a task has a low score in any case, only the half is
+            tried. The highest scores of the tasks stay, and among similar ones the smallest error.
         others: other algorithms. They and the refinements are left out in turn, even if the refinement reduces the
             error. A difference counts if it is larger than its standard error.
         costly: algorithms that make the network slower. They are left out unless the error with them is smaller by more
@@ -123,22 +124,30 @@ def gate_algorithms(
 
     for name in costly:
         last = trial((), (*best.without_gain, name))
-        if not best.errors.log_ratio_to(last.errors).is_lower:
+        if not (best.errors.log_ratio_to(last.errors).is_lower or best.errors.gains(last.errors)):
             best = last
     if others:
         for name in (*others, *refinements):
             last = trial((*best.left_out, name), best.without_gain)
-            if last.errors.log_ratio_to(best.errors).is_lower:
+            is_lower = last.errors.log_ratio_to(best.errors).is_lower and not last.errors.loses(best.errors)
+            if is_lower or last.errors.gains(best.errors):
                 best = last
-    elif best.errors.loss > best.unrefined.loss or best.errors.harms(best.unrefined):
+    elif not _helps(best) or best.errors.misses_task:
         trials: list[tuple[list[str], float]] = [([], _SHARE)] if BIAS in refinements else []
-        trials += [([name], 1.0) for name in reversed(refinements) if len(refinements) > 1]
-        for left_out, share in [*trials, (list(refinements), 1.0)]:
+        if not _helps(best):
+            trials += [([name], 1.0) for name in reversed(refinements) if len(refinements) > 1]
+            trials.append((list(refinements), 1.0))
+        for left_out, share in trials:
             last = trial(left_out, best.without_gain, share)
-            if last.errors.loss < best.errors.loss:
+            if last.errors.is_preferred_to(best.errors):
                 best = last
-            if best.errors.loss <= best.unrefined.loss and not best.errors.harms(best.unrefined):
+            if _helps(best):
                 break
     if last is not best:
         rebuild((*best.without_gain, *best.left_out))  # the float graph gets the scales of the result again
     return best
+
+
+def _helps(found: Gated) -> bool:
+    """Return True if the refinement does not increase the error, and harms nothing."""
+    return found.errors.loss <= found.unrefined.loss and not found.errors.harms(found.unrefined)

@@ -6,12 +6,16 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from tpuconvert.optimizer.quantize import Balancing, Legalized, Precision, Range, balance, legalize, quantize
-from tpuconvert.optimizer.quantize.annotate import activation_params
-from tpuconvert.optimizer.quantize.channel_scales import OneMultiplier, scale_channels
+from tpuconvert.optimizer.quantize.annotate import WIDE_HEADROOM, activation_params
+from tpuconvert.optimizer.quantize.channel_scales import OneMultiplier, scale_channels, scale_wide_channels
+from tpuconvert.optimizer.quantize.coarse_nodes import Coarse, CoarseNodes
+from tpuconvert.optimizer.quantize.deciding import forget_annotations
 from tpuconvert.optimizer.quantize.int16_nodes import Int16Nodes
+from tpuconvert.optimizer.quantize.narrow_scales import scale_narrow_forms
 from tpuconvert.optimizer.quantize.two_term_weights import choose_two_term_nodes
 from tpuconvert.optimizer.quantize.wide_plan import plan_wide_values
 from tpuconvert.options import INT16_NODES, Options
+from tpuconvert.quantize.coarse_nodes import Attempts
 from tpuconvert.quantize.int16_nodes import Annotated
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.types import Chip, QuantParams
@@ -99,6 +103,8 @@ class IntegerForms:
         )
         two_terms: set[str] = set()
         if options.chip is Chip.BM1684 and not shifts_only:
+            if channel_scales:
+                scale_wide_channels(graph, self._ranges, set(reasons), WIDE_HEADROOM[options.chip])
             if split_weights:
                 two_terms = choose_two_term_nodes(graph, self._ranges, reasons)
             if channel_scales:
@@ -109,7 +115,34 @@ class IntegerForms:
             value.name: activation_params(self._ranges[value.name], value.name in precision.asymmetric)
             for value in plan.values
         }
+        if channel_scales:
+            narrow = scale_narrow_forms(graph, self._ranges, reasons, plan, narrow)
         return Annotated(reasons, two_terms, plan, narrow)
+
+    def attempts(self) -> Attempts:
+        """Return the quantizations that the choice of coarse nodes compares.
+
+        Tensors with a precision rule for their range keep one scale.
+        """
+        free: set[str] = set()
+        if self._options.has_algorithm("balancing"):
+            ruled = {*self._precision.thresholds, *self._precision.methods}
+            free = {value.name for value in self._graph.values} - ruled
+
+        def find(
+            kept: Mapping[str, str], balanced: Collection[str] | None, least: float
+        ) -> tuple[list[Coarse], Collection[str]]:
+            annotated = self.annotate(kept, (), free if balanced is not None else None)
+            options = self._options
+            search = CoarseNodes(self._graph, self._ranges, annotated.reasons, options.chip, annotated.two_terms)
+            found = search.find(least)
+            forget_annotations(self._graph)
+            return found, self.balanced
+
+        def legalize(kept: Mapping[str, str], balanced: Collection[str] | None) -> Legalized:
+            return self.legalize(kept, balanced)
+
+        return Attempts(find, legalize)
 
     def legalize(
         self,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tpuconvert.final_checks import check_finite, constant_arrays
@@ -15,6 +16,7 @@ from tpuconvert.model_building import QuantizedGraph
 from tpuconvert.optimization import OptimizedGraph
 from tpuconvert.optimizer.precision_rules import FLOAT32, INT8
 from tpuconvert.optimizer.quantize import (
+    Balancing,
     Legalized,
     Precision,
     Range,
@@ -27,6 +29,7 @@ from tpuconvert.optimizer.quantize import (
 from tpuconvert.optimizer.quantize.deciding import forget_annotations
 from tpuconvert.optimizer.quantize.feature_maps import uncorrected_results
 from tpuconvert.optimizer.quantize.first_samples import FirstMeans
+from tpuconvert.optimizer.quantize.int16_nodes import Int16Nodes
 from tpuconvert.optimizer.quantize.output_error import OutputError
 from tpuconvert.optimizer.quantize.precision_checks import (
     check_asymmetric_tensors,
@@ -36,13 +39,14 @@ from tpuconvert.optimizer.quantize.precision_checks import (
 from tpuconvert.optimizer.quantize.precision_effects import describe_effects
 from tpuconvert.optimizer.quantize.recorded_floats import RecordedFloats
 from tpuconvert.optimizer.quantize.state_ranges import tie_state_ranges
-from tpuconvert.options import INT16_NODES, REFINEMENTS, Options
+from tpuconvert.options import COARSE_NODES, INT16_NODES, REFINEMENTS, Options
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.quantize.accuracy_check import AccuracyCheck as AccuracyCheck
 from tpuconvert.quantize.auto_methods import calibrate_and_check
 from tpuconvert.quantize.balancing import describe_balancing, find_balancing
+from tpuconvert.quantize.coarse_nodes import choose_coarse_nodes, last_part
 from tpuconvert.quantize.gates import STRUCTURAL, effective, gate_algorithms, last_feeds
-from tpuconvert.quantize.int16_nodes import describe_int16_nodes, find_int16_nodes
+from tpuconvert.quantize.int16_nodes import describe_floor, describe_int16_nodes, find_floor, find_int16_nodes
 from tpuconvert.quantize.integer_forms import IntegerForms
 from tpuconvert.quantize.integer_share import share_notes
 from tpuconvert.quantize.partial_file import PartialFile
@@ -198,6 +202,10 @@ class _Quantization:
         if feeds is not None and measured is None and options.exact_on == "none" and options.has_algorithm("balancing"):
             forms.balancing = find_balancing(graph, options, feeds, ranges, precision, forms.legalize)
         kept = self._nodes_in_float(forms, precision, feeds)
+        if feeds is not None and options.has_algorithm(COARSE_NODES):
+            kept = self._keep_coarse_nodes(forms, kept, precision, feeds)
+            if options.chip is Chip.BM1684 and options.exact_on == "none":
+                kept = self._raise_to_float(forms, kept, precision, feeds)
         self._choose_int16_nodes(forms, kept, precision, feeds)
         self._progress.stage("legalize")
         if options.exact_on == "none":
@@ -226,6 +234,48 @@ class _Quantization:
             kept = float_paths(self._graph, lambda paths: forms.legalize(precision.nodes_in_float(paths)), feeds)
         return precision.nodes_in_float(kept)
 
+    def _keep_coarse_nodes(
+        self, forms: IntegerForms, kept: Mapping[str, str], precision: Precision, feeds: FeedSource
+    ) -> Mapping[str, str]:
+        """Return the nodes in float with those for which 8 bits are too coarse."""
+        chip = self._options.chip
+        error = OutputError(self._graph, chip, last_part(self._graph, chip, feeds))
+        tensors = {*precision.asymmetric, *precision.thresholds, *precision.methods}
+        ruled = [value for value in self._graph.values if value.name in tensors]
+        owners = (node for value in ruled for node in ([value.producer] if value.producer else value.users))
+        fixed = {*precision.integers, *(node.name for node in owners)}
+        most = self._options.float_share
+        found = choose_coarse_nodes(self._graph, chip, error, kept, fixed, forms.attempts(), most)
+        if not found.floats:
+            return kept
+        if found.balanced is not None:
+            forms.balancing = Balancing(tuple(found.balanced), found.before, found.after)
+        self._notes.append(Note(COARSE_NODES, "", found.describe()))
+        return {**kept, **found.floats}
+
+    def _raise_to_float(
+        self, forms: IntegerForms, kept: Mapping[str, str], precision: Precision, feeds: FeedSource
+    ) -> Mapping[str, str]:
+        """Return the nodes in float with those that a branch of the outputs needs, on a chip without 16 bits."""
+
+        def in_float(names: Collection[str]) -> dict[str, str]:
+            return {**kept, **dict.fromkeys(names, "8 bits are too coarse for a branch of the outputs")}
+
+        most = self._options.float_share
+        floor = find_floor(
+            self._graph,
+            most,
+            feeds,
+            precision,
+            lambda names: forms.annotate(in_float(names), ()),
+            lambda names: forms.legalize(in_float(names)),
+            is_float=True,
+        )
+        if floor is None:
+            return kept
+        self._notes += describe_floor(floor, most, is_float=True)
+        return in_float(floor.names)
+
     def _choose_int16_nodes(
         self, forms: IntegerForms, kept: Mapping[str, str], precision: Precision, feeds: FeedSource | None
     ) -> None:
@@ -237,17 +287,28 @@ class _Quantization:
                 raise UsageError("max_int16_share needs samples to choose nodes with", hint=_CALIBRATION_HINT)
             return
         self._progress.stage("choose 16-bit nodes")
+        annotate = partial(forms.annotate, kept)
+
+        def legalize_with(names: Collection[str]) -> Legalized:
+            return forms.legalize(kept, int16=names)
+
+        floor = find_floor(self._graph, options.int16_share, feeds, precision, annotate, legalize_with)
+        if floor is not None:
+            self._int16_notes = describe_floor(floor, options.int16_share)
+        if floor is not None and floor.names:
+            forms.int16 = Int16Nodes(floor.names, floor.share, floor.before, floor.after)
+            return
         forms.int16 = find_int16_nodes(
             self._graph,
             options.int16_share,
             feeds,
             precision,
-            lambda names: forms.annotate(kept, names),
-            lambda names: forms.legalize(kept, int16=names),
+            annotate,
+            legalize_with,
             is_requested=options.requests_int16,
         )
         if forms.int16 is not None or options.requests_int16:
-            self._int16_notes = [Note(INT16_NODES, "", describe_int16_nodes(forms.int16, options.int16_share))]
+            self._int16_notes.append(Note(INT16_NODES, "", describe_int16_nodes(forms.int16, options.int16_share)))
 
     def _refine_and_gate(
         self, forms: IntegerForms, kept: Mapping[str, str], legalized: Legalized, feeds: FeedSource
@@ -273,7 +334,7 @@ class _Quantization:
         error = OutputError(graph, options.chip, last, known)
         gated = gate_algorithms(legalized, rebuild, refine_without, error, self._refinements, others, costly)
         if INT16_NODES in gated.without_gain:
-            self._int16_notes = []
+            self._int16_notes = [note for note in self._int16_notes if note.kind != INT16_NODES]
         self._notes.append(Note("refinement", "", gated.describe()))
         return gated.legalized
 

@@ -178,6 +178,7 @@ def _fields(found: Range) -> dict[str, Any]:
     """Return the fields. ``dataclasses.asdict`` would copy the tuples, which takes as long as writing them."""
     channels = None if found.channels is None else {key: getattr(found.channels, key) for key in _COLUMNS}
     fields = {**vars(found), "channels": channels, "statistics": _statistics_fields(found.statistics)}
+    del fields["unevenness"]  # it serves algorithms that need samples
     if not found.method:
         del fields["method"]
     if not found.has_zero_point:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from tpuconvert.optimization import optimize_graph
 from tpuconvert.optimizer.precision_rules import AUTO
-from tpuconvert.options import Options
+from tpuconvert.options import ALGORITHMS, INT16_NODES, METHOD_SEARCH, REFINEMENTS, Options
 from tpuconvert.quantize.quantization import CalibrationCache, quantize_graph
 from tpuconvert.report.precision_fix import rule_options
 from tpuconvert.runtime.session import Session
@@ -92,7 +92,9 @@ class RuleTrials:
     def __init__(self, load: Callable[[], Graph], options: Options, graph: Graph, feeds: Sequence[Feed]) -> None:
         self._load = load
         # Refinement and the search for methods take most of the time of a conversion, and change all candidates alike.
-        self._options = replace(options, effort="low", without=(), max_int16_share=None, golden=0)
+        skipped = (METHOD_SEARCH, INT16_NODES, *REFINEMENTS)
+        without = tuple(name for name in ALGORITHMS if name in skipped or not options.has_algorithm(name))
+        self._options = replace(options, effort="default", without=without, max_int16_share=None, golden=0)
         self._graph = graph
         self._feeds = feeds
         self._wanted: list[list[Array]] = []

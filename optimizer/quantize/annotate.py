@@ -87,7 +87,7 @@ def quantize(
     if chip is not Chip.BM1686:
         ranges = {name: dataclasses.replace(found, has_zero_point=False) for name, found in ranges.items()}
     params = {name: activation_params(found, name in asymmetric) for name, found in ranges.items()}
-    headroom = None if shifts_only else _WIDE_HEADROOM[chip]
+    headroom = None if shifts_only else WIDE_HEADROOM[chip]
     _annotate_activations(graph, ranges, params, floats, results | plan.values, headroom, plan)
     share_scales(graph, stated=False, fixed=plan.values)
     if chip is Chip.BM1686 and channel_scales:
@@ -204,7 +204,7 @@ def _read_by_float_only(value: Value, floats: set[str], wide: set[Value]) -> boo
 
 
 def _passes_wide(graph: Graph, node: Node) -> bool:
-    """Return True for nodes that support 16 bits as well as 8: layout changes, parts, clamps, some scalings, concats.
+    """Return True for nodes that support 16 bits as well as 8: layout changes, splits, clamps; some scalings, concats.
 
     Scalings and concats qualify only if they are the sole user of their operands.
     """
@@ -302,7 +302,7 @@ def _scale(exact: float) -> float:
     return max(float(np.float32(exact)), SMALLEST_SCALE)
 
 
-_WIDE_HEADROOM = {Chip.BM1682: 2.0, Chip.BM1684: 16.0, Chip.BM1686: 2.0}
+WIDE_HEADROOM = {Chip.BM1682: 2.0, Chip.BM1684: 16.0, Chip.BM1686: 2.0}
 """Range of an INT16 result, relative to the largest calibrated magnitude. BM1684 adds the bias after its 16-bit stage:
 the accumulator without bias, which may be larger than the result, must fit."""
 

@@ -16,8 +16,9 @@ ranges of the activations.
 from __future__ import annotations
 
 import dataclasses
+import math
 import operator
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -39,7 +40,7 @@ from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.conv import Conv
 from tpuconvert.schema.ops.conv3d import Conv3d
 from tpuconvert.schema.ops.matrix_mul import MatrixMul
-from tpuconvert.schema.types import Array, DType, QuantParams
+from tpuconvert.schema.types import I16, Array, DType, QuantParams
 
 Vector = npt.NDArray[np.float64]
 
@@ -58,6 +59,10 @@ WEIGHT_POWERS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)
 _MOST_HEADROOM = 8.0
 """Largest headroom. The calibrated range of a channel is widened by the ratio of its two largest samples, since a new
 sample may exceed them by as much again, but at most by this factor."""
+
+_UNEVEN = 8.0
+"""Smallest ratio of the largest weight of an operator to the median of the largest ones of its output channels, for
+which a 16-bit result gets scales per channel: one step for all weights would leave most channels less than 4 bits."""
 
 _SMALLEST = 2.0**-6
 """Smallest ratio of a channel's scale to the tensor's: the channel may be inactive in all calibration samples."""
@@ -89,7 +94,7 @@ def scale_channels(
     order = [node for node in graph.sorted_nodes() if node.outputs[0] in chosen]
     made = [node.outputs[0] for node in order if not _passes_on(node) and not _joins_channels(node)]
     for value, scales in choose_scales(made, chosen, ranges, layers).items():
-        value.quant = _per_channel(scales.tolist(), params_of(value).dtype)
+        value.quant = per_channel(scales.tolist(), params_of(value).dtype)
     for node in order:
         x, y = operand(node), node.outputs[0]
         if _joins_channels(node):
@@ -100,6 +105,44 @@ def scale_channels(
         node.outputs[0].quant = _canonicalize(node.outputs[0].quant)
 
 
+def scale_wide_channels(graph: Graph, ranges: Mapping[str, Range], floats: Collection[str], headroom: float) -> None:
+    """Give 16-bit results that only float nodes use scales in proportion to the largest weights of their channels.
+
+    The linear operators have one multiplier for all output channels. With these scales, the weights of all channels
+    have the same range, and a dequantization has a factor per channel.
+
+    Args:
+        graph: annotated graph; values are changed in place.
+        ranges: calibrated ranges of its values, by name.
+        floats: names of the nodes that stay float.
+        headroom: range of a 16-bit result, relative to the largest magnitude of a channel.
+    """
+    for node in graph.nodes:
+        value = node.outputs[0]
+        quant, channels = value.quant, ranges[value.name].channels if value.name in ranges else None
+        if quant is None or quant.dtype is not I16 or quant.axis is not None or channels is None:
+            continue
+        is_read_by_float = all(user.name in floats for user in value.users)
+        if not is_read_by_float or not _has_plain_weights(node) or len(channels.largest) != value.shape[1]:
+            continue
+        _, magnitudes, _ = by_channel(node, operands(node)[1].array.astype(np.float64))
+        steps = params_of(operand(node)).scale
+        rows = (magnitudes * (np.asarray(steps) if len(steps) == magnitudes.shape[1] else 1.0)).max(axis=1)
+        rows = np.maximum(rows, rows.max() * _SMALLEST**2)
+        if rows.max() <= _UNEVEN * np.median(rows):
+            continue
+        unit = float(np.max(headroom * np.asarray(channels.largest) / rows)) / I16.max
+        if unit > 0.0:
+            tiny = float(np.finfo(np.float32).tiny)
+            value.quant = per_channel([max(float(np.float32(unit * row)), tiny) for row in rows], I16)
+
+
+def _has_plain_weights(node: Node) -> bool:
+    """Return True for a convolution or matmul with constant weights of the float network."""
+    has_weights = has_constant_weight(node) and isinstance(node.op, (Conv, MatrixMul))
+    return has_weights and operand(node).quant is not None and operands(node)[1].stored is None
+
+
 def _canonicalize(quant: QuantParams | None) -> QuantParams | None:
     """Replace equal per-channel scales by one per-tensor scale, which saves a rescale where both forms meet."""
     if quant is None or quant.axis is None or len(set(quant.scale)) > 1:
@@ -108,18 +151,25 @@ def _canonicalize(quant: QuantParams | None) -> QuantParams | None:
 
 
 def choose_scales(
-    made: list[Value], chosen: set[Value], ranges: Mapping[str, Range], layers: OneMultiplier | None = None
+    made: list[Value],
+    chosen: set[Value],
+    ranges: Mapping[str, Range],
+    layers: OneMultiplier | None = None,
+    readers: Mapping[Value, Sequence[Node]] | None = None,
 ) -> dict[Value, Vector]:
     """Choose per-channel scales for the results of linear operators and adds.
+
+    With ``readers``, only those users of a value have the scales, and the value has another form with 16 bits.
 
     Try every candidate for one value at a time with the others fixed, in two rounds; keep the one with the smallest
     expected error at the operators that the scales affect: the users of the value, and its producer if the weights have
     one step.
     """
     shares = SHARES if layers is None else WEIGHT_SHARES
-    options = {value: [_channel_scales(value, ranges, share) for share in shares] for value in made}
+    is_clipped = readers is not None
+    options = {value: [_channel_scales(value, ranges, share, is_clipped) for share in shares] for value in made}
     scales = {value: options[value][0] for value in made}
-    affected = {value: _scale_users(value, chosen) for value in made}
+    affected = {value: _scale_users(value, chosen) if readers is None else [*readers[value]] for value in made}
     if layers is not None:
         for value in made:
             options[value] += _scales_for_weights(value, options[value], chosen)
@@ -148,7 +198,7 @@ def _scales_for_weights(value: Value, options: list[Vector], chosen: set[Value])
     """
     node = value.producer
     assert node is not None
-    _, largest, _ = _by_channel(node, operands(node)[1].array.astype(np.float64))
+    _, largest, _ = by_channel(node, operands(node)[1].array.astype(np.float64))
     rows = largest.max(axis=1)
     ratio = rows / (rows.max() or 1.0)
     least = options[-1] / options[0].max()
@@ -156,14 +206,19 @@ def _scales_for_weights(value: Value, options: list[Vector], chosen: set[Value])
     return [scales.astype(np.float32).astype(np.float64) for scales in found]
 
 
-def _channel_scales(value: Value, ranges: Mapping[str, Range], share: float) -> Vector:
-    """Interpolate geometrically between the tensor's scale and the scale of each channel's own range."""
+def _channel_scales(value: Value, ranges: Mapping[str, Range], share: float, is_clipped: bool = False) -> Vector:
+    """Interpolate geometrically between the tensor's scale and the scale of each channel's own range.
+
+    With ``is_clipped``, channels whose values exceed the range of the tensor keep its scale.
+    """
     found = ranges[_after_clamps(value).name]
     assert found.channels is not None
     largest, second = np.asarray(found.channels.largest), np.asarray(found.channels.second)
     headroom = np.minimum(largest / np.maximum(second, largest / _MOST_HEADROOM + 1e-30), _MOST_HEADROOM)
-    ratio = np.clip(headroom * largest / (largest.max() or 1.0), _SMALLEST, 1.0) ** share
-    scales: Vector = (params_of(value).scale[0] * ratio).astype(np.float32).astype(np.float64)
+    params = params_of(value)
+    limit = params.dtype.max * params.scale[0] if is_clipped else math.inf
+    ratio = np.clip(headroom * largest / (min(largest.max(), limit) or 1.0), _SMALLEST, 1.0) ** share
+    scales: Vector = (params.scale[0] * ratio).astype(np.float32).astype(np.float64)
     return scales
 
 
@@ -234,7 +289,7 @@ class _NodeStatistics:
         found = ranges[x.name].channels
         assert found is not None
         variance = np.asarray(found.variance)
-        squares, largest, taps = _by_channel(node, w.array.astype(np.float64))
+        squares, largest, taps = by_channel(node, w.array.astype(np.float64))
         if squares.shape[1] == 1 and x.shape[1] != 1:  # depthwise: one input channel per output channel
             variance = np.repeat(variance, squares.shape[0] // variance.size)[:, None]
         return _NodeStatistics(power, variance, squares, largest, taps)
@@ -269,7 +324,7 @@ def _expected_error(
     return float(np.sum(rounding + weights)) / known.power
 
 
-def _by_channel(node: Node, w: Array) -> tuple[Array, Array, int]:
+def by_channel(node: Node, w: Array) -> tuple[Array, Array, int]:
     """Sum of squares and largest magnitude of the weights [output channel, input channel], and kernel size."""
     if not isinstance(node.op, (Conv, Conv3d)):  # layout [input, output, ...]
         w = w.swapaxes(0, 1)
@@ -305,7 +360,7 @@ def _candidates(
     chosen = {
         node.outputs[0]
         for node in graph.nodes
-        if node.name not in floats and _can_make(node) and _has_channels(node.outputs[0], ranges)
+        if node.name not in floats and _can_make(node) and has_channels(node.outputs[0], node.outputs[0].quant, ranges)
     }
     if layers is not None:
         in_float = [node for node in graph.nodes if node.name in floats or _is_transposed(node)]
@@ -329,8 +384,9 @@ def _is_transposed(node: Node) -> bool:
     return has_constant_weight(node) and not isinstance(node.op, (Conv, MatrixMul))
 
 
-def _has_channels(value: Value, ranges: Mapping[str, Range]) -> bool:
-    quant, channels = value.quant, ranges[value.name].channels
+def has_channels(value: Value, quant: QuantParams | None, ranges: Mapping[str, Range]) -> bool:
+    """Return True if a value with these parameters can have a scale per channel."""
+    channels = ranges[value.name].channels
     is_symmetric = quant is not None and quant.dtype.bits == 8 and quant.zero_point == (0,)
     has_statistics = channels is not None and len(channels.largest) == value.shape[1]
     return is_symmetric and has_statistics and value.rank in (2, 4, 5)
@@ -402,6 +458,11 @@ def _has_equal_bounds(node: Node) -> bool:
     return (low == 0 or low < quant.dtype.min + 0.5) and (high == 0 or high > quant.dtype.max - 0.5)
 
 
+def can_absorb_scales(user: Node, index: int, value: Value) -> bool:
+    """Return True if a linear operator or an add compensates for the scales of the channels of an operand."""
+    return _can_linear_absorb(user, index, value) or _can_sum_absorb(user)
+
+
 def _can_linear_absorb(user: Node, index: int, value: Value) -> bool:
     weight = user.inputs[1] if len(user.inputs) > 1 else None
     if not has_constant_weight(user) or index != 0 or weight is None or weight.stored is not None:
@@ -434,8 +495,9 @@ def _concat_scales(node: Node, dtype: DType) -> QuantParams:
         quant, extent = params_of(value), value.shape[1]
         assert isinstance(extent, int)
         scales += quant.scale if quant.axis is not None else quant.scale * extent
-    return _per_channel(scales, dtype)
+    return per_channel(scales, dtype)
 
 
-def _per_channel(scales: list[float], dtype: DType) -> QuantParams:
+def per_channel(scales: list[float], dtype: DType) -> QuantParams:
+    """Symmetric parameters with a scale per channel."""
     return QuantParams(tuple(scales), (0,) * len(scales), dtype, axis=1)

@@ -159,7 +159,7 @@ def _lower_linear(
 
 @lowers(Trait.LUT, chips=CHIP)
 def function(node: Node, lowering: Lowering) -> Lowered:
-    """Lower to a clamp of integers or a lookup table; for 16 bits, a table of 65,536 entries."""
+    """Lower to a clamp of integers or a lookup table; for 16 bits, to the float form of the function."""
     lowered = unary(node, lowering)
     if isinstance(lowered, Declined) and node.name in lowering.plan.readers:
         return lower_wide_function(node, lowering)

@@ -31,8 +31,7 @@ from tpuconvert.optimizer.quantize.lowering import (
     requant_int32,
     with_quant,
 )
-from tpuconvert.optimizer.quantize.tflite.steps import join_bytes, table
-from tpuconvert.optimizer.quantize.tflite.tables import every_integer
+from tpuconvert.optimizer.quantize.tflite.steps import join_bytes, wide_table
 from tpuconvert.optimizer.quantize.weights import along_inputs, output_channel_axis, quantize_bias, weight_params
 from tpuconvert.schema.fixed_point import RoundingMode, multiplier_shift
 from tpuconvert.schema.graph import Node, Value
@@ -47,11 +46,18 @@ from tpuconvert.schema.ops.pool_int import PoolInt
 from tpuconvert.schema.ops.requant_int32 import RequantMode
 from tpuconvert.schema.types import I8, I16, I32, Array, QuantParams
 
+_SHIFTS = (4, 2, 0)
+"""Numbers of low bits of an operand that the table of a function can leave out: 4,097 to 65,537 entries."""
+
+_LARGEST_ROUNDING = 16
+"""Largest change of a 16-bit result by these bits: a sixteenth of a step of the 8-bit form."""
+
 _Linear = ConvV2 | Conv3dV2 | DeconvV2 | MatrixMulV2
 
 _BYTE = 256
 _SUM_BITS = 14
-"""Fraction bits of the common unit of a sum: two terms of 2^15 * 2^14 are below 2^31."""
+"""Fraction bits of the common unit of a sum: two terms of 2^15 * 2^14 are below 2^31. Scales become multiples of the
+unit, which changes an operand by at most 2^15 / 2 units: a step of the operand with the largest scale."""
 
 
 def lower_wide_linear(node: Node, lowering: Lowering, op: _Linear, x_zero: str) -> Lowered:
@@ -138,7 +144,7 @@ def _join(lowering: Lowering, top: Value, middle: Value, shift: int, name: str) 
 
 
 def lower_wide_sum(node: Node, lowering: Lowering) -> Lowered:
-    """Lower an add or sub: rescale both operands to INT32 in a common fine unit, add, and requantize."""
+    """Lower an add or sub: multiply both operands by integers, so that they have a common unit, add, and requantize."""
     name, params = node.outputs[0].name, result_params(node)
     scales = [
         float(np.abs(value.array).max(initial=0.0)) / I16.max if value.is_constant else max(params_of(value).scale)
@@ -153,7 +159,7 @@ def lower_wide_sum(node: Node, lowering: Lowering) -> Lowered:
             continue
         own = params_of(value)
         integer = _without_zero_point(lowering, lowering.quantized_value(value), f"{name}:operand{index}")
-        pairs = [multiplier_shift(scale / unit) for scale in own.scale]
+        pairs = [multiplier_shift(float(np.rint(scale / unit))) for scale in own.scale]
         op = requant_int32(pairs, RequantMode.TFLITE_LSHIFT, I32)
         terms.append(lowering.g.add(op, integer, name=f"{name}:scaled{index}"))
     total = with_quant(lowering.g.add(node.op, *terms, name=f"{name}:int32"), int32_params([unit]))
@@ -178,18 +184,32 @@ def lower_wide_product(node: Node, lowering: Lowering) -> Lowered:
 
 
 def lower_wide_function(node: Node, lowering: Lowering) -> Lowered:
-    """Lower a unary function: gather from a table of 65,536 results."""
+    """Lower a unary function: gather from a table, the smallest one that is nearly as exact as one of all integers."""
     x, params, name = operand(node), result_params(node), node.outputs[0].name
     own = params_of(x)
     if len(own.scale) > 1 or not x.type.is_static:
-        return Declined("a table of 65,536 entries needs one scale and known extents")
+        return Declined("a table for 16 bits needs one scale and known extents")
     value = lowering.quantized_value(x)
     if value.dtype is not I16:
         own = QuantParams.per_tensor(own.scale[0], 0, I16)
         value = lowering.change_params(value, own, f"{name}:operand")
+    # One entry more than integers, because the largest ones are rounded up.
+    integers = np.arange(I16.min, I16.max + 2, dtype=np.int64)
     with np.errstate(all="ignore"):
-        (results,) = node.op.evaluate(own.dequantize(every_integer(I16)))
-    return (table(lowering, value, lowering.integers(np.nan_to_num(results, nan=0.0), params), params, name),)
+        (results,) = node.op.evaluate((integers * float(own.scale[0])).astype(np.float32))
+    entries = lowering.integers(np.nan_to_num(results, nan=0.0), params)
+    shift = next(shift for shift in _SHIFTS if _rounding_of(entries, shift) <= _LARGEST_ROUNDING)
+    if shift:
+        coarse = QuantParams.per_tensor(own.scale[0] * (1 << shift), 0, I16)
+        value = lowering.change_params(value, coarse, f"{name}:coarse")
+    return (wide_table(lowering, value, entries[:: 1 << shift], params, name, lowest=I16.min >> shift),)
+
+
+def _rounding_of(entries: Array, shift: int) -> int:
+    """Largest change of a result if the operand is rounded to a multiple of 2^shift."""
+    steps = entries[:: 1 << shift].astype(np.int64)
+    nearest = (np.arange(entries.size) + (1 << shift >> 1)) >> shift
+    return int(np.abs(entries - steps[nearest]).max())
 
 
 def lower_wide_maximum(node: Node, lowering: Lowering) -> Lowered:

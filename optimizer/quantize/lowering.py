@@ -150,6 +150,7 @@ class Lowering:
         self.form = ""
         self._floats: dict[Value, Value] = {}
         self._halves: dict[Value, Value] = {}
+        self._computed_floats: set[Value] = set()
         self._quantized: dict[Value, Value] = {}
 
     # Forms of a value
@@ -159,6 +160,11 @@ class Lowering:
         if not may_be_same_type(new.type, old.type):
             self._fail(old, f"is {old.type}, and lowered as {new.type}")
         self._floats[old] = new
+
+    def set_computed_float(self, old: Value, new: Value) -> None:
+        """Set the FLOAT32 form of an annotated value that is computed in float; its integer forms are rounded once."""
+        self.set_float_value(old, new)
+        self._computed_floats.add(old)
 
     def set_half_value(self, old: Value, new: Value) -> None:
         """Set the FLOAT16 form of a value."""
@@ -216,7 +222,9 @@ class Lowering:
             return self._quantized_constant(old, params)
         if old not in self._quantized:
             own = params_of(old)
-            self.set_quantized(old, self._quantize(self.float_value(old), own, f"{old.name}:{own.dtype.value.lower()}"))
+            self.set_quantized(
+                old, self.quantize_float(self.float_value(old), own, f"{old.name}:{own.dtype.value.lower()}")
+            )
         new = self._quantized[old]
         return new if params is None else self.change_params(new, params, f"{old.name}:rescaled")
 
@@ -232,10 +240,10 @@ class Lowering:
             params = self._narrow[old.name]
             if old not in self._narrowed:
                 name = f"{old.name}:{params.dtype.value.lower()}"
-                if old in self._quantized:
+                if old in self._quantized and old not in self._computed_floats:
                     self._narrowed[old] = self.change_params(self._quantized[old], params, name)
                 else:
-                    self._narrowed[old] = self._quantize(self.float_value(old), params, name)
+                    self._narrowed[old] = self.quantize_float(self.float_value(old), params, name)
             wide[old] = params_of(old), self._quantized.get(old)
             old.quant, self._quantized[old] = params, self._narrowed[old]
         try:
@@ -282,7 +290,7 @@ class Lowering:
 
     def rounded_float(self, new: Value, params: QuantParams, name: str) -> Value:
         """Return a FLOAT32 value of the new graph after it was quantized and dequantized."""
-        return self._dequantize(self._quantize(new, params, name), f"{name}:float32")
+        return self._dequantize(self.quantize_float(new, params, name), f"{name}:float32")
 
     # Building blocks
 
@@ -390,13 +398,13 @@ class Lowering:
         has_one_scale_each = own.axis is None and params.axis is None
         if x.dtype.bits == 8 and params.dtype.bits == 8 and has_one_scale_each:
             return self._look_up(x, params, self._rescaled_entries(own, params), name)
-        if not self.rescale and self.chip is Chip.BM1686 and x.dtype.bits != params.dtype.bits:
+        if not self.rescale and self.chip is Chip.BM1686 and I16 in (x.dtype, params.dtype):
             integers = x if x.dtype is I16 else self.widen(x, 0, f"{name}:centred")
             return self.requantize(integers, ratios(own.scale, params.scale), params, name)
         if self.rescale == TFLITE and self.chip is Chip.BM1686 and has_one_scale_each:
             centred = self.widen(x, 0, f"{name}:centred") if own.zero_point[0] else x
             return self.requantize(centred, [own.scale[0] / params.scale[0]], params, name)
-        return self._quantize(self._dequantize(x, f"{name}:float32"), params, name)
+        return self.quantize_float(self._dequantize(x, f"{name}:float32"), params, name)
 
     def _rescaled_entries(self, own: QuantParams, params: QuantParams) -> Array:
         """Requantized values of all 256 integers, with the rounding of the source format."""
@@ -406,7 +414,7 @@ class Lowering:
         centred = _patterns(own.dtype).astype(np.int64) - own.zero_point[0]
         return saturate(rescale_two_roundings(centred, multiplier, exponent) + params.zero_point[0], params.dtype)
 
-    def _quantize(self, x: Value, params: QuantParams, name: str) -> Value:
+    def quantize_float(self, x: Value, params: QuantParams, name: str) -> Value:
         """Quantize a float value: multiply by f32(1/scale), or divide exactly if the scales come from a source file."""
         zero_point = params.zero_point[0]
         if self.rescale == ONNX and params.axis is None:

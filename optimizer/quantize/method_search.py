@@ -10,7 +10,7 @@ the activations (``float_simulation``) on held-out samples:
 A candidate that clips more values is accepted if the error falls relative to the scatter over the samples, first on few
 samples and then on all. The logarithms of the errors are compared, so that no sample outweighs the others. One that
 clips less is accepted if the mean error falls: few samples with large responses may cause all of it. In both cases no
-branch of an output may be harmed.
+branch of an output may be harmed, and no task (``task_metrics``).
 
 Feature maps of dense predictors (``feature_maps``) begin without clipping. They are clipped only if the error falls by
 far: SiLU makes outliers that matter, hard swish rare huge values that do not.
@@ -375,7 +375,10 @@ class _Search:
 
 
 def is_better(found: Errors, current: Errors, *, clips: bool) -> bool:
-    """Return True if the error falls clearly, and the error of large values does not grow.
+    """Return True if the error falls clearly, and nothing is harmed: neither large values of a branch nor a task.
+
+    If the score of a task rises, any decrease is enough for a candidate that does not clip more. 16 bits and float,
+    which later choices add where 8 bits are not enough, do not mend clipping.
 
     Args:
         found: errors of a candidate.
@@ -385,7 +388,7 @@ def is_better(found: Errors, current: Errors, *, clips: bool) -> bool:
     if found.harms(current):
         return False
     if not clips:
-        return found.mean < (1.0 - _GAIN_OF_RANGE) * current.mean
+        return found.mean < (1.0 if found.gains(current) else 1.0 - _GAIN_OF_RANGE) * current.mean
     ratio = found.log_ratio_to(current)
     return found.mean < current.mean and ratio.mean < -max(_SMALLEST_GAIN, _CLEAR * ratio.standard_error)
 

@@ -8,6 +8,7 @@ The measure is that of the element type of the output:
   negligible values beside the others of their batch are left out.
 - *Integers and booleans*, such as classes and masks: the share of equal elements, and the cosine of arrays.
 - *Sets of rows*, such as detections: the cosine after every row is paired with the nearest one.
+- *Tasks* (``task_metrics``): the share of the detections, strings, classes or mask that is that of the float network.
 
 An element that is NaN or infinite in one of two results only, a sample without a finite element, and another shape
 count as a cosine of 0.
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ import numpy as np
 from tpuconvert.optimizer.quantize.deciding import similarity_of_rows
 from tpuconvert.optimizer.quantize.output_error import count_samples
 from tpuconvert.optimizer.quantize.similarity import cosine_similarity
+from tpuconvert.optimizer.quantize.task_metrics.score import TARGET, Task, TaskScore
 from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.types import Array
 
@@ -58,6 +60,7 @@ class OutputAccuracy:
         equal: share of equal elements; None unless the output consists of integers or booleans.
         different: number of different elements of such an output.
         has_vectors: whether a sample of such an output has more than one element, so that its cosine has a meaning.
+        task: score of the task of which this is the first output; None if there is none.
     """
 
     name: str
@@ -68,10 +71,13 @@ class OutputAccuracy:
     equal: float | None = None
     different: int = 0
     has_vectors: bool = True
+    task: TaskScore | None = None
 
     @property
     def is_accurate(self) -> bool:
         """Return True if no measure is below its limit."""
+        if self.task is not None and self.task.is_missed:
+            return False
         is_similar = self.cosine - self.cosine_error >= LEAST_COSINE
         if self.equal is not None:
             return self.different <= 1 or (self.equal >= LEAST_EQUAL and (is_similar or not self.has_vectors))
@@ -87,6 +93,10 @@ class OutputAccuracy:
 
     def _measures(self) -> list[tuple[str, str]]:
         """Texts of each measure and of its limit."""
+        task = [] if self.task is None else [(self.task.text, f"{TARGET:.0%} of the {self.task.unit}")]
+        return [*self._measures_of_values(), *task]
+
+    def _measures_of_values(self) -> list[tuple[str, str]]:
         cosine, limit = f"mean cosine {self.cosine:.4f}", f"{LEAST_COSINE:g}"
         if self.equal is not None:
             equal = (f"{self.equal:.1%} of the elements are equal", f"{LEAST_EQUAL:.0%}")
@@ -103,6 +113,8 @@ class OutputAccuracy:
             "worst_cosine": round(self.worst_cosine, 6),
             "sqnr_db": None if sqnr is None else round(sqnr, 2),
             "equal_share": None if self.equal is None else round(self.equal, 6),
+            "task": None if self.task is None else self.task.text,
+            "task_score": None if self.task is None else round(self.task.share, 6),
             "is_accurate": self.is_accurate,
         }
 
@@ -112,7 +124,11 @@ def _decibel(sqnr: float) -> str:
 
 
 def measure_outputs(
-    graph: Graph, feeds: Sequence[Feed], expected: Sequence[Mapping[str, Array]], runs: Iterable[Mapping[str, Array]]
+    graph: Graph,
+    feeds: Sequence[Feed],
+    expected: Sequence[Mapping[str, Array]],
+    runs: Iterable[Mapping[str, Array]],
+    tasks: Sequence[Task] = (),
 ) -> list[OutputAccuracy]:
     """Compare the outputs of a quantized graph with those of its float graph.
 
@@ -121,14 +137,18 @@ def measure_outputs(
         feeds: the samples.
         expected: outputs of the float graph, by name, for each feed.
         runs: outputs of the quantized graph.
+        tasks: tasks of the float graph.
     """
+    compared = []
     outputs = [
         _Comparison(port.name, _kind(value)) for value, port in zip(graph.outputs, graph.output_ports, strict=True)
     ]
     for feed, wanted, found in zip(feeds, expected, runs, strict=True):
+        compared += [found] if tasks else []
         for output in outputs:
             output.add(wanted[output.name], found[output.name], feed)
-    return [output.result() for output in outputs]
+    scores = {score.outputs[0]: score for score in (task.compare(compared) for task in tasks)}
+    return [replace(output.result(), task=scores.get(output.name)) for output in outputs]
 
 
 _NUMBERS, _INTEGERS, _ROWS = "numbers", "integers", "rows"

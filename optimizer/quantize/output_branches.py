@@ -13,7 +13,8 @@ which they make a difference.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,6 +87,21 @@ class BranchLabels:
     labels: Array | None = None
 
 
+@dataclass(frozen=True)
+class Places:
+    """Places of the elements of an output in the tensors that determine them.
+
+    Args:
+        numbers: number of the position, in the shape of the output.
+        is_computed: whether an element-wise operator computes the element, in the shape of the output.
+        extents: shapes of the tensors by name.
+    """
+
+    numbers: Array
+    is_computed: Array
+    extents: Mapping[str, tuple[int, ...]]
+
+
 class OutputBranches:
     """Branches of all outputs of a float graph.
 
@@ -109,13 +125,53 @@ class OutputBranches:
         sources, value = self._sources[output], self._values[output]
         if len(sources) == 1 or len(sources) > MOST_BRANCHES:
             return BranchLabels((Branch(sources[0].name, _scale_of_chain(value)),))
-        labels = _Labels(sources, self._shapes_on(feed)).of(value)
+        shapes, count = self._shapes_on(feed), len(sources)
+        # A label is the number of the source, plus the number of the scale times the number of sources.
+        start = {
+            source: np.full(_shape_of(source, shapes), number + count * _SCALES.index(_scale_of_result(source)), "f4")
+            for number, source in enumerate(sources)
+        }
+        after = lambda op, labels: labels % count + count * _SCALES.index(_scale_of(op))  # noqa: E731
+        labels = _Labels(start, shapes, after).of(value)
         # A slice may leave a source out. The branches are those of the first feed: feeds of other extents may leave
         # others out, whose elements count to the first branch.
         present = self._present.setdefault(output, np.unique(labels))
         places = np.minimum(np.searchsorted(present, labels), present.size - 1)
         places = np.where(present[places] == labels, places, 0)
         return BranchLabels(tuple(_branch(int(label), sources) for label in present), places)
+
+    def places(self, output: str, feed: Feed, channel_axis: Callable[[Value, tuple[int, ...]], int]) -> Places:
+        """Return the places of the elements of an output in the tensors that determine them, for a feed.
+
+        Args:
+            output: name of the output.
+            feed: the feed.
+            channel_axis: returns the axis of the channels of a tensor with some extents; the others are those of
+                positions.
+        """
+        shapes = self._shapes_on(feed)
+        start, extents = {}, {}
+        for source in self._sources[output]:
+            shape = _shape_of(source, shapes)
+            axis = channel_axis(source, shape)
+            extents[source.name] = shape
+            positions = [1 if index == axis else extent for index, extent in enumerate(shape)]
+            numbers = np.arange(math.prod(positions), dtype=np.float32).reshape(positions)
+            start[source] = np.broadcast_to(2.0 * numbers, shape).astype(np.float32)
+        # An odd label has passed through an element-wise operator.
+        moved = _Labels(start, shapes, lambda _, labels: labels - labels % 2 + 1).of(self._values[output])
+        labels = moved.astype(np.int64)
+        return Places(labels // 2, labels % 2 > 0, extents)
+
+    def is_apart(self, output: str) -> bool:
+        """Return True if the branches of an output are known."""
+        return len(self._sources[output]) <= MOST_BRANCHES
+
+    def source(self, branch: Branch) -> Value:
+        """Return the tensor of a branch."""
+        value = self._graph.find(branch.tensor)
+        assert value is not None, branch
+        return value
 
     def _shapes_on(self, feed: Feed) -> dict[Value, tuple[int, ...]]:
         key = tuple(sorted((name, np.shape(array)) for name, array in feed.items()))
@@ -164,6 +220,10 @@ def _scale_of(op: Op) -> ErrorScale:
     return ErrorScale.LOGARITHM if isinstance(op, Softmax) or is_exponential else ErrorScale.LINEAR
 
 
+def _scale_of_result(value: Value) -> ErrorScale:
+    return ErrorScale.LINEAR if value.producer is None else _scale_of(value.producer.op)
+
+
 def _scale_of_chain(value: Value) -> ErrorScale:
     """Scale of an output of one branch: that of the last operator that computes."""
     while value.producer is not None:
@@ -188,13 +248,21 @@ def _operands_of_movement(node: Node) -> list[Value]:
 class _Labels:
     """Labels that move through the network instead of values.
 
-    A label is the number of the source, plus the number of the scale times the number of sources.
+    Args:
+        start: labels of the sources.
+        shapes: extents of tensors on the feed.
+        after: labels of the result of an element-wise operator for those of its operand.
     """
 
-    def __init__(self, sources: Sequence[Value], shapes: Mapping[Value, tuple[int, ...]]) -> None:
+    def __init__(
+        self,
+        start: Mapping[Value, Array],
+        shapes: Mapping[Value, tuple[int, ...]],
+        after: Callable[[Op, Array], Array],
+    ) -> None:
         self._shapes = shapes
-        self._count = len(sources)
-        self._known = {source: self._of_source(source, number) for number, source in enumerate(sources)}
+        self._known = dict(start)
+        self._after = after
 
     def of(self, value: Value) -> Array:
         """Labels of the elements of a tensor."""
@@ -204,20 +272,11 @@ class _Labels:
             self._known.update(zip(node.outputs, self._move(node), strict=True))
         return self._known[value]
 
-    def _shape(self, value: Value) -> tuple[int, ...]:
-        found = self._shapes.get(value)
-        return value.type.static_shape if found is None else found
-
-    def _of_source(self, value: Value, number: int) -> Array:
-        scale = ErrorScale.LINEAR if value.producer is None else _scale_of(value.producer.op)
-        return np.full(self._shape(value), number + self._count * _SCALES.index(scale), np.float32)
-
     def _move(self, node: Node) -> Sequence[Array]:
         moved = _operands_of_movement(node)
         if Trait.ELEMENTWISE in node.op.traits:
-            sources = self.of(moved[0]) % self._count
-            labels = sources + self._count * _SCALES.index(_scale_of(node.op))
-            return [np.broadcast_to(labels, self._shape(node.outputs[0]))]
+            labels = self._after(node.op, self.of(moved[0]))
+            return [np.broadcast_to(labels, _shape_of(node.outputs[0], self._shapes))]
         arrays: list[Array | None] = []
         for value in node.inputs:
             if value is None:
@@ -226,5 +285,11 @@ class _Labels:
                 arrays.append(value.array)
             else:
                 is_moved = any(value is operand for operand in moved)
-                arrays.append(self.of(value) if is_moved else np.zeros(self._shape(value), value.dtype.numpy))
+                zeros = np.zeros(_shape_of(value, self._shapes), value.dtype.numpy)
+                arrays.append(self.of(value) if is_moved else zeros)
         return node.op.evaluate(*arrays)
+
+
+def _shape_of(value: Value, shapes: Mapping[Value, tuple[int, ...]]) -> tuple[int, ...]:
+    found = shapes.get(value)
+    return value.type.static_shape if found is None else found

@@ -13,6 +13,9 @@ float values over all samples. All branches have the same weight. Special output
 
 Rare large responses, such as those to an object in an image, contribute little to the power. ``Errors.large`` therefore
 weights the squared differences with the squared distance of the float value from the mean of its channel.
+
+Outputs of a known form also have the score of their task (``task_metrics``): detections, strings, classes or masks that
+are those of the float network.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ import numpy.typing as npt
 from tpuconvert.optimizer.quantize.deciding import similarity_of_rows
 from tpuconvert.optimizer.quantize.output_branches import Branch, BranchLabels, ErrorScale, OutputBranches
 from tpuconvert.optimizer.quantize.ranges import samples_in
+from tpuconvert.optimizer.quantize.task_metrics.recognition import find_tasks
+from tpuconvert.optimizer.quantize.task_metrics.score import TaskScore
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.gc_control import collect_dropped_graphs
 from tpuconvert.schema.graph import Graph, Value
@@ -83,10 +88,12 @@ class Errors:
     Args:
         branches: [branches, samples].
         large_branches: the same, with larger weights for values far from the mean of their channel.
+        tasks: scores of the tasks.
     """
 
     branches: Vector
     large_branches: Vector
+    tasks: tuple[TaskScore, ...] = ()
 
     @property
     def samples(self) -> Vector:
@@ -127,10 +134,12 @@ class Errors:
         return float((self.branches.mean() + self.large_branches.mean()) / 2)
 
     def harms(self, other: Errors) -> bool:
-        """Return True if a branch has a larger error than in another graph, all or large values, beyond its noise.
+        """Return True if a branch has a larger error than in another graph, or a task a lower score.
 
-        Errors of at most ``_VISIBLE`` do no harm.
+        All values and large ones count. Differences within the noise, and errors of at most ``_VISIBLE``, do no harm.
         """
+        if self.loses(other):
+            return True
         pairs = ((self.branches, other.branches), (self.large_branches, other.large_branches))
         for found, before in pairs:
             for errors, others in zip(found, before, strict=True):
@@ -138,6 +147,29 @@ class Errors:
                 if errors.mean() > _VISIBLE and rise.mean > max(_NOISE * others.mean(), rise.standard_error):
                     return True
         return False
+
+    def loses(self, other: Errors) -> bool:
+        """Return True if the score of a task is lower than in another graph, beyond its noise."""
+        return any(before.exceeds(found) for found, before in zip(self.tasks, other.tasks, strict=True))
+
+    def gains(self, other: Errors) -> bool:
+        """Return True if the score of a task is higher than in another graph, beyond its noise, and none is lower.
+
+        Scores without target only show losses: small responses that are kept do not prove that objects are, of which
+        the samples have too few.
+        """
+        pairs = zip(self.tasks, other.tasks, strict=True)
+        is_higher = any(found.has_target and found.exceeds(before) for found, before in pairs)
+        return is_higher and not self.loses(other)
+
+    def is_preferred_to(self, other: Errors) -> bool:
+        """Return True if a task has a higher score than in another graph, or similar ones with a smaller ``loss``."""
+        return self.gains(other) or (self.loss < other.loss and not self.loses(other))
+
+    @property
+    def misses_task(self) -> bool:
+        """Return True if the score of a task is below its target."""
+        return any(score.is_missed for score in self.tasks)
 
     def large_minus(self, other: Errors) -> Difference:
         """Compare the errors of large values."""
@@ -189,6 +221,12 @@ class OutputError:
             _output(port.name, value, [run[port.name] for run in runs], self.feeds, branches)
             for value, port in zip(graph.outputs, graph.output_ports, strict=True)
         ]
+        self._tasks = find_tasks(graph, branches, runs, self.feeds[0], for_choice=True)
+
+    @property
+    def output_names(self) -> list[str]:
+        """Names of the outputs that the branches belong to, in the order of ``Errors.branches``."""
+        return [output.name for output in self._outputs for _ in output.branches]
 
     @property
     def branches(self) -> list[Branch]:
@@ -199,6 +237,12 @@ class OutputError:
     def variance(self) -> float:
         """Variance of the float outputs as a share of their power, averaged over the outputs."""
         return float(np.mean([output.variance for output in self._outputs]))
+
+    @property
+    def variances(self) -> tuple[Vector, Vector]:
+        """Variance of every branch as a share of its power, and the same with larger weights for large values."""
+        pairs = [output.variances for output in self._outputs]
+        return np.concatenate([plain for plain, _ in pairs]), np.concatenate([large for _, large in pairs])
 
     def measure(self, graph: Graph) -> Errors:
         """Run a graph with the same inputs and outputs, such as the integer graph, on all samples."""
@@ -212,12 +256,13 @@ class OutputError:
 
     def compare(self, runs: Iterable[Mapping[str, Array]]) -> Errors:
         """Compare outputs by name, one mapping per feed, with the float outputs."""
-        parts = []
+        parts, compared = [], []
         for index, run in enumerate(runs):
+            compared += [run] if self._tasks else []
             pairs = [output.compare(index, run[output.name]) for output in self._outputs]
             parts.append(_joined(pairs))
         branches, large = (np.concatenate(column, axis=1) for column in zip(*parts, strict=True))
-        return Errors(branches, large)
+        return Errors(branches, large, tuple(task.compare(compared) for task in self._tasks))
 
 
 def _joined(pairs: Sequence[tuple[Vector, Vector]]) -> tuple[Vector, Vector]:
@@ -241,11 +286,16 @@ class _Output(Protocol):
 
     Attributes:
         variance: mean squared distance from the mean as a share of the power; 1 if the error is not that of numbers.
+        variances: the same by branch, for all and for large values.
     """
 
     name: str
     variance: float
-    branches: Sequence[Branch]
+    variances: tuple[Vector, Vector]
+
+    @property
+    def branches(self) -> Sequence[Branch]:
+        """The branches, in the order of the errors."""
 
     def compare(self, index: int, found: Array) -> tuple[Vector, Vector]:
         """Return the errors [branches, samples] of a feed, and those of the large values."""
@@ -266,6 +316,7 @@ class _Unordered:
     """Output whose error is one number per feed."""
 
     variance = 1.0
+    variances = (np.ones(1), np.ones(1))
 
     def __init__(self, name: str, floats: Sequence[Array], measure: Callable[[Array, Array], float]) -> None:
         self.name = name
@@ -302,8 +353,13 @@ class _Numbers:
         self._power, self._large_power = (
             np.concatenate(part, axis=1).mean(axis=1, keepdims=True) for part in zip(*powers, strict=True)
         )
-        noise = [self._powers(index, array - self._center)[0] for index, array in enumerate(prepared)]
-        self.variance = float(_shares(np.concatenate(noise, axis=1), self._power).mean())
+        noise = [self._powers(index, array - self._center) for index, array in enumerate(prepared)]
+        plain, large = (np.concatenate(part, axis=1) for part in zip(*noise, strict=True))
+        self.variances = (
+            _shares(plain.mean(axis=1), self._power[:, 0]),
+            _shares(large.mean(axis=1), self._large_power[:, 0]),
+        )
+        self.variance = float(self.variances[0].mean())
 
     def compare(self, index: int, found: Array) -> tuple[Vector, Vector]:
         if found.shape != self._floats[index].shape:

@@ -75,6 +75,8 @@ class Range:
         method: method of the threshold, if it was chosen by a search; otherwise empty.
         statistics: what reports show of the calibration; None if the range is from a file.
         has_zero_point: whether a search chose 8-bit integers with a zero point, where the chip has them.
+        unevenness: mean square of the largest magnitude of a sample, relative to the square of the median of these
+            magnitudes: 1 if all samples have equal ranges, and 1 if the range is from a file.
     """
 
     low: float
@@ -84,6 +86,7 @@ class Range:
     method: str = ""
     statistics: RangeStatistics | None = None
     has_zero_point: bool = False
+    unevenness: float = 1.0
 
     def with_threshold(self, threshold: float) -> Range:
         """Return the range with the threshold of a precision rule."""
@@ -294,6 +297,13 @@ class _Source(NamedTuple):
     samples: int
 
 
+def _unevenness(largest: Array) -> float:
+    """Mean square of numbers relative to the square of their median, at least 1; they may be in any order."""
+    ordered = np.sort(largest)
+    median = float(np.median(ordered)) if ordered.size else 0.0
+    return max(1.0, float(np.mean(np.square(ordered / median)))) if median > 0.0 else 1.0
+
+
 class RangeCollector:
     """Collects the values of one tensor over any number of samples, in constant memory.
 
@@ -386,7 +396,8 @@ class RangeCollector:
             return Range(0.0, 0.0, 0.0)
         threshold = self.threshold(self.method)
         statistics = self.statistics(self.method, threshold)
-        return Range(self._low, self._high, threshold, self.channels(), statistics=statistics)
+        uneven = _unevenness(self._channels.largest_of_samples())
+        return Range(self._low, self._high, threshold, self.channels(), statistics=statistics, unevenness=uneven)
 
     def statistics(self, method: str, threshold: float) -> RangeStatistics:
         """Return the statistics for reports, with the threshold of a method."""

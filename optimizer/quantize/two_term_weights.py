@@ -73,6 +73,7 @@ def _noise_reduction(node: Node, ranges: Mapping[str, Range]) -> float:
         return 0.0
     exact = w.array.astype(np.float64)
     weights = exact.reshape(*exact.shape[:2], -1)
+    ratios = np.asarray(node.output.quant.scale) / max(node.output.quant.scale)
     squares, taps = np.square(weights).sum(axis=(1, 2)), weights.shape[2]
     variance = np.asarray(found.variance)
     if weights.shape[1] == 1 and variance.size > 1:  # depthwise: one input channel per output channel
@@ -80,7 +81,8 @@ def _noise_reduction(node: Node, ranges: Mapping[str, Range]) -> float:
     else:  # of several groups, the average
         inputs = np.full(weights.shape[0], variance.mean() * weights.shape[1])
     power = np.maximum(np.asarray(result.variance), np.finfo(np.float64).tiny)
-    step, others = np.abs(weights).max() / _LEVEL, max(x.quant.scale) ** 2 * squares + max(node.output.quant.scale) ** 2
+    step = np.abs(weights / ratios.reshape(-1, 1, 1)).max() / _LEVEL * ratios
+    others = max(x.quant.scale) ** 2 * squares + np.square(node.output.quant.scale)
     remaining = np.minimum(others / 12 / power, 1.0)
     reduction = np.minimum((others + taps * inputs * step**2) / 12 / power, 1.0) - remaining
     # A channel that rounding operand and result makes useless has nothing to gain.

@@ -137,7 +137,7 @@ def integer_weights(node: Node, per_channel: bool, one_multiplier: bool = False)
 
 
 def _effect_of_zero_points(node: Node, weights: Array) -> Array | None:
-    """Result of a matmul for the values that the zero points per channel of its operand represent; None without them.
+    """Result of a linear operator for the values that the zero points per channel of its operand represent, or None.
 
     The exact weights are used: the error of the integer weights is then multiplied by values around 0.
     """
@@ -145,9 +145,10 @@ def _effect_of_zero_points(node: Node, weights: Array) -> Array | None:
     assert x.quant is not None
     if x.quant.axis is None or not any(x.quant.zero_point):
         return None
-    assert isinstance(node.op, MatrixMul), "only operands of matmuls have zero points per channel"
-    values = -np.asarray(x.quant.zero_point, np.float64) * np.asarray(x.quant.scale)
-    effect: Array = values @ weights.astype(np.float64)
+    axis = output_channel_axis(node)
+    values = along_inputs(node, weights, -np.asarray(x.quant.zero_point, np.float64) * np.asarray(x.quant.scale))
+    others = tuple(index for index in range(weights.ndim) if index != axis)
+    effect: Array = np.sum(weights.astype(np.float64) * values, axis=others)
     return effect
 
 

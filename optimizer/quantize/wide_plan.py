@@ -66,7 +66,7 @@ def plan_wide_values(graph: Graph, selected: Collection[str], floats: Collection
         for value in node.outputs:
             plan.add_results(value)
     for node in nodes:
-        if _takes_16_bits(node):
+        if takes_16_bits(node):
             plan.readers.add(node.name)
             for value in computed_operands(node):
                 plan.widen(value)
@@ -97,7 +97,7 @@ class _Plan:
         if node is None or node.name in self.floats or is_product(node.op) or node.op.name in ("add", "sub", "mul"):
             self.values.add(value)
             return True
-        if not (keeps_scale(node.op) or node.op.clamp_range() is not None) or not _takes_16_bits(node):
+        if not (keeps_scale(node.op) or node.op.clamp_range() is not None) or not takes_16_bits(node):
             return False
         widened = [self.widen(operand) for operand in computed_operands(node)]
         if not any(widened):
@@ -107,7 +107,7 @@ class _Plan:
         return True
 
 
-def _takes_16_bits(node: Node) -> bool:
+def takes_16_bits(node: Node) -> bool:
     """Return True if BM1686 has a form of the node with operands of 16 bits."""
     op = node.op
     if has_constant_weight(node) or is_arithmetic(op) or is_table(op) or is_max_pool(op) or isinstance(op, Pad):

@@ -237,6 +237,9 @@ class Elements:
             whole = self._exactly_linear(x, multiplier, shift, offset)
             if whole is not None:
                 return self.limit(whole, dtype)
+            multiple = self._multiple(x, multiplier, shift, offset)
+            if multiple is not None:
+                return self.limit(multiple, dtype)
         source, low, high = self.value_of(x), max(x.low, -(2**31)), x.high
         ends = np.asarray([[low], [high]], np.int64)
         rescaled = (
@@ -265,10 +268,9 @@ class Elements:
         if linear is None:
             return None
         assert linear.factor is not None and linear.offset is not None
-        right = 31 - shift
-        if right.min() < 0 or right.max() > 62 or (multiplier & ((np.int64(1) << right) - 1)).any():
+        whole = _whole_factor(multiplier, shift)
+        if whole is None:
             return None
-        whole = multiplier >> right
         factor, before = whole * linear.factor, whole * linear.offset
         span, start = 255 * factor, before + offset
         low, high = _range(start, start + span)
@@ -277,6 +279,17 @@ class Elements:
         if min(low, rescaled[0]) < -LARGEST or max(high, rescaled[1]) > LARGEST or np.abs(factor).max() > _FACTOR:
             return None
         return Term(I32, low, high, operand=x.operand, factor=_shortest(factor), offset=_shortest(start))
+
+    def _multiple(self, x: Term, multiplier: Array, shift: Array, offset: Array) -> Term | None:
+        """Return a requantization that multiplies an integer by whole numbers within 32 bits, or None."""
+        factor = _whole_factor(multiplier, shift)
+        if factor is None or offset.any() or x.dtype is F32:
+            return None
+        low, high = _range(factor * x.low, factor * x.high)
+        if min(low, x.low) < -LARGEST or max(high, x.high) > LARGEST:
+            return None
+        register = self.add("multiply_parameter", self.value_of(x), parameters=[_shortest(factor)])
+        return self.integer(register, I32, low, high)
 
     def sum(self, a: Term, b: Term, sign: int, dtype: DType) -> Term:
         """``a + sign * b``, saturated to a type."""
@@ -325,6 +338,15 @@ def _integers(values: Sequence[int] | Array) -> Array:
 def _shortest(values: Array) -> Array:
     """Return one element if all elements are equal, else all of them."""
     return values[:1] if values.size > 1 and (values == values[0]).all() else values
+
+
+def _whole_factor(multiplier: Array, shift: Array) -> Array | None:
+    """Return ``multiplier * 2^(shift - 31)`` if it is a whole number in all channels, else None."""
+    right = 31 - shift
+    if right.min() < 0 or right.max() > 62 or (multiplier & ((np.int64(1) << right) - 1)).any():
+        return None
+    factor: Array = multiplier >> right
+    return factor
 
 
 def _range(first: Array, last: Array) -> tuple[int, int]:

@@ -13,7 +13,11 @@ import numpy as np
 from tpuconvert.runtime.native.builder import Group
 from tpuconvert.runtime.native.element_step import emit_elements
 from tpuconvert.runtime.native.elements import ELEMENT_TYPES, Elements, Term, Unsupported, through_binary32_is_exact
+from tpuconvert.runtime.native.epilogue import EPILOGUE_OPS
 from tpuconvert.runtime.native.groups import Site, ends_with, names_of, operators_of
+from tpuconvert.runtime.native.plan_linear_int import LINEAR_OPS
+from tpuconvert.runtime.native.plan_linear_int16 import linear_int16
+from tpuconvert.runtime.native.wide_tables import match_wide_look_up
 from tpuconvert.schema.elementwise import Arithmetic
 from tpuconvert.schema.graph import Node, Value
 from tpuconvert.schema.op import Op
@@ -28,6 +32,7 @@ from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
 from tpuconvert.schema.ops.lut import Lut
 from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32Mode, RequantFp32ToInt
 from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.ops.shift_arithmetic import (
     AddShift,
     AddsShift,
@@ -38,7 +43,7 @@ from tpuconvert.schema.ops.shift_arithmetic import (
     SubShift,
     SubsShift,
 )
-from tpuconvert.schema.types import F32, I32, Array, Chip, DType, Scalar
+from tpuconvert.schema.types import F32, I16, I32, Array, Chip, DType, Scalar
 
 _SMALL_OFFSET = 2**30
 
@@ -61,14 +66,22 @@ class Tree:
     def of(self, value: Value | None) -> Term:
         """Return the term of a value: an intermediate result if its producer can be absorbed, else an operand."""
         assert value is not None
-        producer = _float_producer(value, self.site) if value.dtype.is_float else self.site.absorbable(value, *_KINDS)
-        if producer is not None and value.dtype.is_float and not _comes_from_integers(producer, self.site):
-            producer = None
-        if producer is None:
-            return self.elements.operand(value)
+        producer = self._absorbed(value)
+        return self.elements.operand(value) if producer is None else self.term(producer)
+
+    def _absorbed(self, value: Value) -> Node | None:
+        """Return the producer of a value if the step computes it, else None."""
+        if value.dtype.is_float:
+            producer = _float_producer(value, self.site)
+            return producer if producer is not None and _comes_from_integers(producer, self.site) else None
+        producer = self.site.absorbable(value, *_KINDS)
+        if producer is None or (isinstance(producer.op, Reshape) and match_wide_look_up(producer, self.site) is None):
+            return None
+        if value.dtype is I16 and _belongs_to_linear(producer, self.site):
+            return None
         if value.dtype.bits == 8 and not (self._leads_to_binary(producer) or _requantizes_stored_sums(producer)):
-            return self.elements.operand(value)
-        return self.term(producer)
+            return None
+        return producer
 
     def _leads_to_binary(self, node: Node) -> bool:
         """Return True if a binary operator, then unary ones, compute the result: their bytes need not be stored.
@@ -98,6 +111,20 @@ class Tree:
 
 def _takes_pair(op: Op) -> bool:
     return isinstance(op, (BinaryArithmetic, OfTensors))
+
+
+def _belongs_to_linear(node: Node, site: Site) -> bool:
+    """Return True if a linear operator computes 16-bit results in its epilogue, with one requantization."""
+    if linear_int16(node, site) is not None:
+        return True
+    requantizations = 0
+    while isinstance(node.op, EPILOGUE_OPS):
+        requantizations += isinstance(node.op, RequantInt32)
+        producer = site.absorbable(node.inputs[0], *EPILOGUE_OPS, *LINEAR_OPS)
+        if producer is None or requantizations > 1:
+            return False
+        node = producer
+    return requantizations == 1
 
 
 def _requantizes_stored_sums(node: Node, depth: int = 2) -> bool:
@@ -163,6 +190,20 @@ def _requant_int32(op: RequantInt32, tree: Tree, node: Node) -> Term:
     if not op.is_mul_shift_pc and not op.is_offset_pc and x.values is not None:
         found = tree.elements.function(x, node.outputs[0].dtype, _reference(op, tree.site.chip))
     return found or tree.elements.rescale(x, op)
+
+
+@_term.register
+def _wide_look_up(_: Reshape, tree: Tree, node: Node) -> Term:
+    """The last node of a lookup in a table with more than 256 entries; other reshapes are not supported."""
+    found = match_wide_look_up(node, tree.site)
+    if found is None:
+        raise Unsupported("no lookup")
+    x = tree.of(found.place)
+    if x.low < 0 or x.high >= found.entries.size:
+        raise Unsupported("positions beyond the table, which the reference refuses")
+    tree.nodes += found.nodes[:-1]
+    register = tree.elements.add("gather", tree.elements.value_of(x), table=found.entries)
+    return tree.elements.integer(register, node.outputs[0].dtype, int(found.entries.min()), int(found.entries.max()))
 
 
 @_term.register

@@ -87,8 +87,7 @@ def _epilogues(chain: list[Node]) -> tuple[Epilogue, ...] | None:
             if node.op.mode is not RequantMode.MULTIPLIER_SHIFT or node.op.round_mode is not RoundingMode.HALF_UP:
                 return None
             if epilogues[-1].rescale == ONE_ROUNDING:
-                is_per_tensor = not (node.op.is_mul_shift_pc or node.op.is_offset_pc)
-                if len(epilogues) > 1 or epilogues[-1].dtype is not I16 or not is_per_tensor:
+                if len(epilogues) > 1 or epilogues[-1].dtype is not I16:
                     return None
                 epilogues.append(Epilogue.of(I32))
         followed = epilogues[-1].followed_by(node) if isinstance(node.op, EPILOGUE_OPS) else None
@@ -238,6 +237,6 @@ def _emit(builder: Builder, found: _Sum, epilogues: tuple[Epilogue, ...], result
         bias=middle.bias32,
         input_zero=0 if found.x.dtype is I16 else top.stored_zero,
         epilogue=first.compile(channels),
-        second=second[0].compile(1) if second else None,
+        second=second[0].compile(channels) if second else None,
     )
     builder.step("conv_int16", spec, (x.stored,), (y.stored,))

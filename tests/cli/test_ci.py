@@ -356,7 +356,9 @@ def inaccurate(tmp_path: Path) -> dict[str, dict[str, object]]:
         onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), "wave.onnx"
     )
     np.savez("samples.npz", x=rng.normal(size=(32, 8)).astype(np.float32))
-    return {"wave": {"source": "wave.onnx", "quantize": "int8", "calibration": "samples.npz", "output": "wave.tpum"}}
+    without = ["coarse-nodes", "int16-nodes"]
+    given = {"source": "wave.onnx", "quantize": "int8", "calibration": "samples.npz", "without": without}
+    return {"wave": {**given, "output": "wave.tpum"}}
 
 
 def test_an_inaccurate_output_fails_unless_the_manifest_accepts_it(

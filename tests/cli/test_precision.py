@@ -103,7 +103,8 @@ def test_one_scale_for_all_weights(digits: Path) -> None:
 
 def test_threshold_of_a_fused_node_and_of_an_input(digits: Path, capsys: Captured) -> None:
     """The rule names a convolution. Its scale is that of the fused ReLU, to which the rule applies too."""
-    model = convert(digits, "onnx", "--precision", "depthwise=threshold:2.55", "--precision", "image=threshold:0.51")
+    rules = ["--precision", "depthwise=threshold:2.55", "--precision", "image=threshold:0.51"]
+    model = convert(digits, "onnx", *rules, "--without", "int16-nodes")
     scales = {value.name: value.quant.scale for value in model.graph.values if value.quant is not None}
     assert max(scales["depthwise/relu"]) == pytest.approx(0.01)
     assert scales["image:uint8"] == pytest.approx((0.002,))
@@ -114,7 +115,7 @@ def test_threshold_of_a_fused_node_and_of_an_input(digits: Path, capsys: Capture
 
 def test_calibration_method_of_some_nodes(digits: Path) -> None:
     def scale(*options: str) -> float:
-        model = convert(digits, "onnx", *options)
+        model = convert(digits, "onnx", "--without", "coarse-nodes", *options)
         [quant] = [value.quant for value in model.graph.values if value.name == "conv2/relu"]
         assert quant is not None
         return max(quant.scale)

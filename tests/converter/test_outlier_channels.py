@@ -8,7 +8,7 @@ from bench.outliers import OUTLIER_NETWORKS, Outliers
 
 import tpuconvert as tc
 
-WITHOUT = {"without": ["balancing"]}
+WITHOUT = {"without": ["balancing", "coarse-nodes"]}
 
 
 @pytest.fixture(scope="module", params=["bert", pytest.param("vit", marks=pytest.mark.slow)])

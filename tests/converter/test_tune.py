@@ -24,7 +24,7 @@ from tpuconvert.tuning.search import POINTS, BudgetSpentError, best_of, pareto, 
 
 Captured = pytest.CaptureFixture[str]
 Write = Callable[[Path, int], Path]
-COSINE = {"metric": "cosine", "max_drop": 0.01}
+COSINE = {"metric": "cosine", "max_drop": 0.01, "without": ["coarse-nodes", "int16-nodes"]}
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,8 @@ def test_a_broken_network_is_as_accurate_as_float(
     assert found.best.is_enough and found.best.metric > 0.9999 > found.trials[0].metric
     assert names <= set(found.best.keep_float) and len(found.best.keep_float) <= 2
     rules = tmp_path / "net.rules.yaml"
-    again = tc.convert(source, chip=chip, quantize="int8", calibration=data["calibration"], precision=f"@{rules}")
+    given = {"calibration": data["calibration"], "precision": f"@{rules}", "without": COSINE["without"]}
+    again = tc.convert(source, chip=chip, quantize="int8", **given)
     again.save(tmp_path / "again.tpum")
     assert (tmp_path / "again.tpum").read_bytes() == output.read_bytes()
 
@@ -142,7 +143,7 @@ def a_search(
     if not source.exists():
         weight_outlier(source, 0)
     given = {**files, "goal": Goal("cosine", 0.01), **changes}
-    options = Options.of(quantize="int8", **given.pop("options", {}))
+    options = Options.of(quantize="int8", without=["coarse-nodes", "int16-nodes"], **given.pop("options", {}))
     return Search(
         source,
         None,
@@ -368,7 +369,8 @@ def test_command(tmp_path: Path, data: dict[str, Path], monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     weight_outlier(Path("net.onnx"), 0)
     call = ["tune", "net.onnx", "--calibration", str(data["calibration"]), "--data", str(data["data"])]
-    goal = ["--metric", "cosine", "--max-drop", "0.01", "-o", "tuned.tpum"]
+    left_out = ["--without", "coarse-nodes", "--without", "int16-nodes"]
+    goal = ["--metric", "cosine", "--max-drop", "0.01", *left_out, "-o", "tuned.tpum"]
     assert main([*call, *goal, "--report", "net.html"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("goal reached: cosine") and "in float: scores, broken\n" in shown

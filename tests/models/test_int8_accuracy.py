@@ -1,7 +1,7 @@
-"""Accuracy of INT8 on the test data against the reviewed file. ``tools/accuracy_ledger.py`` measures and writes it."""
+"""Accuracy of INT8 on the test data against the reviewed file. ``tools/accuracy ledger`` measures and writes it."""
 
 import pytest
-from accuracy_ledger import CHIPS, METHODS, differences, ledger_text, measured, page, read_ledger
+from accuracy.ledger import CHIPS, METHODS, differences, ledger_text, measured, page, read_ledger
 from detections import DETECTORS
 
 LEDGER = read_ledger()
@@ -15,7 +15,7 @@ ROW = {"images": 500, "float_correct": 400, "int8_correct": 396, "flips": 40, "c
 @pytest.mark.slow
 @pytest.mark.parametrize("key", LEDGER, ids=" ".join)
 def test_accuracy_is_as_recorded(key, data_root):
-    assert differences(LEDGER[key], measured(key)) == [], "review it, then run tools/accuracy_ledger.py --update"
+    assert differences(LEDGER[key], measured(key)) == [], "review it, then run tools/accuracy ledger --update"
 
 
 @pytest.mark.parametrize("chip", CHIPS)
@@ -61,7 +61,7 @@ def test_file_and_page_show_all_rows(tmp_path, monkeypatch):
     rows = {("net", chip, "auto"): ROW for chip in CHIPS} | {
         ("finder", "bm1686", "auto"): {"detections": 40, "kept": 39}
     }
-    monkeypatch.setattr("accuracy_ledger.LEDGER", tmp_path / "accuracy.yaml")
+    monkeypatch.setattr("accuracy.ledger.LEDGER", tmp_path / "accuracy.yaml")
     (tmp_path / "accuracy.yaml").write_text(ledger_text(rows), "utf-8")
     assert read_ledger() == rows
     assert "| `net` | bm1684 | auto | 500 | 80.00 | 79.20 | 8.00 | 0.99000 |" in page(rows)

@@ -7,7 +7,7 @@ import numpy as np
 from native_cases.draft import Draft, kind
 from native_cases.rescaling import add_limit, follow, requantize, some_shape, table
 from tpuconvert.schema.fixed_point import RoundingMode, multiplier_shift
-from tpuconvert.schema.graph import Value
+from tpuconvert.schema.graph import Value, static
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Max, Min, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift
@@ -15,11 +15,13 @@ from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Muls
 from tpuconvert.schema.ops.bit_logic import BitAnds
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.pool_int import OutCeilMode, PoolInt, PoolQuantMode
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.ops.shift_arithmetic import (
     AddShift,
     AddsShift,
@@ -116,6 +118,44 @@ def sum_in_common_units(draft: Draft) -> None:
     result = max(max(own) for own in scales) * draft.pick(1.0, 2.0, 1.3)
     factors = [unit / result for unit in units]
     y = last_rescale(draft, total, factors, draft.pick(0, out.min, out.max, 7), out, twice=False)
+    follow(draft, y, 1)
+
+
+@kind(300)
+def sum_of_words(draft: Draft) -> None:
+    """The add of BM1686 with 16 bits: operands of 16 or 8 bits times whole numbers, then one requantization."""
+    shape = image_shape(draft)
+    terms = []
+    for _ in range(2):
+        dtype = draft.pick(I16, I16, I8)
+        whole = draft.pick(2**14, draft.number(1, 2**14))
+        terms.append(widen(draft, image(draft, dtype, shape), whole << 16, 15, 0))
+    total = draft.add(draft.pick(Add(), Sub()), *terms)
+    out = draft.pick(I16, I16, *BYTES)
+    y = last_rescale(draft, total, [float(draft.rng.uniform(0.4, 1.5)) / 2**14], 0, out, twice=False)
+    follow(draft, y, 1)
+
+
+@kind(300)
+def wide_look_up(draft: Draft) -> None:
+    """A function with 16 bits: the operand is rounded to a position, and integers are gathered as FLOAT32."""
+    shift = draft.pick(0, 2, 4)
+    x = image(draft, I16, image_shape(draft))
+    if shift:
+        op = RequantInt32(
+            multiplier_val=1 << 30, shift_val=-30 - shift, mode=RequantMode.MULTIPLIER_SHIFT, out_dtype=I16
+        )
+        x = draft.add(op, x)
+    place = widen(draft, x, 1 << 30, 1, 1 << 15 >> shift)
+    out = draft.pick(I16, I16, I8, I32)
+    low, high = max(out.min, -(2**24)), min(out.max, 2**24)
+    entries = draft.rng.integers(low, high, (1 << 16 >> shift) + 1, endpoint=True).astype(np.float32)
+    flat = draft.add(Reshape(reshape_param=(-1,)), place)
+    chosen = draft.add(IndexSelect(dim=0), draft.constant(entries), flat)
+    whole = draft.add(Cast(out), chosen)
+    if draft.chance(0.1):
+        draft.graph.output(chosen)
+    y = draft.add(Reshape(reshape_param=static(place.type.static_shape)), whole)
     follow(draft, y, 1)
 
 

@@ -85,11 +85,17 @@ def to_words(draft: Draft, sums: Value) -> Value:
 
 
 def to_bytes(draft: Draft, words: Value) -> Value:
+    """Requantize 16-bit results to bytes, with one factor or one per channel."""
     out = draft.pick(I8, U8)
-    multiplier, shift = multiplier_shift(float(np.float32(draft.rng.uniform(0.3, 1.5) / 128)))
+    is_per_channel = draft.chance(0.5)
+    count = words.type.static_shape[1] if is_per_channel else 1
+    pairs = [multiplier_shift(float(np.float32(draft.rng.uniform(0.3, 1.5) / 128))) for _ in range(count)]
     op = RequantInt32(
-        multiplier_val=multiplier,
-        shift_val=shift - 31,
+        is_mul_shift_pc=is_per_channel,
+        multiplier_val=1 if is_per_channel else pairs[0][0],
+        shift_val=0 if is_per_channel else pairs[0][1] - 31,
+        multiplier_vec=tuple(multiplier for multiplier, _ in pairs) if is_per_channel else (),
+        shift_vec=tuple(shift - 31 for _, shift in pairs) if is_per_channel else (),
         offset_val=draft.pick(0, 0, draft.number(out.min, out.max)),
         mode=RequantMode.MULTIPLIER_SHIFT,
         out_dtype=out,

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -63,6 +64,9 @@ def quantize_onnxruntime(
     types: tuple[str, str] = ("QUInt8", "QInt8"),
     per_channel: bool = True,
     ranges: Path | None = None,
+    operators: Sequence[str] | None = None,
+    extra: Mapping[str, Any] | None = None,
+    optimize: bool = True,
 ) -> None:
     """Quantize with ONNX Runtime: static, QDQ, by default with UINT8 activations and min-max ranges.
 
@@ -74,6 +78,9 @@ def quantize_onnxruntime(
         types: types of activations and of weights.
         per_channel: weights have one scale per output channel.
         ranges: file with the ranges of the method; written if it does not exist.
+        operators: operators that are quantized; None quantizes all that it can.
+        extra: the argument ``extra_options``.
+        optimize: the preparation also optimizes the network.
     """
     from onnxruntime.quantization import (
         CalibrationDataReader,
@@ -97,7 +104,7 @@ def quantize_onnxruntime(
     try:
         # As a file: in a ModelProto, the preprocessing moves the shapes of Reshape nodes into another file.
         onnx.save(_with_opset(source), simplified)
-        quant_pre_process(str(simplified), str(simplified), skip_symbolic_shape=True)
+        quant_pre_process(str(simplified), str(simplified), skip_symbolic_shape=True, skip_optimization=not optimize)
         quantize_static(
             str(simplified),
             str(target),
@@ -107,6 +114,8 @@ def quantize_onnxruntime(
             activation_type=QuantType[activations],
             weight_type=QuantType[weights],
             calibrate_method=CalibrationMethod[method],
+            op_types_to_quantize=operators,
+            extra_options=dict(extra or {}),
             **({} if ranges is None else {"calibration_cache_path": ranges}),
         )
     finally:

@@ -34,15 +34,24 @@ def inner_node(value: Value | None, *operators: type[Op]) -> Node | None:
 def table(lowering: Lowering, x: Value, entries: Array, params: QuantParams, name: str) -> Value:
     """Look up the results of a unary function, given for every integer of the operand's dtype in ascending order.
 
-    8 bits use one lookup table. 16 bits gather from a FLOAT32 constant of 65,536 elements, which are exact integers.
+    8 bits use one lookup table. 16 bits gather from 65,536 numbers.
     """
-    if x.dtype.bits == 8:
-        # The bit patterns of -128..-1 come after that of 127.
-        by_pattern = entries if x.dtype is U8 else np.roll(entries, 128)
-        result = lowering.g.add(Lut(), x, lowering.g.constant(by_pattern, f"{name}:table"), name=name)
-    else:
-        place = plain_rescale(lowering, x, 1 << 30, 1, f"{name}:place", I32, offset=-x.dtype.min)
-        result = _gather_numbers(lowering, place, entries, params, name)
+    if x.dtype.bits > 8:
+        return wide_table(lowering, x, entries, params, name, lowest=x.dtype.min)
+    # The bit patterns of -128..-1 come after that of 127.
+    by_pattern = entries if x.dtype is U8 else np.roll(entries, 128)
+    result = lowering.g.add(Lut(), x, lowering.g.constant(by_pattern, f"{name}:table"), name=name)
+    result.quant = params
+    return result
+
+
+def wide_table(lowering: Lowering, x: Value, entries: Array, params: QuantParams, name: str, *, lowest: int) -> Value:
+    """Look up the results of a unary function, given for the integers of the operand from ``lowest``, ascending.
+
+    They are gathered from a FLOAT32 constant of exact integers.
+    """
+    place = plain_rescale(lowering, x, 1 << 30, 1, f"{name}:place", I32, offset=-lowest)
+    result = _gather_numbers(lowering, place, entries, params, name)
     result.quant = params
     return result
 

@@ -174,15 +174,15 @@ class ConvInt16Step : public Step {
     if (!spec.second) return;
     finish_.second_low = static_cast<std::int32_t>(spec.second->low);
     finish_.second_high = static_cast<std::int32_t>(spec.second->high);
-    const Epilogue second(*spec.second, 1);
-    const std::int64_t largest = std::max(std::abs(spec.epilogue.low), std::abs(spec.epilogue.high));
-    for (int lane = 0; lane < kPanel; ++lane) set_lane(second, 0, largest, lane, &finish_.second);
   }
 
   int group_panels() const { return (g_.group_out() + kPanel - 1) / kPanel; }
 
   void pack(const ConvInt16Spec& spec) {
     const Epilogue epilogue(spec.epilogue, g_.out_channels);
+    std::optional<Epilogue> second;
+    if (spec.second) second.emplace(*spec.second, g_.out_channels);
+    const std::int64_t largest_result = std::max(std::abs(spec.epilogue.low), std::abs(spec.epilogue.high));
     std::vector<std::int64_t> largest(static_cast<std::size_t>(g_.out_channels));
     for (int channel = 0; channel < g_.out_channels; ++channel)
       if ((largest[static_cast<std::size_t>(channel)] = largest_sum(spec, channel)) > kLargestIndex)
@@ -199,6 +199,7 @@ class ConvInt16Step : public Step {
         if (channel < 0) continue;
         if (!spec.bias.empty()) panel.bias[lane] = spec.bias[static_cast<std::size_t>(channel)];
         set_lane(epilogue, channel, largest[static_cast<std::size_t>(channel)], lane, &panel.rescale);
+        if (second) set_lane(*second, channel, largest_result, lane, &panel.second);
         std::int32_t* to = weights + index * pairs_ * kPanel + lane;
         for (int y = 0; y < g_.kernel_h; ++y)
           for (int x = 0; x < g_.kernel_w; ++x)
@@ -380,9 +381,7 @@ std::shared_ptr<Step> make_conv_int16(const ConvInt16Spec& spec, Isa isa) {
   check_epilogue(spec.epilogue);
   if (spec.second) {
     check_epilogue(*spec.second);
-    require(!spec.epilogue.is_dequantized && spec.second->multiplier.size() == 1 && spec.second->shift.size() == 1 &&
-                spec.second->offset.size() == 1,
-            "the second requantization must have one multiplier, shift and offset");
+    require(!spec.epilogue.is_dequantized, "results in float32 have no second requantization");
   }
   check_geometry(kKernel, g, spec.is_wide ? 2 : 1, spec.second ? spec.second->bytes : spec.epilogue.bytes);
   const auto channels = static_cast<std::size_t>(g.out_channels);

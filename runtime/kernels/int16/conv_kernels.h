@@ -25,6 +25,7 @@ struct alignas(64) Requantization {
 
 struct Panel {
   Requantization rescale;
+  Requantization second;  // of the results of `rescale`, if Finish::has_second
   alignas(64) std::int32_t bias[kPanel];
 };
 
@@ -34,7 +35,6 @@ enum class Store { kByte, kWord, kReal };
 //   v = clamp(rescale(sum), low, high);  if has_second: v = clamp(second(v), second_low, second_high)
 // kReal stores (v - zero) * scale in float32.
 struct Finish {
-  Requantization second;
   std::int32_t low, high, second_low, second_high;
   bool has_second;
   Store store;

@@ -18,9 +18,9 @@ __attribute__((always_inline)) inline void unrolled(Body&& body) {
 }
 
 template <Store Kind, bool HasSecond>
-inline void finish_lanes(Lanes::Integer sum, const Requantization& rescale, const Finish& f, int part, std::uint8_t* out) {
-  Lanes::Integer value = Lanes::limited(Lanes::requantized(sum, rescale, part), f.low, f.high);
-  if constexpr (HasSecond) value = Lanes::limited(Lanes::requantized(value, f.second, part), f.second_low, f.second_high);
+inline void finish_lanes(Lanes::Integer sum, const Panel& panel, const Finish& f, int part, std::uint8_t* out) {
+  Lanes::Integer value = Lanes::limited(Lanes::requantized(sum, panel.rescale, part), f.low, f.high);
+  if constexpr (HasSecond) value = Lanes::limited(Lanes::requantized(value, panel.second, part), f.second_low, f.second_high);
   if constexpr (Kind == Store::kByte) {
     Lanes::store_bytes(out + part * Lanes::kCount, value);
   } else if constexpr (Kind == Store::kWord) {
@@ -66,7 +66,7 @@ void multiply_tile(const Tile& tile) {
     alignas(64) std::uint8_t results[kPanel * kBytes];
     std::uint8_t* to = tile.columns == kPanel ? out : results;
     unrolled<kParts>([&](auto part) __attribute__((always_inline)) {
-      finish_lanes<Kind, HasSecond>(sums[row][part], tile.panel->rescale, *tile.finish, part, to);
+      finish_lanes<Kind, HasSecond>(sums[row][part], *tile.panel, *tile.finish, part, to);
     });
     if (to == results) Lanes::copy(out, results, static_cast<std::size_t>(tile.columns) * kBytes);
   });
@@ -76,12 +76,12 @@ template <Store Kind, bool HasSecond, int Taps>
 void depthwise_row(const DepthwiseRow& row) {
   constexpr std::size_t kBytes = size_of(Kind);
   const std::ptrdiff_t period = std::ptrdiff_t{row.panel_count} * kPanel;
-  const Finish finish = *row.finish;  // a local copy, so that stores do not force reloads
+  const Finish finish = *row.finish;  // local copies, so that stores do not force reloads
   for (int panel = 0; panel < row.panel_count; ++panel) {
     const std::int32_t* weights = row.weights + std::ptrdiff_t{panel} * row.tap_count * kPanel;
-    const Requantization rescale = row.panels[panel].rescale;
+    const Panel own = row.panels[panel];
     for (int part = 0; part < kParts; ++part) {
-      const Lanes::Integer bias = Lanes::load(row.panels[panel].bias + part * Lanes::kCount);
+      const Lanes::Integer bias = Lanes::load(own.bias + part * Lanes::kCount);
       std::ptrdiff_t at = std::ptrdiff_t{panel} * kPanel;
       if constexpr (Taps > 0) {
         Lanes::Integer w[Taps];
@@ -95,7 +95,7 @@ void depthwise_row(const DepthwiseRow& row) {
           unrolled<Taps>([&](auto tap) __attribute__((always_inline)) {
             sum = Lanes::add_products(sum, Lanes::load(from[tap] + at), w[tap]);
           });
-          finish_lanes<Kind, HasSecond>(sum, rescale, finish, part, row.output + static_cast<std::size_t>(at) * kBytes);
+          finish_lanes<Kind, HasSecond>(sum, own, finish, part, row.output + static_cast<std::size_t>(at) * kBytes);
         }
       } else {
         for (int repeat = 0; repeat < row.repeats; ++repeat, at += period) {
@@ -103,7 +103,7 @@ void depthwise_row(const DepthwiseRow& row) {
           for (int tap = 0; tap < row.tap_count; ++tap)
             sum = Lanes::add_products(sum, Lanes::load(row.taps[tap] + at + part * Lanes::kCount),
                                       Lanes::load(weights + tap * kPanel + part * Lanes::kCount));
-          finish_lanes<Kind, HasSecond>(sum, rescale, finish, part, row.output + static_cast<std::size_t>(at) * kBytes);
+          finish_lanes<Kind, HasSecond>(sum, own, finish, part, row.output + static_cast<std::size_t>(at) * kBytes);
         }
       }
     }

@@ -67,6 +67,13 @@ def test_legal_with_few_conversions_and_a_reason_for_every_float(model):
 
 
 def is_part_of_a_conversion(node: Node) -> bool:
-    """BM1684 scales before a cast to integers and after one from them; scales of a source divide."""
-    around = [node.inputs[0].producer, *node.outputs[0].users]
-    return node.op.name in ("muls", "divs") and any(other is not None and converts(other) for other in around)
+    """BM1684 scales before a cast to integers and after one from them, also per channel; scales of a source divide."""
+    if node.op.name in ("muls", "divs"):
+        around = [node.inputs[0].producer, *node.outputs[0].users]
+    elif node.op.name in ("mul", "add", "sub") and any(value.is_constant for value in node.inputs):
+        before, after = node.inputs[0].producer, node.outputs[0].users
+        around = [before, *after, *(user for item in after for user in item.outputs[0].users)]
+        around += [] if before is None or before.inputs[0] is None else [before.inputs[0].producer]
+    else:
+        return False
+    return any(other is not None and converts(other) for other in around)

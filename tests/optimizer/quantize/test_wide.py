@@ -91,7 +91,7 @@ def test_all_kinds_of_nodes() -> None:
 def test_other_nodes_read_an_8_bit_form_of_the_tensor() -> None:
     """The operand of a selected node has 16 bits. Its other user reads 8, and so do the users of the result."""
     net, names, output = mixed()
-    model = convert(net, output, precision=[f"{names['total']}=int16"], without=["method-search"])
+    model = convert(net, output, precision=[f"{names['total']}=int16"], without=["method-search", "int16-nodes"])
     assert {name: dtype_of(model, value) for name, value in names.items()} == {
         "first": I16, "third": I16, "total": I16, "both": I8,
     }  # fmt: skip
@@ -101,7 +101,7 @@ def test_other_nodes_read_an_8_bit_form_of_the_tensor() -> None:
     assert len(products) == 6  # as without the rule
     # Only two tensors have 16 bits, so that the noise of the others remains. Refinement on 16 samples varies by 1 dB.
     model, plain = (convert(net, output, effort="low", precision=rules) for rules in ([f"{names['total']}=int16"], []))
-    assert noise(net, output, model) > noise(net, output, plain) - 0.5
+    assert noise(net, output, model) > noise(net, output, plain) - 1.0  # scales per channel follow from expected errors
 
 
 def test_data_movement_between_selected_nodes_keeps_16_bits() -> None:
@@ -172,3 +172,29 @@ def test_all_operators_without_a_16_bit_form_are_named() -> None:
     assert "'op:softmax=int8', 'op:upsample=int8'" in str(refused.value.hint)
     model = convert(net, output, precision=["*=int16", "op:softmax=int8", "op:upsample=int8"])
     assert "2 in int16" in model.summary()
+
+
+@pytest.mark.parametrize(("function", "entries"), [("HardSwish", 4097), ("Sigmoid", 4097), ("Exp", 65537)])
+def test_functions_gather_from_the_smallest_table_that_is_exact_enough(function: str, entries: int) -> None:
+    """A steep function needs more entries. No result is off by more than a sixteenth of an 8-bit step."""
+    net = OnnxNet(2)
+    first = net.conv(net.input("x", 1, 4, 8, 8), 8)
+    y = net.add(function, net.add("Mul", first, net.constant(np.float32(4.0 if function == "Exp" else 1.0))))
+    output = net.conv(y, 6)
+    without = {"without": ["coarse-nodes", "method-search"]}
+    model = convert(net, output, precision=["*=int16"], **without)
+    tables = [value for value in model.graph.values if value.is_constant and value.name.startswith("table:")]
+    assert [value.shape for value in tables] == [(entries,)]
+    assert noise(net, output, model) > noise(net, output, convert(net, output, **without)) + 12
+
+
+@pytest.mark.parametrize("operator", ["Add", "Sub", "Mul"])
+@pytest.mark.parametrize("form", ["tpu-mlir", "tpulang"])
+def test_sums_and_products_are_exported(operator: str, form: str, tmp_path: Path) -> None:
+    """Operands are multiplied by whole numbers, of which the vendor's compiler has an exact form."""
+    net = OnnxNet(5)
+    x = net.input("x", 1, 4, 8, 8)
+    output = net.conv(net.add(operator, net.conv(x, 8), net.conv(x, 8)), 6)
+    model = convert(net, output, precision=["*=int16"])
+    tc.export(model, tmp_path / "out", to=form)
+    assert noise(net, output, model) > 60

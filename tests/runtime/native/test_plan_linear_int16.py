@@ -10,6 +10,7 @@ from tpuconvert.runtime.native.plan import NativePlan
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.fixed_point import RoundingMode
 from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.arithmetic import Add, Sub
 from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.ops.conv_v2 import ConvV2
@@ -22,8 +23,10 @@ ELEMENTWISE = ("elementwise_int", "reference")
 """Kernels that only the operators of a node with 16 bits need in these graphs."""
 
 
-def linear(weight: int, *, multiplier: int = 1 << 30, shift: int = -40, is_shared: bool = False) -> Graph:
-    """A 1x1 conv with 16 bits, as the quantizer writes it, and the requantization of its sums to 16 bits."""
+def linear(
+    weight: int, *, multiplier: int = 1 << 30, shift: int = -40, is_shared: bool = False, last: Op | None = None
+) -> Graph:
+    """A 1x1 conv with 16 bits, as the quantizer writes it, the requantization of its sums, and a last operator."""
     graph = Graph("linear")
     x = graph.input("x", TensorType(I16, (1, 5, 6, 7)))
     high = graph.add(ArithmeticShift(-8, RoundingMode.HALF_UP, out_dtype=I8), x)
@@ -35,7 +38,8 @@ def linear(weight: int, *, multiplier: int = 1 << 30, shift: int = -40, is_share
     grown = graph.add(ArithmeticShift(8, RoundingMode.DOWN), top)
     total = graph.add(Add(), grown, graph.add(Add(), middle, other))
     op = RequantInt32(multiplier_val=multiplier, shift_val=shift, mode=RequantMode.MULTIPLIER_SHIFT, out_dtype=I16)
-    graph.output(graph.add(op, total))
+    words = graph.add(op, total)
+    graph.output(words if last is None else graph.add(last, words))
     if is_shared:
         graph.output(low)
     return graph
@@ -141,3 +145,33 @@ def test_wrong_parameters_are_errors(wrong, message):
     )  # fmt: skip
     with pytest.raises((ValueError, OverflowError), match=message):
         module.conv_int16(spec, "scalar")
+
+
+def test_networks_with_16_bit_functions_and_sums_have_few_steps():
+    """Functions gather in the step of their neighbors; bytes with a scale per channel leave the 16-bit kernel."""
+    net = OnnxNet(3)
+    x = net.add("HardSwish", net.conv(net.input("x", 1, 8, 12, 12), 8))
+    y = net.add("Add", net.conv(x, 8, groups=8), net.conv(x, 8))
+    output = net.conv(net.add("Relu", y), 10)
+    model = tc.convert(
+        net.model(output), quantize="int8", calibration=net.samples(8), chip="bm1686", without=["coarse-nodes"],
+        precision=["op:hard_swish=int16", "op:add=int16"],
+    )  # fmt: skip
+    feeds = net.samples(1, seed=9)[0]
+    with tc.Session(model, threads=1) as session, tc.Session(model, backend="reference") as reference:
+        kinds = [step.kind for step in session.profile(feeds)]
+        for name, expected in reference.run(feeds).items():
+            np.testing.assert_array_equal(session.run(feeds)[name], expected)
+    assert "index_select" not in kinds, kinds
+    assert sum(kind.startswith("conv") or kind.startswith("depthwise") for kind in kinds) == 4, kinds
+    assert len(kinds) <= 12, kinds
+
+
+def test_bytes_with_a_scale_per_channel_leave_the_kernel():
+    op = RequantInt32(
+        is_mul_shift_pc=True, multiplier_vec=(1 << 30,) * 4, shift_vec=(-37, -38, -39, -40),
+        mode=RequantMode.MULTIPLIER_SHIFT, out_dtype=I8,
+    )  # fmt: skip
+    found = kernels_of(linear(100, last=op))
+    assert "conv_int16" in found
+    assert not {"conv_int8", *ELEMENTWISE} & set(found)

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import onnx
+from accuracy.trained.engines import litert_names, open_litert
 
 from bench.accuracy.subjects import Outputs, Run, Subject, our_run
+from bench.litert_quantizer import quantize_litert
 from bench.prepare import Feed, quantize_onnxruntime, quantize_openvino, ready
 from tpuconvert.schema.types import Array
-
-_SIGNATURE = "serving_default"
 
 FLOAT = "float"
 """Setting of a peer without quantization: shows that it computes the same network."""
@@ -94,78 +94,17 @@ def _open_openvino(subject: Subject, name: str, *, quantize: bool = True, **opti
 
 
 def _open_litert(subject: Subject, name: str, *, quantize: bool = True, **options: Any) -> Run:
-    from ai_edge_litert.interpreter import Interpreter
-
     network = subject.source
     assert network is not None, "a TFLite network is its own source"
     path = network.path
     if quantize:
         path = ready(
             subject.folder / f"{_file_name(name)}.tflite",
-            lambda path: _quantize_litert(network.path, path, subject.calibration, **options),
+            lambda path: quantize_litert(network.path, path, subject.calibration, **options),
         )
-    interpreter = Interpreter(model_path=str(path))
-    interpreter.allocate_tensors()
-    (given,) = interpreter.get_input_details()
-    results = interpreter.get_output_details()
-
-    def run(sample: Array) -> Outputs:
-        interpreter.set_tensor(given["index"], _to_integers(sample, given))
-        interpreter.invoke()
-        found = {each["name"]: _to_floats(interpreter.get_tensor(each["index"]), each) for each in results}
-        return network.finish(found)
-
-    return run
-
-
-def _quantize_litert(source: Path, target: Path, samples: list[Array], *, weights: str) -> None:
-    """Quantize with ai-edge-quantizer: static, INT8 weights per channel, INT8 activations with min-max ranges."""
-    from ai_edge_quantizer import quantizer, recipe
-
-    content, name = _with_signature(source)
-    made = quantizer.Quantizer(content, recipe.static_wi8_ai8(recipe.AlgorithmName[weights]))
-    ranges = made.calibrate({_SIGNATURE: [{name: sample} for sample in samples]})
-    made.quantize(ranges).export_model(str(target))
-
-
-def _with_signature(source: Path) -> tuple[bytes, str]:
-    """Return a TFLite file with a signature, which the quantizer needs, and the name of its input there."""
-    import flatbuffers
-    from ai_edge_litert import schema_py_generated as schema
-
-    model = schema.ModelT.InitFromPackedBuf(source.read_bytes(), 0)
-    graph = model.subgraphs[0]
-    signature = schema.SignatureDefT()
-    signature.signatureKey, signature.subgraphIndex = _SIGNATURE, 0
-    signature.inputs = [_tensor_map(schema, f"input_{index}", tensor) for index, tensor in enumerate(graph.inputs)]
-    signature.outputs = [_tensor_map(schema, f"output_{index}", tensor) for index, tensor in enumerate(graph.outputs)]
-    model.signatureDefs = [signature]
-    builder = flatbuffers.Builder(0)
-    builder.Finish(model.Pack(builder), b"TFL3")
-    return bytes(builder.Output()), "input_0"
-
-
-def _tensor_map(schema: Any, name: str, tensor: int) -> Any:
-    found = schema.TensorMapT()
-    found.name, found.tensorIndex = name, tensor
-    return found
-
-
-def _to_integers(x: Array, detail: Mapping[str, Any]) -> Array:
-    """Quantize the input of a network whose input is quantized."""
-    if detail["dtype"] == np.float32:
-        return x
-    scale, zero_point = detail["quantization"]
-    limits = np.iinfo(detail["dtype"])
-    stored: Array = np.clip(np.rint(x / scale) + zero_point, limits.min, limits.max).astype(detail["dtype"])
-    return stored
-
-
-def _to_floats(q: Array, detail: Mapping[str, Any]) -> Array:
-    if q.dtype == np.float32:
-        return q
-    scale, zero_point = detail["quantization"]
-    return (q.astype(np.float32) - np.float32(zero_point)) * np.float32(scale)
+    run = open_litert(path, network.path)
+    (port,), _ = litert_names(network.path)
+    return lambda sample: network.finish(run({port: sample}))
 
 
 def _declared_outputs(path: Path) -> set[str]:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from json_lines import append_line, read_lines
+
 Key = tuple[str, str, str]
 """Network, tool and setting."""
 
@@ -39,25 +41,14 @@ class Row:
 
 
 def read_rows(path: Path) -> dict[Key, Row]:
-    """Return the last row of each key. A line that an interrupted call did not complete is left out."""
-    rows = {}
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
-        try:
-            row = Row(**json.loads(line))
-        except (ValueError, TypeError):
-            continue
-        rows[row.key] = row
-    return rows
+    """Return the last row of each key."""
+    rows = (Row(**fields) for fields in read_lines(path))
+    return {row.key: row for row in rows}
 
 
 def append_row(path: Path, row: Row) -> None:
-    """Add one line. It begins a new line if the last one is incomplete."""
-    with path.open("a+b") as file:
-        if file.tell():
-            file.seek(-1, 2)
-            if file.read(1) != b"\n":
-                file.write(b"\n")
-        file.write((json.dumps(dataclasses.asdict(row)) + "\n").encode())
+    """Add one row."""
+    append_line(path, dataclasses.asdict(row))
 
 
 def remove_rows(path: Path, is_old: Callable[[Row], bool]) -> None:

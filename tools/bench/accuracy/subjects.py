@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from accuracy import classifiers
+from accuracy.labelled import classifiers
 from datasets import Entry, data_root, entries, input_shapes, labelled_set, model_files
 from detections import DETECTORS, NMS_IOU, Detector, images_of
 

@@ -14,7 +14,7 @@ namespace {
 constexpr const char* kNames[] = {
     "add", "subtract", "multiply", "add_limited", "subtract_limited", "multiply_limited", "maximum", "minimum", "shift",
     "absolute", "add_parameter", "add_limited_parameter", "multiply_parameter", "and_parameter", "rescale_lanes",
-    "look_up", "to_float", "from_float", "float_add", "float_subtract", "float_multiply", "float_multiply_parameter",
+    "look_up", "gather", "to_float", "from_float", "float_add", "float_subtract", "float_multiply", "float_multiply_parameter",
     "float_add_parameter", "float_clamp", "choose_by_sign", "clamp"};
 static_assert(sizeof(kNames) / sizeof(kNames[0]) == static_cast<std::size_t>(LaneCode::kCount), "one name per code");
 
@@ -104,6 +104,7 @@ class Preparation {
           throw std::invalid_argument("elements: no such result");
         if (made.code == static_cast<int>(LaneCode::kLookUp) && made.table.size() != 256)
           throw std::invalid_argument("elements: a table has 256 entries");
+        if (made.code == static_cast<int>(LaneCode::kGather)) made.low = last_index(made.table);
         if (made.code == static_cast<int>(LaneCode::kShift) && (made.low < 1 || made.low > 31))
           throw std::invalid_argument("elements: a shift is 1..31");
       }
@@ -130,6 +131,11 @@ class Preparation {
     for (std::size_t k = 0; k < count; ++k)
       pairs.push_back(factor_pair(a[a.size() == 1 ? 0 : k], made->kind == Kind::kLinear ? 0 : b[b.size() == 1 ? 0 : k]));
     made->parameters = {std::move(pairs), made->parameters[2]};
+  }
+
+  static std::int32_t last_index(const std::vector<std::int32_t>& table) {
+    if (table.empty() || table.size() > (std::size_t{1} << 30)) throw std::invalid_argument("elements: no table");
+    return static_cast<std::int32_t>(table.size()) - 1;
   }
 
   static void make_wide_table(Instruction* made) {

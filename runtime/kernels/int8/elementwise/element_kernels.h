@@ -38,6 +38,7 @@ enum class LaneCode {
   kAndParameter,       // a & parameter 0
   kRescale,      // see RescaleParameter
   kLookUp,       // table[a], 0 <= a <= 255
+  kGather,       // table[min(max(a, 0), low)], where `low` is the last index
   kToFloat,      // a, rounded to float32
   kFromFloat,    // a, rounded to the nearest integer, ties away from zero, saturated to 32 bits; NaN gives 0
   kFloatAdd,

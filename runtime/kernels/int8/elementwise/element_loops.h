@@ -127,6 +127,14 @@ void look_up_lanes(const Lanes& lanes) {
   const std::int32_t* table = lanes.table;
   for_each(lanes, [=](std::int32_t a) { return table[a & 255]; });
 }
+void gather(const Lanes& lanes) {
+  const std::int32_t* table = lanes.table;
+  const std::int32_t last = lanes.low;
+  for_each(lanes, [=](std::int32_t a) {
+    a = a < 0 ? 0 : a;
+    return table[a > last ? last : a];
+  });
+}
 void to_float(const Lanes& lanes) {
   for_each(lanes, [](std::int32_t a) { return bits(static_cast<float>(a)); });
 }
@@ -300,8 +308,8 @@ void softmax(const std::uint8_t* from, std::int64_t rows, int count, const float
 
 constexpr ElementKernels kKernels = {
     {add, subtract, multiply, add_limited, subtract_limited, multiply_limited, maximum, minimum, shift, absolute,
-     add_parameter, add_limited_parameter, multiply_parameter, and_parameter, rescale, look_up_lanes, to_float,
-     from_float, float_add, float_subtract, float_multiply, float_multiply_parameter, float_add_parameter, float_clamp,
+     add_parameter, add_limited_parameter, multiply_parameter, and_parameter, rescale, look_up_lanes, gather,
+     to_float, from_float, float_add, float_subtract, float_multiply, float_multiply_parameter, float_add_parameter, float_clamp,
      choose_by_sign, clamp},
     load<std::uint8_t>,
     load<std::uint16_t>,

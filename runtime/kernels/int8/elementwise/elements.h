@@ -33,7 +33,7 @@ struct ElementInstruction {
   int a = -1, b = -1;
   std::int32_t low = 0, high = 0;
   std::vector<std::vector<std::int32_t>> parameters;  // scalars, or vectors with one element per channel
-  std::vector<std::int32_t> table;                    // table and look_up: 256 entries
+  std::vector<std::int32_t> table;                    // table and look_up: 256 entries; gather: one or more
   EpilogueSpec epilogue;                              // rescale: has 32-bit results
 };
 

@@ -1,9 +1,9 @@
 """Accuracy of INT8 by model, chip and calibration method: measure, compare with the reviewed file, write the page.
 
-    python tools/accuracy_ledger.py [MODEL ...]            # measure, and list the differences
-    python tools/accuracy_ledger.py --update [MODEL ...]   # write the measurements into the file, and the page
-    python tools/accuracy_ledger.py --page                 # write the page only
-    python tools/accuracy_ledger.py --check                # exit code 1 if the page is out of date
+    python tools/accuracy ledger [MODEL ...]            # measure, and list the differences
+    python tools/accuracy ledger --update [MODEL ...]   # write the measurements into the file, and the page
+    python tools/accuracy ledger --page                 # write the page only
+    python tools/accuracy ledger --check                # exit code 1 if the page is out of date
 
 The file is ``tests/models/accuracy.yaml``, the page ``docs/accuracy.md``. A change of the quantization that changes the
 accuracy needs an update of the file, so that it shows up in the review of the change. Improvements must be recorded
@@ -19,12 +19,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import yaml
-from accuracy import classifiers, measure
 from datasets import data_root, entries, labelled_set
 from detections import DETECTORS
 from detections import measure as measure_detections
 
-ROOT = Path(__file__).resolve().parent.parent
+from accuracy.labelled import classifiers, measure
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 LEDGER = ROOT / "tests" / "models" / "accuracy.yaml"
 PAGE = ROOT / "docs" / "accuracy.md"
 CHIPS = ("bm1686", "bm1684")
@@ -42,7 +43,7 @@ Numbers = Mapping[str, float]
 INTRODUCTION = """\
 # Accuracy of INT8
 
-Written by `python tools/accuracy_ledger.py --page` from `tests/models/accuracy.yaml`. The nightly tests measure every
+Written by `python tools/accuracy ledger --page` from `tests/models/accuracy.yaml`. The nightly tests measure every
 row again, and fail if it became worse or better. Calibration and evaluation images are different ones. All options
 except the [calibration method](quantization.md#steps-of-a-quantization) have their defaults.
 """
@@ -115,7 +116,7 @@ def differences(recorded: Numbers, found: Numbers) -> list[str]:
 
 def ledger_text(ledger: Mapping[Key, Numbers]) -> str:
     """The file, one line per row."""
-    lines = ["# Reviewed: written by tools/accuracy_ledger.py --update, compared by the nightly tests."]
+    lines = ["# Reviewed: written by tools/accuracy ledger --update, compared by the nightly tests."]
     for name, rows in itertools.groupby(sorted(ledger), key=lambda key: key[0]):
         lines.append(f"{name}:")
         for chip, methods in itertools.groupby(rows, key=lambda key: key[1]):
@@ -150,19 +151,19 @@ def _table(rows: Sequence[tuple[str, ...]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
     """Measure and compare, or write."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python tools/accuracy ledger", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("models", nargs="*")
     parser.add_argument("--update", action="store_true", help="write the measurements into the file, and the page")
     parser.add_argument("--page", action="store_true", help="write the page only")
     parser.add_argument("--check", action="store_true", help="exit code 1 if the page is out of date")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     ledger = read_ledger() if LEDGER.exists() else {}
     if options.check:
         is_current = PAGE.read_text(encoding="utf-8") == page(ledger)
         if not is_current:
-            print(f"{PAGE} is out of date: run python tools/accuracy_ledger.py --page", file=sys.stderr)
+            print(f"{PAGE} is out of date: run python tools/accuracy ledger --page", file=sys.stderr)
         return 0 if is_current else 1
     count = 0
     for key in [] if options.page else keys(options.models):
@@ -177,7 +178,3 @@ def main() -> int:
         PAGE.write_text(page(ledger), encoding="utf-8")
         return 0
     return 1 if count else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

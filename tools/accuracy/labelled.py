@@ -1,6 +1,6 @@
 """Top-1 accuracy of the labelled test models in float and INT8, as a Markdown table.
 
-    python tools/accuracy.py [--chip bm1686] [--method auto] [--exact-on bm1684] [MODEL ...]
+    python tools/accuracy labelled [--chip bm1686] [--method auto] [--exact-on bm1684] [MODEL ...]
 
 Columns: float top-1, INT8 top-1, difference in points, share of samples whose predicted class changed, mean cosine
 similarity of the outputs, nodes that stayed float, seconds per INT8 sample.
@@ -9,8 +9,8 @@ similarity of the outputs, nodes that stayed float, seconds per INT8 sample.
 from __future__ import annotations
 
 import argparse
-import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -116,14 +116,14 @@ def measure(entry: Entry, data: LabelledSet, chip: str, method: str, exact_on: s
     )
 
 
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="python tools/accuracy labelled", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("models", nargs="*")
     parser.add_argument("--chip", default="bm1686")
     parser.add_argument("--method", default="auto", choices=("auto", "minmax", "kl", "mse"))
     parser.add_argument("--exact-on", default="none", choices=("none", "bm1684x", "bm1688", "bm1684"))
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     known = entries(data_root())
     chosen = options.models or classifiers()
     print(f"chip {options.chip}, calibration {options.method}")
@@ -134,7 +134,3 @@ def main() -> int:
         row = measure(known[name], data, options.chip, options.method, options.exact_on)
         print("| " + " | ".join(row.cells()) + " |", flush=True)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
