@@ -103,7 +103,8 @@ def gate_algorithms(
         refinements: algorithms of the refinement. If all of them together do not reduce the error, or increase that of
             a branch of an output, or lower the score of a task, half of the bias correction is tried, then each one is
             left out in turn, then all, until nothing is harmed. If a task has a low score in any case, only the half is
-            tried. The highest scores of the tasks stay, and among similar ones the smallest error.
+            tried. A result that keeps the scores without refinement stays, of several that with the highest scores, and
+            among similar ones that with the smallest error.
         others: other algorithms. They and the refinements are left out in turn, even if the refinement reduces the
             error. A difference counts if it is larger than its standard error.
         costly: algorithms that make the network slower. They are left out unless the error with them is smaller by more
@@ -139,13 +140,19 @@ def gate_algorithms(
             trials.append((list(refinements), 1.0))
         for left_out, share in trials:
             last = trial(left_out, best.without_gain, share)
-            if last.errors.is_preferred_to(best.errors):
+            if _is_better(last, best):
                 best = last
             if _helps(best):
                 break
     if last is not best:
         rebuild((*best.without_gain, *best.left_out))  # the float graph gets the scales of the result again
     return best
+
+
+def _is_better(found: Gated, best: Gated) -> bool:
+    """Return True if a result keeps the scores of the tasks without refinement, or has better scores or errors."""
+    found_loses, best_loses = (item.errors.loses(item.unrefined) for item in (found, best))
+    return best_loses if found_loses != best_loses else found.errors.is_preferred_to(best.errors)
 
 
 def _helps(found: Gated) -> bool:

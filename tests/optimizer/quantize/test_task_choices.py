@@ -148,6 +148,26 @@ def test_the_share_of_a_correction_that_keeps_more_detections_is_chosen(whole: i
     assert found.bias_share == share
 
 
+@pytest.mark.parametrize("has_target", [True, False])
+def test_refinements_that_all_lose_detections_are_left_out(has_target: bool) -> None:
+    """The error is smaller with any of them. Without a target, scores of small responses only show losses."""
+
+    class Target:
+        graph = "unrefined"
+
+    def refine(target: Target, left_out: Collection[str], part: float) -> None:
+        names = {"bias-correction", "weight-rounding"}.difference(left_out)
+        target.graph = f"{sorted(names)} {part}" if names else "unrefined"
+
+    class Measurement:
+        def measure(self, graph: str) -> Errors:
+            kept, level = (8, 0.1) if graph == "unrefined" else (2, 0.01)
+            return errors(level, kept, has_target=has_target)
+
+    found = gate_algorithms(Target(), lambda _: Target(), refine, Measurement(), ["weight-rounding", "bias-correction"])
+    assert found.legalized.graph == "unrefined"
+
+
 def test_nodes_in_float_that_lose_detections_are_not_chosen() -> None:
     """Floats remove the error of the boxes of the background. They are chosen unless detections are lost with them."""
     graph = planted(0.0)
