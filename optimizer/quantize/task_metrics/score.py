@@ -69,10 +69,11 @@ class TaskScore:
         The difference has to be larger than its standard error, and than one decision. It has to be larger than
         ``_WITHOUT_TARGET`` standard errors if the decisions are not those of programs, but smaller responses.
         """
-        difference = self.share - other.share
+        if not self.counts:
+            return False
         errors = 1.0 if self.has_target else _WITHOUT_TARGET
         noise = max(errors * self._standard_error(other), 1.0 / self.decisions)
-        return self.counts and difference > (1.0 + 1e-9) * noise  # one decision is no more than one
+        return self.share - other.share > (1.0 + 1e-9) * noise  # one decision is no more than one
 
     def _standard_error(self, other: TaskScore) -> float:
         """Standard error of the difference of two ratios of sums over the same samples."""
