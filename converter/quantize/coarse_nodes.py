@@ -103,6 +103,7 @@ def choose_coarse_nodes(
     fixed: Collection[str],
     attempts: Attempts,
     most: float,
+    refine: Callable[[Legalized], None] | None = None,
 ) -> CoarseChoice:
     """Choose the nodes that stay in float.
 
@@ -117,6 +118,7 @@ def choose_coarse_nodes(
         fixed: names of the nodes that do not stay in float.
         attempts: quantizations.
         most: largest share of the multiply-accumulates in float.
+        refine: refines an integer graph. If the outputs are accurate then, no node stays in float.
     """
     candidates = _candidates(_Budget(graph, most), known, fixed, attempts)
     first = next(candidates, None)
@@ -129,6 +131,13 @@ def choose_coarse_nodes(
     chosen = CoarseChoice()
     if before <= ACCURATE:
         return chosen
+    if refine is not None:
+        refined = attempts.legalize(known, None)
+        refine(refined)
+        is_accurate = measure.loss(refined.graph)[0] <= ACCURATE
+        forget_annotations(graph)
+        if is_accurate:
+            return chosen
     for floats, balanced in (first, *candidates):
         found, found_errors = measure.loss(attempts.legalize({**known, **floats}, balanced).graph)
         forget_annotations(graph)

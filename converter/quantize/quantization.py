@@ -245,7 +245,12 @@ class _Quantization:
         owners = (node for value in ruled for node in ([value.producer] if value.producer else value.users))
         fixed = {*precision.integers, *(node.name for node in owners)}
         most = self._options.float_share
-        found = choose_coarse_nodes(self._graph, chip, error, kept, fixed, forms.attempts(), most)
+
+        def refine_all(target: Legalized) -> None:
+            self._refine(target, feeds)
+
+        refinement = refine_all if self._refinements else None
+        found = choose_coarse_nodes(self._graph, chip, error, kept, fixed, forms.attempts(), most, refinement)
         if not found.floats:
             return kept
         if found.balanced is not None:

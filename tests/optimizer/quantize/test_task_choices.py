@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -182,6 +183,25 @@ def test_nodes_in_float_that_lose_detections_are_not_chosen() -> None:
         error = OutputError(graph, Chip.BM1686, pictures(8))
         found = choose_coarse_nodes(graph, Chip.BM1686, error, {}, (), attempts, 1.0)
         assert bool(found.floats) is not lost
+
+
+@pytest.mark.parametrize("mends", [False, True])
+def test_nodes_stay_in_integers_if_refinement_makes_the_outputs_accurate(mends: bool) -> None:
+    graph = planted(0.0)
+    node = next(node for node in graph.nodes if node.op.name == "conv")
+    coarse = [Coarse(node, 0.5, (node.name,))]
+    attempts = Attempts(
+        lambda floats, _balanced, _least: ([] if floats else coarse, ()),
+        lambda floats, _balanced: SimpleNamespace(graph=planted(0.0) if floats else planted(0.0, 3000.0)),
+    )
+
+    def refine(target: SimpleNamespace) -> None:
+        if mends:
+            target.graph = planted(0.0)
+
+    error = OutputError(graph, Chip.BM1686, pictures(8))
+    found = choose_coarse_nodes(graph, Chip.BM1686, error, {}, (), attempts, 1.0, refine)
+    assert bool(found.floats) is not mends
 
 
 def convert(path: Path | None = None, **options: object) -> tc.Model:
