@@ -40,8 +40,9 @@ nothing of the models is stored in the repository. To measure all of them again,
   the one that is best on the evaluation samples of a network. NNCF: the default preset, run by OpenVINO. LiteRT:
   ai-edge-quantizer, static INT8, of TFLite files. TPU-MLIR: the vendor's calibration with its defaults, for BM1688 in
   the chip simulator. ONNX Runtime, NNCF and TPU-MLIR read TFLite models as an export of tpuconvert.
-- *Conversion* is the wall time of tpuconvert's default, ONNX Runtime and NNCF, *run* the median processor time of one
-  sample of the INT8 models of tpuconvert and ONNX Runtime in their engines, both with one thread.
+- *Conversion* is the wall time of tpuconvert's default, ONNX Runtime and NNCF, an upper bound for rows measured beside
+  other work; *run* the median processor time of one sample of the INT8 models of tpuconvert and ONNX Runtime in their
+  engines, both with one thread.
 """
 
 
