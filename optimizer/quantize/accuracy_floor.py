@@ -60,7 +60,7 @@ _PARTS = 6
 """Number of parts of the element-wise and of the linear operators that are lowered again."""
 
 _TIPPING = 8
-"""One of so many samples, the one with the largest error, is left out of a branch: results of a network at a tipping
+"""One sample of this number, that with the largest error, is left out of a branch: results of a network at a tipping
 point, such as a pose that could be another one, change with any rounding."""
 
 LARGER_SHARES = (0.1, 0.2, 0.4, 0.7, 1.0)

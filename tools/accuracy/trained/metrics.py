@@ -6,6 +6,7 @@ is that of a bootstrap over the samples.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -33,7 +34,7 @@ def no_helper(name: str, x: Array) -> Outputs:
 
 
 @dataclass(frozen=True)
-class Metric:
+class Metric(ABC):
     """Base of the metrics."""
 
     title: ClassVar[str]
@@ -45,9 +46,9 @@ class Metric:
     is_error: ClassVar[bool] = False
     """True if smaller scores are better."""
 
+    @abstractmethod
     def contributions(self, pairs: Pairs, run: RunHelper = no_helper) -> Array:
         """Return the contributions of the samples, [samples, columns]."""
-        raise NotImplementedError
 
     def score(self, sums: Array) -> float:
         """Return the score in percent: the first column divided by the last one."""

@@ -148,7 +148,7 @@ def code(index: int) -> Picture:
 
 
 def page(index: int) -> Picture:
-    """Lines of text in several sizes; every fourth page has a pale photo behind them."""
+    """Lines of text in several sizes; every fourth page has a pale photo as its background."""
     draws = random.Random(4000 + index)
     size = 640
     picture = Image.new("RGB", (size, size), _gray(draws.randint(180, 255)))

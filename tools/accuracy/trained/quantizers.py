@@ -60,7 +60,7 @@ def _open_onnxruntime(network: Network, draw: int, **options: Any) -> tuple[Run,
             quantize_onnxruntime(network.onnx, target, samples, **merged)
             seconds = time.perf_counter() - start
             return open_onnxruntime(target), seconds
-        except Exception:
+        except Exception:  # errors of ONNX Runtime have no common class; the last one is raised
             if attempt is attempts[-1]:
                 raise
     raise AssertionError("the last attempt returns or raises")

@@ -64,7 +64,7 @@ def append_row(path: Path, row: Row) -> None:
 
 @dataclass(frozen=True)
 class Record:
-    """What the repository keeps: facts about the machine, and the rows."""
+    """Record in the repository: facts about the machine, and the rows."""
 
     facts: dict[str, str]
     rows: dict[Key, Row]
