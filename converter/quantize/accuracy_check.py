@@ -11,14 +11,12 @@ import itertools
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tpuconvert.accuracy_notes import KEY
 from tpuconvert.model import Model
-from tpuconvert.optimizer.quantize.deciding import SAMPLES as DECISION_SAMPLES
-from tpuconvert.optimizer.quantize.method_search import Work
 from tpuconvert.optimizer.quantize.output_accuracy import (
     LEAST_COSINE,
     LEAST_EQUAL,
@@ -27,11 +25,10 @@ from tpuconvert.optimizer.quantize.output_accuracy import (
     measure_outputs,
 )
 from tpuconvert.optimizer.quantize.output_branches import OutputBranches
-from tpuconvert.optimizer.quantize.output_error import count_held_out
-from tpuconvert.optimizer.quantize.ranges import samples_in
 from tpuconvert.optimizer.quantize.recorded_floats import RecordedFloats
 from tpuconvert.optimizer.quantize.task_metrics.recognition import find_tasks
 from tpuconvert.optimizer.quantize.task_metrics.score import TARGET, Task
+from tpuconvert.quantize.sample_split import SampleSplit
 from tpuconvert.runtime.session import Session
 from tpuconvert.samples.calibration_data import FeedSource
 from tpuconvert.schema.errors import ThresholdError
@@ -44,55 +41,8 @@ from tpuconvert.text_format import several
 TASK = "task"
 """Kind of the notes about the tasks of outputs."""
 
-_MOST = 64
-"""Maximum number of runs."""
-
-_FEW = 8
-"""Maximum number of runs of large networks: the measurement takes a small part of the time of a calibration."""
-
-_WORK = 4e9
-"""Limit for the work of more runs, in units of one multiply-accumulate: about 0.1 seconds of one core."""
-
-_FEWEST_HELD_OUT = 4
-"""Smallest number of held-out runs. With fewer, the last samples are measured although they were used."""
-
 _MEMORY = 1 << 26
 """Limit for the float outputs, in bytes. Further runs are left out, except the first."""
-
-
-class MeasuredFeeds(NamedTuple):
-    """Numbers of the feeds on which the accuracy is measured.
-
-    Args:
-        numbers: the numbers.
-        are_held_out: whether nothing but the ranges was chosen on them.
-    """
-
-    numbers: range
-    are_held_out: bool
-
-
-def measured_feeds(graph: Graph, chip: Chip, feeds: FeedSource, refinement_samples: int) -> MeasuredFeeds:
-    """Choose the feeds between those that the refinement takes and those on which candidates are compared.
-
-    Args:
-        graph: the float graph.
-        chip: the target.
-        feeds: the calibration samples, in the order in which the algorithms take them.
-        refinement_samples: largest number of samples that change weights; 0 if none does.
-    """
-    count = len(feeds)
-    sample = next(iter(feeds))
-    per_feed = samples_in(sample)
-    most = min(_MOST, max(_FEW, int(_WORK / max(1.0, Work(graph, chip, sample).sample))))
-    if not refinement_samples:  # the calibration is short
-        most = min(most, max(_FEW, count // 4))
-    first = max(DECISION_SAMPLES, -(-refinement_samples // per_feed))
-    last = count - count_held_out(count)
-    if last - first >= _FEWEST_HELD_OUT:
-        return MeasuredFeeds(range(max(first, last - most), last), are_held_out=True)
-    fewest = min(_FEW, count_held_out(count))
-    return MeasuredFeeds(range(max(0, count - (most if most > _FEW else fewest)), count), are_held_out=False)
 
 
 @dataclass(frozen=True)
@@ -102,7 +52,7 @@ class ModelAccuracy:
     Args:
         outputs: the outputs, in the model's order.
         samples: number of samples.
-        are_held_out: see ``MeasuredFeeds``.
+        are_held_out: see ``SampleSplit``.
         calibrated: number of all calibration samples.
     """
 
@@ -152,18 +102,17 @@ class AccuracyCheck:
     """Comparison of a finished model with its float graph: ``choose``, then ``record``, then ``measure``."""
 
     def __init__(self) -> None:
-        self.feeds: MeasuredFeeds | None = None
+        self._split: SampleSplit | None = None
         self._samples: FeedSource | None = None
         self._calibrated = 0
         self._floats: list[Mapping[str, Array]] = []
         self._tasks: list[Task] = []
 
-    def choose(self, graph: Graph, chip: Chip, feeds: FeedSource, refinement_samples: int) -> MeasuredFeeds:
-        """Choose the feeds. The arguments are those of ``measured_feeds``."""
-        self.feeds = measured_feeds(graph, chip, feeds, refinement_samples)
-        self._samples = feeds.part(self.feeds.numbers.start, self.feeds.numbers.stop)
+    def choose(self, feeds: FeedSource, split: SampleSplit) -> None:
+        """Choose the samples to measure among those of the calibration."""
+        self._split = split
+        self._samples = feeds.part(split.measured.start, split.measured.stop)
         self._calibrated = feeds.samples
-        return self.feeds
 
     def record(self, graph: Graph, recorded: RecordedFloats | None = None) -> None:
         """Record the outputs of the float graph, before the quantization changes it.
@@ -172,8 +121,8 @@ class AccuracyCheck:
             graph: the float graph.
             recorded: outputs that the calibration has recorded; others are computed.
         """
-        assert self.feeds is not None and self._samples is not None, "the feeds are chosen"
-        recorded_runs = [] if recorded is None else recorded.outputs_of(self.feeds.numbers)
+        assert self._split is not None and self._samples is not None, "the feeds are chosen"
+        recorded_runs = [] if recorded is None else recorded.outputs_of(self._split.measured)
         size, first = 0, None
         with ExitStack() as stack, np.errstate(all="ignore"):
             session: Session | None = None
@@ -191,14 +140,14 @@ class AccuracyCheck:
 
     def measure(self, graph: Graph, chip: Chip) -> ModelAccuracy | None:
         """Run the graph of the finished model. Return None if the float outputs were not recorded."""
-        if self.feeds is None or self._samples is None or not self._floats:
+        if self._split is None or self._samples is None or not self._floats:
             return None
         feeds = list(itertools.islice(self._samples, len(self._floats)))
         collect_dropped_graphs(graph.constant_bytes)
         with Session(_Program(graph, chip)) as session, np.errstate(all="ignore"):
             outputs = measure_outputs(graph, feeds, self._floats, map(session.run, feeds), self._tasks)
         samples = self._samples.samples * len(feeds) // len(self._samples)
-        return ModelAccuracy(outputs, samples, self.feeds.are_held_out, self._calibrated)
+        return ModelAccuracy(outputs, samples, self._split.are_held_out, self._calibrated)
 
     def checked(self, model: Model, *, is_strict: bool) -> Model:
         """Return a model with the accuracy of its outputs as metadata, and notes about inaccurate ones.

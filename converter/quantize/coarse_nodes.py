@@ -10,11 +10,9 @@ import numpy as np
 
 from tpuconvert.optimizer.quantize import Legalized, forget_annotations
 from tpuconvert.optimizer.quantize.coarse_nodes import COARSE, Coarse
-from tpuconvert.optimizer.quantize.method_search import Work
 from tpuconvert.optimizer.quantize.output_accuracy import measure_outputs
 from tpuconvert.optimizer.quantize.output_error import Errors, OutputError
 from tpuconvert.runtime.session import Session
-from tpuconvert.samples.calibration_data import FeedSource
 from tpuconvert.schema.cost import macs
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Array, Chip
@@ -35,22 +33,6 @@ _MOST_ROUNDS = 6
 _CHEAP = 1_000_000
 """Number of multiply-accumulates that may be in float beyond the limit, less than 0.1 ms of one core, but at most half
 of all: most of an INT8 network is in integers."""
-
-_FEW = 8
-"""Number of feeds on which the error of large networks is measured."""
-
-_MOST = 64
-"""Largest number of feeds."""
-
-_WORK = 4e9
-"""Limit for the work of more feeds, in units of one multiply-accumulate: about 0.1 seconds of one core."""
-
-
-def last_part(graph: Graph, chip: Chip, feeds: FeedSource) -> FeedSource:
-    """Return the last samples, on which the error at the outputs is measured."""
-    count = len(feeds)
-    most = min(_MOST, max(_FEW, int(_WORK / max(1.0, Work(graph, chip, next(iter(feeds))).sample))))
-    return feeds.part(max(0, count - most), count)
 
 
 @dataclass(frozen=True)
@@ -97,8 +79,7 @@ class Attempts:
 
 def choose_coarse_nodes(
     graph: Graph,
-    chip: Chip,
-    error: OutputError,
+    measure: WorstError,
     known: Mapping[str, str],
     fixed: Collection[str],
     attempts: Attempts,
@@ -112,8 +93,7 @@ def choose_coarse_nodes(
 
     Args:
         graph: the float graph.
-        chip: the target.
-        error: the samples.
+        measure: measures errors.
         known: reasons for nodes that stay in float anyway.
         fixed: names of the nodes that do not stay in float.
         attempts: quantizations.
@@ -124,7 +104,6 @@ def choose_coarse_nodes(
     first = next(candidates, None)
     if first is None:
         return CoarseChoice()
-    measure = _Measurement(graph, chip, error)
     before, errors = measure.loss(attempts.legalize(known, None).graph)
     best = before
     forget_annotations(graph)
@@ -204,8 +183,14 @@ def _added(
     return {}
 
 
-class _Measurement:
-    """Error at the outputs on the samples of an ``OutputError``."""
+class WorstError:
+    """Error of the worst output on the samples of an ``OutputError``.
+
+    Args:
+        graph: the float graph.
+        chip: the target.
+        error: the samples.
+    """
 
     def __init__(self, graph: Graph, chip: Chip, error: OutputError) -> None:
         self._chip = chip

@@ -11,15 +11,11 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from tpuconvert.optimizer.quantize import Legalized
-from tpuconvert.optimizer.quantize.output_error import Errors, OutputError, count_held_out
+from tpuconvert.optimizer.quantize.output_error import Errors, OutputError
 from tpuconvert.options import REFINEMENT_NEEDS
-from tpuconvert.samples.calibration_data import FeedSource
 
 STRUCTURAL = ("channel-scales", "two-term-weights")
 """Algorithms that the refinement depends on. Others measure the error at the outputs themselves."""
-
-_MOST = 8
-"""Maximum number of feeds on which the error is measured."""
 
 Build = Callable[[Collection[str]], Legalized]
 """Returns the integer graph without some algorithms."""
@@ -78,12 +74,6 @@ def effective(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in names if REFINEMENT_NEEDS.get(name, name) in names)
 
 
-def last_feeds(feeds: FeedSource) -> FeedSource:
-    """Return the samples on which the error is measured: the last ones, at most a quarter and at most 8."""
-    count = len(feeds)
-    return feeds.part(count - min(_MOST, count_held_out(count)), count)
-
-
 def gate_algorithms(
     legalized: Legalized,
     rebuild: Build,
@@ -134,9 +124,9 @@ def gate_algorithms(
             if is_lower or last.errors.gains(best.errors):
                 best = last
     elif not _helps(best) or best.errors.misses_task:
-        trials: list[tuple[list[str], float]] = [([], _SHARE)] if BIAS in refinements else []
+        trials: list[tuple[list[str], float]] = [([], _SHARE), ([BIAS], 1.0)] if BIAS in refinements else []
         if not _helps(best):
-            trials += [([name], 1.0) for name in reversed(refinements) if len(refinements) > 1]
+            trials += [([name], 1.0) for name in reversed(refinements) if len(refinements) > 1 and name != BIAS]
             trials.append((list(refinements), 1.0))
         for left_out, share in trials:
             last = trial(left_out, best.without_gain, share)

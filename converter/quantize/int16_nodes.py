@@ -9,17 +9,19 @@ import numpy as np
 
 from tpuconvert.optimizer.node_properties import computed_operands
 from tpuconvert.optimizer.quantize import Legalized, Precision, forget_annotations
+from tpuconvert.optimizer.quantize.accuracy_floor import FEWEST as FLOOR_FEWEST
 from tpuconvert.optimizer.quantize.accuracy_floor import (
     LARGER_SHARES,
+    RUNS,
     TARGET,
     Floor,
     FloorCandidates,
     decibels,
     raise_to_floor,
 )
-from tpuconvert.optimizer.quantize.accuracy_floor import MOST_SAMPLES as FLOOR_SAMPLES
 from tpuconvert.optimizer.quantize.float_simulation import round_operands, simulate
 from tpuconvert.optimizer.quantize.int16_nodes import FEWEST, MOST_SAMPLES, Int16Nodes, choose_int16_nodes
+from tpuconvert.optimizer.quantize.measuring_work import affordable_feeds
 from tpuconvert.optimizer.quantize.task_metrics.score import TARGET as TASK_TARGET
 from tpuconvert.optimizer.quantize.traits import has_constant_weight, is_table
 from tpuconvert.optimizer.quantize.wide_plan import NO_PLAN, WidePlan, plan_wide_values, takes_16_bits
@@ -31,6 +33,9 @@ from tpuconvert.schema.file_model import Note
 from tpuconvert.schema.graph import Graph, Node
 from tpuconvert.schema.types import Chip, QuantParams
 from tpuconvert.text_format import several, shorten
+
+_MOST_OF_LARGE = 12
+"""Number of samples for the floor of a large network, at most a third of the calibration."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +117,7 @@ def find_floor(
     graph: Graph,
     most: float,
     feeds: FeedSource,
+    judged: FeedSource,
     precision: Precision,
     annotate: Callable[[Collection[str]], Annotated],
     legalize: Callable[[Collection[str]], Legalized],
@@ -120,7 +126,8 @@ def find_floor(
 ) -> Floor | None:
     """Choose regions with 16 bits, or in float, if a branch of the outputs misses the target (``accuracy_floor``).
 
-    Other arguments are those of :func:`find_int16_nodes`. The result is None if all branches meet the target.
+    The samples are those that are ``judged``, as many as are affordable. Other arguments are those of
+    :func:`find_int16_nodes`. The result is None if all branches meet the target.
     """
     total = max(sum(macs(node, open_extent=1) or 0 for node in graph.nodes), 1)
     reasons = annotate(()).reasons
@@ -135,11 +142,13 @@ def find_floor(
             order.append(node.name)
     forget_annotations(graph)
     simulate_with, isolate = _simulations(graph, annotate)
-    last = list(feeds.part(max(0, len(feeds) - FLOOR_SAMPLES), len(feeds)))
+    few = min(_MOST_OF_LARGE, max(FLOOR_FEWEST, len(feeds) // 3))
+    count = min(len(judged), max(few, affordable_feeds(graph, Chip.BM1686, next(iter(feeds)), RUNS)))
+    last = list(judged.part(len(judged) - count, len(judged)))
     candidates = FloorCandidates(linear, elementwise, order)
     larger = () if is_float else LARGER_SHARES
     with np.errstate(all="ignore"):
-        floor = raise_to_floor(graph, candidates, simulate_with, isolate, last, len(feeds), most, larger)
+        floor = raise_to_floor(graph, candidates, simulate_with, isolate, last, most, larger)
     if floor is not None and floor.names and not is_float:
         in_float = {item.node for item in legalize(floor.names).float_nodes}
         forget_annotations(graph)

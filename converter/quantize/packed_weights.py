@@ -18,6 +18,7 @@ from tpuconvert.optimizer.quantize.group_weights import (
     second_moments,
 )
 from tpuconvert.quantize.quantization import calibration_feeds
+from tpuconvert.quantize.sample_split import split_feeds
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.file_model import Note
 from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized
@@ -61,7 +62,7 @@ def quantize_matmuls(
     notes = []
     feeds = None if calibration is None else calibration_feeds(graph, options, calibration)
     if feeds is not None and check is not None:
-        check.choose(graph, options.chip, feeds, feeds.samples)
+        check.choose(feeds, split_feeds(graph, options.chip, feeds, feeds.samples))
         check.record(graph)
     if options.weight_type != "float32":
         notes.append(_pack_weights(graph, options, feeds, progress))

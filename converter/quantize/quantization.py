@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from tpuconvert.final_checks import check_finite, constant_arrays
@@ -16,7 +15,6 @@ from tpuconvert.model_building import QuantizedGraph
 from tpuconvert.optimization import OptimizedGraph
 from tpuconvert.optimizer.precision_rules import FLOAT32, INT8
 from tpuconvert.optimizer.quantize import (
-    Balancing,
     Legalized,
     Precision,
     Range,
@@ -29,7 +27,6 @@ from tpuconvert.optimizer.quantize import (
 from tpuconvert.optimizer.quantize.deciding import forget_annotations
 from tpuconvert.optimizer.quantize.feature_maps import uncorrected_results
 from tpuconvert.optimizer.quantize.first_samples import FirstMeans
-from tpuconvert.optimizer.quantize.int16_nodes import Int16Nodes
 from tpuconvert.optimizer.quantize.output_error import OutputError
 from tpuconvert.optimizer.quantize.precision_checks import (
     check_asymmetric_tensors,
@@ -38,20 +35,21 @@ from tpuconvert.optimizer.quantize.precision_checks import (
 )
 from tpuconvert.optimizer.quantize.precision_effects import describe_effects
 from tpuconvert.optimizer.quantize.recorded_floats import RecordedFloats
+from tpuconvert.optimizer.quantize.response_correction import correct_responses
 from tpuconvert.optimizer.quantize.state_ranges import tie_state_ranges
-from tpuconvert.options import COARSE_NODES, INT16_NODES, REFINEMENTS, Options
+from tpuconvert.options import INT16_NODES, REFINEMENTS, Options
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.quantize.accuracy_check import AccuracyCheck as AccuracyCheck
 from tpuconvert.quantize.auto_methods import calibrate_and_check
 from tpuconvert.quantize.balancing import describe_balancing, find_balancing
-from tpuconvert.quantize.coarse_nodes import choose_coarse_nodes, last_part
-from tpuconvert.quantize.gates import STRUCTURAL, effective, gate_algorithms, last_feeds
-from tpuconvert.quantize.int16_nodes import describe_floor, describe_int16_nodes, find_floor, find_int16_nodes
+from tpuconvert.quantize.gates import BIAS, STRUCTURAL, effective, gate_algorithms
 from tpuconvert.quantize.integer_forms import IntegerForms
 from tpuconvert.quantize.integer_share import share_notes
 from tpuconvert.quantize.partial_file import PartialFile
 from tpuconvert.quantize.partial_file import open_partial as open_partial
 from tpuconvert.quantize.refinement_shards import split_samples
+from tpuconvert.quantize.sample_split import NO_SAMPLES, SampleSplit, split_feeds
+from tpuconvert.quantize.wider_nodes import WiderNodesSearch
 from tpuconvert.samples.calibration_data import CalibrationSource, FeedSource, load_feeds
 from tpuconvert.schema.errors import UsageError, without_operator
 from tpuconvert.schema.file_model import Note
@@ -167,6 +165,7 @@ class _Quantization:
         self._refinements = effective([name for name in REFINEMENTS if options.has_algorithm(name)])
         self._notes: list[Note] = []
         self._int16_notes: list[Note] = []
+        self._split = NO_SAMPLES
 
     def run(self, calibration: CalibrationSource | None, measured: MeasuredRanges | None) -> QuantizedGraph:
         """Quantize the graph. Arguments are those of :func:`quantize_graph`."""
@@ -179,10 +178,11 @@ class _Quantization:
         prepare(graph, options.disable_rules)
         check_finite(graph, known=constants)
         precision = apply_rules(graph, options.precision_rules, options.chip, self._optimized.tensors)
-        measured_on: Sequence[int] = ()
-        if feeds is not None and self._check is not None:
+        if feeds is not None:
             refined = options.refinement_samples if self._refinements else 0
-            measured_on = self._check.choose(graph, options.chip, feeds, refined).numbers
+            self._split = split_feeds(graph, options.chip, feeds, refined)
+        if feeds is not None and self._check is not None:
+            self._check.choose(feeds, self._split)
         ranges, self._notes = _find_ranges(
             self._workers,
             self._optimized,
@@ -191,10 +191,10 @@ class _Quantization:
             measured,
             precision,
             self._cache,
-            measured_on,
+            self._split,
             self._progress,
         )
-        if measured_on and self._check is not None:
+        if feeds is not None and self._check is not None:
             self._check.record(graph, self._cache.floats)
         check_float16_ranges(precision, graph, ranges)
         forms = IntegerForms(graph, options, precision, ranges)
@@ -202,11 +202,10 @@ class _Quantization:
         if feeds is not None and measured is None and options.exact_on == "none" and options.has_algorithm("balancing"):
             forms.balancing = find_balancing(graph, options, feeds, ranges, precision, forms.legalize)
         kept = self._nodes_in_float(forms, precision, feeds)
-        if feeds is not None and options.has_algorithm(COARSE_NODES):
-            kept = self._keep_coarse_nodes(forms, kept, precision, feeds)
-            if options.chip is Chip.BM1684 and options.exact_on == "none":
-                kept = self._raise_to_float(forms, kept, precision, feeds)
-        self._choose_int16_nodes(forms, kept, precision, feeds)
+        if feeds is not None:
+            kept = self._widen(forms, kept, precision, feeds)
+        elif options.max_int16_share and options.has_algorithm(INT16_NODES):
+            raise UsageError("max_int16_share needs samples to choose nodes with", hint=_CALIBRATION_HINT)
         self._progress.stage("legalize")
         if options.exact_on == "none":
             legalized = forms.legalize(kept)
@@ -227,6 +226,10 @@ class _Quantization:
         self._notes += [Note("precision", "", text) for text in effects]
         return _with_notes(graph, legalized, self._notes, options.chip, is_quantized=True, ranges=ranges)
 
+    def _judged(self, feeds: FeedSource) -> FeedSource:
+        """Return the samples on which candidates are compared."""
+        return feeds.part(self._split.judged.start, self._split.judged.stop)
+
     def _nodes_in_float(self, forms: IntegerForms, precision: Precision, feeds: FeedSource | None) -> Mapping[str, str]:
         """Return the nodes that rules or decisions keep in float: the reason by the name of the node."""
         kept: Mapping[str, str] = {}
@@ -234,86 +237,23 @@ class _Quantization:
             kept = float_paths(self._graph, lambda paths: forms.legalize(precision.nodes_in_float(paths)), feeds)
         return precision.nodes_in_float(kept)
 
-    def _keep_coarse_nodes(
+    def _widen(
         self, forms: IntegerForms, kept: Mapping[str, str], precision: Precision, feeds: FeedSource
     ) -> Mapping[str, str]:
-        """Return the nodes in float with those for which 8 bits are too coarse."""
-        chip = self._options.chip
-        error = OutputError(self._graph, chip, last_part(self._graph, chip, feeds))
-        tensors = {*precision.asymmetric, *precision.thresholds, *precision.methods}
-        ruled = [value for value in self._graph.values if value.name in tensors]
-        owners = (node for value in ruled for node in ([value.producer] if value.producer else value.users))
-        fixed = {*precision.integers, *(node.name for node in owners)}
-        most = self._options.float_share
+        """Choose the nodes with 16 bits and in float. Return all nodes in float."""
 
         def refine_all(target: Legalized) -> None:
             self._refine(target, feeds)
 
         refinement = refine_all if self._refinements else None
-        found = choose_coarse_nodes(self._graph, chip, error, kept, fixed, forms.attempts(), most, refinement)
-        if not found.floats:
-            return kept
-        if found.balanced is not None:
-            forms.balancing = Balancing(tuple(found.balanced), found.before, found.after)
-        self._notes.append(Note(COARSE_NODES, "", found.describe()))
-        return {**kept, **found.floats}
-
-    def _raise_to_float(
-        self, forms: IntegerForms, kept: Mapping[str, str], precision: Precision, feeds: FeedSource
-    ) -> Mapping[str, str]:
-        """Return the nodes in float with those that a branch of the outputs needs, on a chip without 16 bits."""
-
-        def in_float(names: Collection[str]) -> dict[str, str]:
-            return {**kept, **dict.fromkeys(names, "8 bits are too coarse for a branch of the outputs")}
-
-        most = self._options.float_share
-        floor = find_floor(
-            self._graph,
-            most,
-            feeds,
-            precision,
-            lambda names: forms.annotate(in_float(names), ()),
-            lambda names: forms.legalize(in_float(names)),
-            is_float=True,
+        judged = self._judged(feeds)
+        search = WiderNodesSearch(
+            self._graph, self._options, precision, forms, feeds, judged, refinement, self._progress
         )
-        if floor is None:
-            return kept
-        self._notes += describe_floor(floor, most, is_float=True)
-        return in_float(floor.names)
-
-    def _choose_int16_nodes(
-        self, forms: IntegerForms, kept: Mapping[str, str], precision: Precision, feeds: FeedSource | None
-    ) -> None:
-        options = self._options
-        if not options.has_algorithm(INT16_NODES):
-            return
-        if feeds is None:
-            if options.max_int16_share:
-                raise UsageError("max_int16_share needs samples to choose nodes with", hint=_CALIBRATION_HINT)
-            return
-        self._progress.stage("choose 16-bit nodes")
-        annotate = partial(forms.annotate, kept)
-
-        def legalize_with(names: Collection[str]) -> Legalized:
-            return forms.legalize(kept, int16=names)
-
-        floor = find_floor(self._graph, options.int16_share, feeds, precision, annotate, legalize_with)
-        if floor is not None:
-            self._int16_notes = describe_floor(floor, options.int16_share)
-        if floor is not None and floor.names:
-            forms.int16 = Int16Nodes(floor.names, floor.share, floor.before, floor.after)
-            return
-        forms.int16 = find_int16_nodes(
-            self._graph,
-            options.int16_share,
-            feeds,
-            precision,
-            annotate,
-            legalize_with,
-            is_requested=options.requests_int16,
-        )
-        if forms.int16 is not None or options.requests_int16:
-            self._int16_notes.append(Note(INT16_NODES, "", describe_int16_nodes(forms.int16, options.int16_share)))
+        chosen = search.choose(kept)
+        self._notes += chosen.float_notes
+        self._int16_notes = list(chosen.int16_notes)
+        return chosen.kept
 
     def _refine_and_gate(
         self, forms: IntegerForms, kept: Mapping[str, str], legalized: Legalized, feeds: FeedSource
@@ -327,16 +267,21 @@ class _Quantization:
 
         def refine_without(target: Legalized, left_out: Collection[str], share: float) -> None:
             self._refine(target, feeds, left_out, share)
+            if responses is not None and BIAS not in left_out:
+                correct_responses(target, responses, error)
 
         if options.exact_on != "none":
             self._refine(legalized, feeds)
             return legalized
         others = [name for name in STRUCTURAL if options.has_algorithm(name)] if options.effort == "high" else []
         costly = [INT16_NODES] if forms.int16 is not None and options.requests_int16 else []
-        last = last_feeds(feeds)
         floats = self._cache.floats
-        known = floats.outputs_of(range(len(feeds) - len(last), len(feeds))) if floats is not None else ()
-        error = OutputError(graph, options.chip, last, known)
+        known = floats.outputs_of(self._split.judged) if floats is not None else ()
+        error = OutputError(graph, options.chip, self._judged(feeds), known)
+        responses = None
+        if BIAS in self._refinements and error.has_scores:
+            first = feeds.part(0, min(len(feeds), options.refinement_samples))
+            responses = OutputError(graph, options.chip, first)
         gated = gate_algorithms(legalized, rebuild, refine_without, error, self._refinements, others, costly)
         if INT16_NODES in gated.without_gain:
             self._int16_notes = [note for note in self._int16_notes if note.kind != INT16_NODES]
@@ -413,7 +358,7 @@ def _find_ranges(
     measured: MeasuredRanges | None,
     precision: Precision,
     cache: CalibrationCache,
-    measured_on: Sequence[int],
+    split: SampleSplit,
     progress: Progress,
 ) -> tuple[Mapping[str, Range], list[Note]]:
     graph = optimized.graph
@@ -423,7 +368,7 @@ def _find_ranges(
         return ranges, [*few_samples(measured.samples, graph), *constant_inputs(graph, ranges)]
     assert feeds is not None, "a quantization without samples was refused"
     if cache.ranges is None:
-        means = FirstMeans(options.refinement_samples, _floats_to_record(graph, options, feeds, measured_on))
+        means = FirstMeans(options.refinement_samples, _floats_to_record(graph, options, feeds, split))
         cache.ranges, cache.notes = calibrate_and_check(
             workers, graph, feeds, options, optimized.expected, progress, precision, means, cache.partial
         )
@@ -432,17 +377,13 @@ def _find_ranges(
     return ranges, [*few_samples(feeds.samples, graph), *cache.notes]
 
 
-def _floats_to_record(
-    graph: Graph, options: Options, feeds: FeedSource, measured_on: Sequence[int]
-) -> RecordedFloats | None:
+def _floats_to_record(graph: Graph, options: Options, feeds: FeedSource, split: SampleSplit) -> RecordedFloats | None:
     """Return the record of the float tensors that later steps need; None if they need none."""
     count = len(feeds)
-    refined, outputs = 0, {*measured_on}
+    refined, outputs = 0, {*split.measured}
     if all(options.has_algorithm(name) for name in ("weight-rounding", "reconstruction")):
         refined = min(count, options.refinement_samples) if feeds.samples == count else 0
-        outputs |= {*range(count - len(last_feeds(feeds)), count)}
-    elif not outputs:
-        return None
+        outputs |= {*split.judged}
     return RecordedFloats(graph, refined, uncorrected_results(graph, options.chip), outputs)
 
 

@@ -35,8 +35,8 @@ TARGET = 0.01
 FEWEST = 4
 """Smallest number of samples for a choice: half of them confirm it."""
 
-MOST_SAMPLES = 12
-"""Largest number of samples for a choice, at most a third of the calibration: each is run about 25 times."""
+RUNS = 25
+"""Usual number of runs of every sample."""
 
 _TO_RANK = 2
 """Number of samples for the isolated errors. They only order the nodes."""
@@ -109,6 +109,11 @@ class Floor:
         """Branches that miss the target, the worst one first."""
         missed = [level for level in self.levels if level.after < decibels(TARGET)]
         return sorted(missed, key=lambda level: level.after)
+
+    @property
+    def is_missed(self) -> bool:
+        """Return True if a branch or a task misses its target."""
+        return bool(self.missed) or any(after.is_missed for _, after in self.tasks)
 
     @property
     def tasks(self) -> list[tuple[TaskScore, TaskScore]]:
@@ -202,7 +207,6 @@ def raise_to_floor(
     simulate: Callable[[Collection[str]], Graph],
     isolate: Callable[[Collection[str]], Iterable[Graph]],
     feeds: Sequence[Feed],
-    samples: int,
     most: float,
     larger: Sequence[float] = LARGER_SHARES,
 ) -> Floor | None:
@@ -213,8 +217,7 @@ def raise_to_floor(
         candidates: nodes that can have 16 bits.
         simulate: returns the float graph that rounds the activations, for the names of nodes with 16 bits.
         isolate: returns float graphs that round only the operand of one node, for the names of nodes.
-        feeds: samples, in an order that depends on their content only; the last ones confirm the choice.
-        samples: number of calibration samples, which limits the work.
+        feeds: samples, in an order that depends on their content only; the second half confirms the choice.
         most: largest share of the MACs with 16 bits.
         larger: larger shares that are tried for the warning.
 
@@ -223,7 +226,7 @@ def raise_to_floor(
     """
     if len(feeds) < FEWEST or not candidates.order:
         return None
-    half = min(len(feeds), MOST_SAMPLES, max(FEWEST, samples // 3)) // 2
+    half = len(feeds) // 2
     confirmation = _Levels(graph, feeds[-half:], simulate)
     before = confirmation.measure(())
     start, fails = confirmation.of(before), confirmation.fails(before)
@@ -242,7 +245,7 @@ def raise_to_floor(
     if chosen:
         found = confirmation.measure(chosen)
         is_clear = search.gain(found, before) < -_CLEAR_GAIN or found.gains(before)
-        if is_clear and not found.harms(before):
+        if is_clear and not found.harms(before, ~fails):
             after, end = found, confirmation.of(found)
         else:
             chosen = frozenset()
@@ -289,6 +292,13 @@ class _Search:
         ]
         return float(np.mean(ratios))
 
+    def _harms(self, errors: Errors) -> bool:
+        """Return True if a task has a lower score than with 8 bits, or a branch that meets the target a larger error.
+
+        Of branches that miss it the mean counts (``gain``): the noise of many large errors would reject any region.
+        """
+        return errors.harms(self._before, ~self._fails)
+
     def _meets(self, errors: Errors) -> bool:
         return not self._levels.fails(errors).any()
 
@@ -311,7 +321,7 @@ class _Search:
                 continue
             errors = self._levels.measure(region)
             is_better = self.gain(errors, best[1]) <= -_WORTH or errors.gains(best[1])
-            if errors.harms(self._before) or not is_better:
+            if self._harms(errors) or not is_better:
                 continue
             best = region, errors
             if self._meets(errors):
@@ -330,6 +340,6 @@ class _Search:
                 found = self._levels.measure(smaller)
                 is_similar = self.gain(found, errors) < _NOTHING and not found.loses(errors)
                 is_enough = self._meets(found) if meets else is_similar
-                if is_enough and not found.harms(self._before):
+                if is_enough and not self._harms(found):
                     region = smaller
         return region

@@ -22,7 +22,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tpuconvert.optimizer.quantize.method_search import Work
+from tpuconvert.optimizer.quantize.measuring_work import Work
 from tpuconvert.optimizer.quantize.output_error import Errors, Feed, OutputError
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Chip

@@ -22,11 +22,8 @@ only, not by time: the choice is reproducible. There is no search if the first c
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from tpuconvert.optimizer.node_properties import computed_operands
 from tpuconvert.optimizer.precision_rules import AUTO, METHODS
@@ -34,12 +31,12 @@ from tpuconvert.optimizer.quantize.annotate import activation_params
 from tpuconvert.optimizer.quantize.deciding import forget_annotations
 from tpuconvert.optimizer.quantize.feature_maps import names_of_dense_feature_maps
 from tpuconvert.optimizer.quantize.float_simulation import simulate
+from tpuconvert.optimizer.quantize.measuring_work import Work
 from tpuconvert.optimizer.quantize.output_error import Errors, Feed, OutputError
 from tpuconvert.optimizer.quantize.ranges import Range, RangeCollector
 from tpuconvert.optimizer.quantize.traits import keeps_scale
-from tpuconvert.runtime.session import Session
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.types import Array, Chip
+from tpuconvert.schema.types import Chip
 
 SHARE = 3.0
 """Largest work of a search, as a share of the work of the calibration."""
@@ -49,18 +46,6 @@ HIGH_SHARE = 10.0
 
 LEAST = 1e11
 """Smallest limit for the work, in units of one multiply-accumulate: about 2.5 seconds of one core."""
-
-_ELEMENT = 64
-"""Work per element of a tensor: number of multiply-accumulates that take as long as rounding it."""
-
-_CANDIDATE = 0.5e9
-"""Work per candidate that does not depend on the samples: annotation and plan."""
-
-_WEIGHT = 1400
-"""Work per candidate and weight on BM1686: the choice of per-channel scales reads the weights several times."""
-
-_REFERENCE = 20
-"""Factor of the work if the NumPy executor runs the network, because its extents depend on data."""
 
 FEWEST = 4
 """Number of samples of the first comparison, and smallest number for a search."""
@@ -190,25 +175,6 @@ def search_methods(start: SearchStart, samples: int, least: float = LEAST, share
     if 3 * work.sample * (FEWEST + min(len(start.feeds), _ENOUGH)) + 2 * work.candidate > budget:
         return None
     return _Search(start, work, budget).run()
-
-
-class Work:
-    """Estimated work of measuring candidates.
-
-    Args:
-        graph: float graph without annotations.
-        chip: the target.
-        feed: a sample.
-
-    Attributes:
-        sample: work per sample.
-        candidate: further work per candidate.
-    """
-
-    def __init__(self, graph: Graph, chip: Chip, feed: Feed) -> None:
-        self.sample = _work_per_sample(graph, feed)
-        weights = sum(value.array.size for value in graph.values if value.is_constant)
-        self.candidate = _CANDIDATE + (_WEIGHT * weights if chip is Chip.BM1686 else 0.0)
 
 
 class _Search:
@@ -410,24 +376,3 @@ def _has_own_scale(value: Value, found: Range) -> bool:
     """Return True if the scale follows from the threshold of the value, which is not 0."""
     own = found.threshold > 0.0 and activation_params(found, found.has_zero_point).scale[0]
     return value.quant is not None and max(value.quant.scale) == own
-
-
-def _work_per_sample(graph: Graph, feed: Feed) -> float:
-    """Work for one run of the float graph with rounded values, from the extents of its tensors on one sample."""
-    values = [value for value in graph.values if not value.is_constant]
-    shapes = {value.name: tuple(extent for extent in value.shape if isinstance(extent, int)) for value in values}
-    factor = 1
-    if any(len(shapes[value.name]) < value.rank for value in values):
-
-        def observe(value: Value, array: Array) -> None:
-            shapes[value.name] = array.shape
-
-        with Session(graph, observed=True) as session, np.errstate(all="ignore"):
-            session.run(feed, observe=observe, borrow=True)
-            factor = _REFERENCE if session.backend == "reference" else 1
-    macs = 0
-    for node in graph.nodes:
-        present = [value for value in node.inputs if value is not None]
-        operands = [value.array.shape if value.is_constant else shapes[value.name] for value in present]
-        macs += node.op.count_macs(operands, [shapes[value.name] for value in node.outputs])
-    return factor * float(macs + _ELEMENT * sum(map(math.prod, shapes.values())))

@@ -15,7 +15,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -30,6 +30,8 @@ from tpuconvert.schema.types import Array
 
 SMALLEST_SCORE = 0.01
 """Scores of a sigmoid below this one, and above 1 minus this one, are compared as this one: no threshold is there."""
+
+_LARGEST_LOGIT = math.log((1.0 - SMALLEST_SCORE) / SMALLEST_SCORE)
 
 SMALLEST_PROBABILITY = 1e-4
 """Probabilities of a softmax below this one are compared as this one."""
@@ -48,6 +50,13 @@ class ErrorScale(enum.Enum):
     """Operand of a sigmoid."""
     LOGARITHM = "logarithm"
     """Logarithm of a probability."""
+    BOUNDED_LOGIT = "bounded logit"
+    """Logit whose sigmoid a program computes. Networks give any large negative number where nothing is."""
+
+    @property
+    def is_logit(self) -> bool:
+        """Return True for logits of scores."""
+        return self in (ErrorScale.LOGIT, ErrorScale.BOUNDED_LOGIT)
 
     def apply(self, values: Array) -> Array:
         """Return values on this scale."""
@@ -56,6 +65,9 @@ class ErrorScale(enum.Enum):
         if self is ErrorScale.LOGARITHM:
             result: Array = np.log(np.maximum(values, SMALLEST_PROBABILITY))
             return result
+        if self is ErrorScale.BOUNDED_LOGIT:
+            bounded: Array = np.clip(values, -_LARGEST_LOGIT, _LARGEST_LOGIT)
+            return bounded
         scores = np.clip(values, SMALLEST_SCORE, 1.0 - SMALLEST_SCORE)
         logits: Array = np.log(scores / (1.0 - scores))
         return logits
@@ -85,6 +97,12 @@ class BranchLabels:
 
     branches: tuple[Branch, ...]
     labels: Array | None = None
+
+    def of_logits(self) -> BranchLabels:
+        """Return the branches of an output whose elements are logits of scores."""
+        scales = {ErrorScale.LINEAR: ErrorScale.BOUNDED_LOGIT}
+        branches = (replace(branch, scale=scales.get(branch.scale, branch.scale)) for branch in self.branches)
+        return replace(self, branches=tuple(branches))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ The error of a branch of an output (``output_branches``) is the squared differen
 float values over all samples. All branches have the same weight. Special outputs:
 
 - *Scores*: results of a softmax or a sigmoid are compared by their logarithms or logits. Probabilities saturate: the
-  error of the few samples without a clear result would outweigh all others.
+  error of the few samples without a clear result would outweigh all others. Logits of detections are compared up to a
+  bound: networks give any large negative number where nothing is, and its error would outweigh that of responses.
 - *Integers and booleans*: the share of the elements that differ.
 - *Sets of rows*, such as detections: rows are compared with the nearest one of the other set.
 
@@ -32,6 +33,7 @@ import numpy.typing as npt
 from tpuconvert.optimizer.quantize.deciding import similarity_of_rows
 from tpuconvert.optimizer.quantize.output_branches import Branch, BranchLabels, ErrorScale, OutputBranches
 from tpuconvert.optimizer.quantize.ranges import samples_in
+from tpuconvert.optimizer.quantize.task_metrics.detections import Detections
 from tpuconvert.optimizer.quantize.task_metrics.recognition import find_tasks
 from tpuconvert.optimizer.quantize.task_metrics.score import TaskScore
 from tpuconvert.runtime.session import Session
@@ -133,16 +135,22 @@ class Errors:
         """Mean error over all branches, all and large values: that of the worst branch determines it."""
         return float((self.branches.mean() + self.large_branches.mean()) / 2)
 
-    def harms(self, other: Errors) -> bool:
+    def harms(self, other: Errors, counted: npt.NDArray[np.bool_] | None = None) -> bool:
         """Return True if a branch has a larger error than in another graph, or a task a lower score.
 
         All values and large ones count. Differences within the noise, and errors of at most ``_VISIBLE``, do no harm.
+
+        Args:
+            other: errors of the other graph.
+            counted: whether a branch counts [branches]; None for all of them.
         """
         if self.loses(other):
             return True
         pairs = ((self.branches, other.branches), (self.large_branches, other.large_branches))
         for found, before in pairs:
-            for errors, others in zip(found, before, strict=True):
+            for number, (errors, others) in enumerate(zip(found, before, strict=True)):
+                if counted is not None and not counted[number]:
+                    continue
                 rise = _difference(errors - others)
                 if errors.mean() > _VISIBLE and rise.mean > max(_NOISE * others.mean(), rise.standard_error):
                     return True
@@ -217,11 +225,14 @@ class OutputError:
                 runs.append(run)
                 self.feeds.append(feed)
         branches = OutputBranches(graph)
+        self._tasks = find_tasks(graph, branches, runs, self.feeds[0], for_choice=True)
+        logits = {name for task in self._tasks if isinstance(task, Detections) for name in task.outputs_of_logits}
         self._outputs = [
-            _output(port.name, value, [run[port.name] for run in runs], self.feeds, branches)
+            _output(
+                port.name, value, [run[port.name] for run in runs], self.feeds, branches, is_logit=port.name in logits
+            )
             for value, port in zip(graph.outputs, graph.output_ports, strict=True)
         ]
-        self._tasks = find_tasks(graph, branches, runs, self.feeds[0], for_choice=True)
 
     @property
     def output_names(self) -> list[str]:
@@ -249,6 +260,26 @@ class OutputError:
         collect_dropped_graphs(graph.constant_bytes)
         with Session(_Program(graph, self._chip)) as session, np.errstate(all="ignore"):
             return self.compare(session.run(feed) for feed in self.feeds)
+
+    @property
+    def has_scores(self) -> bool:
+        """Return True if a branch has the logits of scores."""
+        return any(branch.scale.is_logit for branch in self.branches)
+
+    def measure_logits(self, graph: Graph) -> dict[str, tuple[Vector, Vector]]:
+        """Run a graph on all samples, and return the logits of scores.
+
+        Returns:
+            For every branch of scores, by the name of its tensor, the logits of the float graph and of this one, in the
+            same order.
+        """
+        with Session(_Program(graph, self._chip)) as session, np.errstate(all="ignore"):
+            runs = [session.run(feed) for feed in self.feeds]
+        found: dict[str, tuple[Vector, Vector]] = {}
+        for output in self._outputs:
+            if isinstance(output, _Numbers):
+                found |= output.logits([run[output.name] for run in runs])
+        return found
 
     def error(self, graph: Graph) -> float:
         """Relative squared error of a graph, averaged over outputs and samples."""
@@ -302,14 +333,21 @@ class _Output(Protocol):
 
 
 def _output(
-    name: str, value: Value, floats: Sequence[Array], feeds: Sequence[Feed], branches: OutputBranches
+    name: str,
+    value: Value,
+    floats: Sequence[Array],
+    feeds: Sequence[Feed],
+    branches: OutputBranches,
+    *,
+    is_logit: bool,
 ) -> _Output:
     if value.producer is not None and value.producer.op.has_row_set:
         return _Unordered(name, floats, _share_of_rows)
     if not value.dtype.is_float:
         return _Unordered(name, floats, _share_of_different)
     counts = [count_samples(array, feed) for array, feed in zip(floats, feeds, strict=True)]
-    return _Numbers(name, floats, counts, [branches.of(name, feed) for feed in feeds])
+    labels = [branches.of(name, feed) for feed in feeds]
+    return _Numbers(name, floats, counts, [item.of_logits() for item in labels] if is_logit else labels)
 
 
 class _Unordered:
@@ -368,6 +406,22 @@ class _Numbers:
         noise = self._prepare(index, found) - self._prepare(index, self._floats[index])
         samples, large = self._powers(index, noise)
         return _shares(samples, self._power), _shares(large, self._large_power)
+
+    def logits(self, arrays: Sequence[Array]) -> dict[str, tuple[Vector, Vector]]:
+        """Logits of the scores of the float results and of other ones, by the tensor of the branch."""
+        found = {}
+        for number, branch in enumerate(self.branches):
+            if not branch.scale.is_logit:
+                continue
+            parts: tuple[list[Array], list[Array]] = [], []
+            for index, pair in enumerate(zip(self._floats, arrays, strict=True)):
+                labels = self._labels[index].labels
+                for part, array in zip(parts, pair, strict=True):
+                    values = self._prepare(index, array)
+                    part.append(values.ravel() if labels is None else values[labels == number])
+            if all(a.shape == b.shape for a, b in zip(*parts, strict=True)):
+                found[branch.tensor] = np.concatenate(parts[0]), np.concatenate(parts[1])
+        return found
 
     def _powers(self, index: int, values: Array) -> tuple[Vector, Vector]:
         """Power [branches, samples] of a feed, and power with larger weights for large values."""

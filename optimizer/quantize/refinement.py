@@ -227,17 +227,40 @@ def _mean_result(statistics: OperandStatistics, index: int) -> Array:
     return means
 
 
+def add_to_biases(legalized: Legalized, shifts: Mapping[str, float]) -> dict[Value, Array]:
+    """Add numbers to the biases of linear operators, and return the former biases.
+
+    Args:
+        legalized: the integer graph, which is changed in place.
+        shifts: number for all channels of a result by the name of the float tensor. Others, and results of operators
+            without a bias, are skipped.
+    """
+    former: dict[Value, Array] = {}
+    for value, product in legalized.products.items():
+        shift, node = shifts.get(product.name), value.producer
+        if shift and node is not None and _is_product(node):
+            bias = operand(node, 2)
+            former[bias] = bias.array
+            shifted = bias.array.astype(np.int64).reshape(-1) + np.rint(shift / _unit_of_bias(node)).reshape(-1)
+            bias.data = saturate(shifted, bias.dtype).reshape(bias.array.shape)
+    return former
+
+
+def _unit_of_bias(node: Node) -> Array:
+    """Value of a step of the bias, per channel or for all channels."""
+    source, weight = operands(node)[:2]
+    result = node.outputs[0].quant
+    if result is not None and result.dtype is I32:
+        return np.asarray(result.scale)
+    return np.asarray(max(params_of(source).scale) * np.asarray(params_of(weight).scale))
+
+
 def _correct_bias(node: Node, means: ChannelMeans, wanted: Array, shift: Array | float, share: float) -> None:
     """Change the bias so that the mean of the dequantized accumulator plus ``shift`` comes closer to ``wanted``.
 
     ``share`` is the part of the difference by which it does.
     """
-    source, weight, bias = operands(node)
-    result = node.outputs[0].quant
-    if result is not None and result.dtype is I32:
-        unit = np.asarray(result.scale)
-    else:
-        unit = max(params_of(source).scale) * np.asarray(params_of(weight).scale)
+    bias, unit = operand(node, 2), _unit_of_bias(node)
     found = means.result()
     assert found is not None
     shifted = bias.array.astype(np.float64).reshape(-1) + share * (wanted / unit - found - shift)

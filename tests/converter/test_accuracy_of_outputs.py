@@ -14,7 +14,7 @@ import tpuconvert as tc
 from tpuconvert.__main__ import main
 from tpuconvert.accuracy_notes import AccuracyWarning
 from tpuconvert.optimizer.quantize.output_error import count_held_out
-from tpuconvert.quantize.accuracy_check import measured_feeds
+from tpuconvert.quantize.sample_split import split_feeds
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.graph import Graph
@@ -183,9 +183,11 @@ def test_held_out_samples_are_not_those_of_the_refinement_or_the_search(count, b
     net = OnnxNet(0)
     net.input("x", batch, 8)
     feeds = load_feeds(net.samples(count), [tc.convert(net.model(net.add("Relu", "x"))).graph.input_ports[0]])
-    numbers, are_held_out = measured_feeds(graph, Chip.BM1686, feeds, 64)
+    split = split_feeds(graph, Chip.BM1686, feeds, 64)
     last = count - count_held_out(count)
-    assert are_held_out is (last - max(8, 64 // batch) >= 4)
-    if are_held_out:
-        assert numbers.start >= max(8, 64 // batch) and numbers.stop <= last
-    assert 1 <= len(numbers) <= 64
+    assert split.are_held_out is (last - max(8, 64 // batch) >= 4)
+    if split.are_held_out:
+        assert split.measured.start >= max(8, 64 // batch)
+        assert split.measured.stop <= min(last, split.judged.start)
+    assert 1 <= len(split.measured) <= 64 and 1 <= len(split.judged) <= 64
+    assert split.judged.stop == count

@@ -196,21 +196,36 @@ class Detections:
         levels: the levels. The kind of boxes that can have several is determined by their values.
         floats: float outputs by feed.
         size: width and height of the input.
-        has_low: whether the low threshold is taken if there are few detections above the usual ones.
+        thresholds: smallest scores: the first one with enough detections is taken, else the last one.
     """
 
     def __init__(
-        self, levels: Sequence[Level], floats: Sequence[Run], size: tuple[float, float], *, has_low: bool
+        self,
+        levels: Sequence[Level],
+        floats: Sequence[Run],
+        size: tuple[float, float],
+        thresholds: Sequence[float] = THRESHOLDS,
     ) -> None:
         self.levels = [_with_box_kind(level, floats) for level in levels]
         columns = [item for level in levels for item in (level.scores, level.boxes, level.objectness) if item]
         self.outputs = tuple(dict.fromkeys(item.output for item in columns))
         self._size = size
-        for threshold in (*THRESHOLDS, *([LOW_THRESHOLD] if has_low else [])):
+        self._first = floats[0]
+        for threshold in thresholds:
             self.threshold = threshold
             self._floats = [found for run in floats for found in self.read(run)]
             if self.count >= FEWEST_DECISIONS:
                 break
+
+    @property
+    def outputs_of_logits(self) -> set[str]:
+        """Names of the outputs whose elements are all logits of scores, each the operand of a sigmoid."""
+        sizes: dict[str, int] = {}
+        for level in self.levels:
+            if level.score_kind is ScoreKind.LOGITS:
+                output = level.scores.output
+                sizes[output] = sizes.get(output, 0) + level.scores.read(self._first).size
+        return {output for output, size in sizes.items() if size == self._first[output].size}
 
     @property
     def count(self) -> int:
@@ -257,7 +272,8 @@ class Detections:
                 rows, columns = np.array(places, np.int64).reshape(-1, 2).T
                 numerators[index] = 2.0 * np.minimum(found.scores[rows], other.scores[columns]).sum()
                 denominators[index] = found.scores.sum() + other.scores.sum()
-        return TaskScore(self.outputs, "detections", text, numerators, denominators, self.count, has_target=has_target)
+        decisions = self.count + extra  # a detection that the float network does not have is a decision too
+        return TaskScore(self.outputs, "detections", text, numerators, denominators, decisions, has_target=has_target)
 
 
 def with_score_kind(level: Level, floats: Sequence[Run]) -> Level:

@@ -13,6 +13,7 @@ import numpy as np
 from tpuconvert.optimizer.quantize.output_branches import Feed, OutputBranches
 from tpuconvert.optimizer.quantize.task_metrics.decisions import Classes, Mask, Text
 from tpuconvert.optimizer.quantize.task_metrics.detections import (
+    LOW_THRESHOLD,
     BoxKind,
     Detections,
     Level,
@@ -22,7 +23,7 @@ from tpuconvert.optimizer.quantize.task_metrics.detections import (
 )
 from tpuconvert.optimizer.quantize.task_metrics.layout import Kind, Layout, find_layout
 from tpuconvert.optimizer.quantize.task_metrics.rows import Columns
-from tpuconvert.optimizer.quantize.task_metrics.score import Run, Task
+from tpuconvert.optimizer.quantize.task_metrics.score import FEWEST_DECISIONS, Run, Task
 from tpuconvert.schema.graph import Graph
 
 FEWEST_POSITIONS = 16
@@ -63,7 +64,8 @@ def find_tasks(
         branches: branches of its outputs.
         floats: float outputs by feed.
         feed: the first sample.
-        for_choice: whether graphs are compared with each other, for which more decisions count.
+        for_choice: whether graphs are compared with each other. If there are few detections, smaller responses are
+            compared too.
     """
     size = _input_size(graph)
     layouts = []
@@ -75,7 +77,10 @@ def find_tasks(
     tasks: list[Task] = []
     levels = [with_score_kind(level, floats) for level in _levels(layouts)]
     if levels and is_sparse(levels, floats):
-        tasks.append(Detections(levels, floats, size or (1.0, 1.0), has_low=for_choice))
+        detections = Detections(levels, floats, size or (1.0, 1.0))
+        tasks.append(detections)
+        if for_choice and detections.count < FEWEST_DECISIONS:
+            tasks.append(Detections(levels, floats, size or (1.0, 1.0), (LOW_THRESHOLD,)))
     used = {output for task in tasks for output in task.outputs}
     for layout in layouts:
         if layout.output not in used:

@@ -16,7 +16,7 @@ TARGET = 0.95
 """Smallest score that needs no more accuracy."""
 
 FEWEST_DECISIONS = 20
-"""Smallest number of decisions of the float network for a score on which a choice depends."""
+"""Smallest number of decisions for a score on which a choice depends."""
 
 _WITHOUT_TARGET = 2.0
 """Number of standard errors of a difference that counts between scores without target."""
@@ -35,7 +35,7 @@ class TaskScore:
         text: the counts, such as ``detections: 58 of 60 kept, 1 extra``.
         numerators: what is kept, by sample.
         denominators: what could be kept, by sample.
-        decisions: number of decisions of the float network.
+        decisions: number of decisions of the float network, and of further ones of the quantized network.
         has_target: whether the score has to reach ``TARGET``. If not, it only compares graphs.
     """
 
@@ -69,10 +69,11 @@ class TaskScore:
         The difference has to be larger than its standard error, and than one decision. It has to be larger than
         ``_WITHOUT_TARGET`` standard errors if the decisions are not those of programs, but smaller responses.
         """
-        if not self.counts:
+        decisions = max(self.decisions, other.decisions)
+        if decisions < FEWEST_DECISIONS:
             return False
         errors = 1.0 if self.has_target else _WITHOUT_TARGET
-        noise = max(errors * self._standard_error(other), 1.0 / self.decisions)
+        noise = max(errors * self._standard_error(other), 1.0 / decisions)
         return self.share - other.share > (1.0 + 1e-9) * noise  # one decision is no more than one
 
     def _standard_error(self, other: TaskScore) -> float:

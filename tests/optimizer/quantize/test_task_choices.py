@@ -21,7 +21,7 @@ from tpuconvert.optimizer.quantize.legalize import Legalized
 from tpuconvert.optimizer.quantize.method_search import is_better
 from tpuconvert.optimizer.quantize.output_error import Errors, OutputError
 from tpuconvert.optimizer.quantize.task_metrics.score import TaskScore
-from tpuconvert.quantize.coarse_nodes import Attempts, choose_coarse_nodes
+from tpuconvert.quantize.coarse_nodes import Attempts, WorstError, choose_coarse_nodes
 from tpuconvert.quantize.gates import gate_algorithms
 from tpuconvert.quantize.int16_nodes import describe_floor
 from tpuconvert.schema.graph import Graph
@@ -78,7 +78,7 @@ def test_lost_detections_start_the_floor_although_the_error_is_small() -> None:
     (score,) = measured.tasks
     assert score.text == "detections above 0.4: 0 of 144 kept, 0 extra"
     candidates = FloorCandidates({"a": 0.02, "b": 0.02, "c": 0.9}, {}, ["a", "b", "c"])
-    floor = raise_to_floor(graph, candidates, simulate, isolate, feeds, 64, 0.05)
+    floor = raise_to_floor(graph, candidates, simulate, isolate, feeds, 0.05)
     assert floor is not None and floor.names == ("b",)
     assert [(before.share, after.share) for before, after in floor.tasks] == [(0.0, 1.0)]
     (note,) = describe_floor(floor, 0.05)
@@ -90,7 +90,7 @@ def test_a_task_that_16_bits_do_not_mend_is_a_warning() -> None:
         return planted(-0.25)
 
     candidates = FloorCandidates({"a": 0.02}, {}, ["a"])
-    floor = raise_to_floor(planted(0.0), candidates, simulate, lambda _: [planted(0.0)], pictures(12), 64, 0.05)
+    floor = raise_to_floor(planted(0.0), candidates, simulate, lambda _: [planted(0.0)], pictures(12), 0.05)
     assert floor is not None and floor.names == ()
     texts = [note.message for note in describe_floor(floor, 0.05) if note.kind == "accuracy"]
     assert any("detections above 0.4: 0 of 72 kept" in text and "95% are the target" in text for text in texts)
@@ -181,7 +181,7 @@ def test_nodes_in_float_that_lose_detections_are_not_chosen() -> None:
 
         attempts = Attempts(lambda floats, _balanced, _least: ([] if floats else coarse, ()), legalize)
         error = OutputError(graph, Chip.BM1686, pictures(8))
-        found = choose_coarse_nodes(graph, Chip.BM1686, error, {}, (), attempts, 1.0)
+        found = choose_coarse_nodes(graph, WorstError(graph, Chip.BM1686, error), {}, (), attempts, 1.0)
         assert bool(found.floats) is not lost
 
 
@@ -200,7 +200,7 @@ def test_nodes_stay_in_integers_if_refinement_makes_the_outputs_accurate(mends: 
             target.graph = planted(0.0)
 
     error = OutputError(graph, Chip.BM1686, pictures(8))
-    found = choose_coarse_nodes(graph, Chip.BM1686, error, {}, (), attempts, 1.0, refine)
+    found = choose_coarse_nodes(graph, WorstError(graph, Chip.BM1686, error), {}, (), attempts, 1.0, refine)
     assert bool(found.floats) is not mends
 
 

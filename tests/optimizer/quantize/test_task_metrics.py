@@ -22,12 +22,13 @@ from tpuconvert.schema.types import Array
 Runs = list[dict[str, Array]]
 
 
-def tasks_of(built: Built, samples: int = 6) -> tuple[list[Task], Runs]:
+def tasks_of(built: Built, samples: int = 6, factor: float = 1.0) -> tuple[list[Task], Runs]:
+    """Tasks of a network, and its outputs on samples, multiplied by a factor."""
     net, outputs = built
     graph = tc.convert(net.model(*outputs)).graph
     feeds = net.samples(samples)
     with tc.Session(tc.convert(net.model(*outputs)), threads=1) as session:
-        runs = [session.run(feed) for feed in feeds]
+        runs = [{name: factor * array for name, array in session.run(feed).items()} for feed in feeds]
     return find_tasks(graph, OutputBranches(graph), runs, feeds[0], for_choice=True), runs
 
 
@@ -49,7 +50,7 @@ KINDS = {
 @pytest.mark.parametrize("name", DETECTORS)
 def test_detectors_are_recognized(name: str) -> None:
     built = DETECTORS[name]()
-    (task,), runs = tasks_of(built)
+    (*_, task), runs = tasks_of(built)
     assert isinstance(task, Detections)
     scores, boxes, is_product = KINDS[name]
     for level in task.levels:
@@ -65,7 +66,7 @@ def test_detectors_are_recognized(name: str) -> None:
 
 
 def test_positions_of_two_levels_and_anchors_are_those_of_the_image() -> None:
-    (task,), _ = tasks_of(DETECTORS["ssd"]())
+    (*_, task), _ = tasks_of(DETECTORS["ssd"]())
     assert isinstance(task, Detections)
     positions = task.levels[0].positions
     assert positions.anchors == 2
@@ -168,7 +169,7 @@ def test_suppression_and_matching_by_hand() -> None:
 
 
 def test_lost_and_new_detections_are_counted() -> None:
-    (task,), runs = tasks_of(DETECTORS["yolov8"]())
+    (*_, task), runs = tasks_of(DETECTORS["yolov8"]())
     assert isinstance(task, Detections)
     task_runs = [{name: array.copy() for name, array in run.items()} for run in runs]
     (name,) = runs[0]
@@ -183,7 +184,23 @@ def test_lost_and_new_detections_are_counted() -> None:
         array[0, :, place] = [500.0, 500.0, 10.0, 10.0, 0.9, 0.0, 0.0]  # where there is nothing
     score = task.compare(task_runs)
     assert score.text == f"detections above {task.threshold:g}: 0 of {lost} kept, {len(runs)} extra"
-    assert score.share == 0.0 and score.decisions == lost
+    assert score.share == 0.0 and score.decisions == lost + len(runs)
+
+
+def test_many_new_detections_miss_the_target_although_the_float_network_has_few() -> None:
+    """Programs draw them: they are decisions of the quantized network."""
+    tasks, runs = tasks_of(DETECTORS["yolov8"](), 4, 0.2)
+    usual, low = tasks
+    assert isinstance(usual, Detections) and isinstance(low, Detections)
+    assert (usual.threshold, low.threshold) == (0.25, 0.05) and usual.count < 20
+    assert not usual.compare(runs).is_missed
+    (name,) = runs[0]
+    noisy = [{name: run[name].copy()} for run in runs]
+    for run in noisy:  # 12 boxes apart from each other
+        run[name][0, :, :12] = np.array([[1e3 * k, 1e3 * k, 10.0, 10.0, 0.9, 0.0, 0.0] for k in range(1, 13)]).T
+    found = usual.compare(noisy)
+    assert found.decisions >= 20 and found.is_missed
+    assert usual.compare(runs).exceeds(found) and not found.exceeds(usual.compare(runs))
 
 
 def test_strings_merge_repeats_and_leave_blanks_out() -> None:
