@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from tpuconvert.api.ops import ops as ops
     from tpuconvert.api.passes import PassList as PassList
     from tpuconvert.api.passes import passes as passes
-    from tpuconvert.api.prepack import PackedWeights as PackedWeights
-    from tpuconvert.api.prepack import prepack as prepack
     from tpuconvert.api.quantize import quantize as quantize
     from tpuconvert.api.reduce import reduce as reduce
     from tpuconvert.api.report import report as report
@@ -126,7 +124,6 @@ _MODULES = {
     "tpuconvert.api.op_test": ("OpTests", "op_test"),
     "tpuconvert.api.ops": ("OperatorExplanation", "OperatorList", "describe_op", "ops"),
     "tpuconvert.api.passes": ("PassList", "passes"),
-    "tpuconvert.api.prepack": ("PackedWeights", "prepack"),
     "tpuconvert.api.quantize": ("quantize",),
     "tpuconvert.api.reduce": ("reduce",),
     "tpuconvert.api.report": ("report",),

@@ -32,7 +32,6 @@ from tpuconvert.schema.shape_buckets import buckets_of, extents_of, format_bucke
 from tpuconvert.schema.types import Array, Chip, format_shape
 
 if TYPE_CHECKING:
-    from tpuconvert.runtime.native.packed_plan import PackedPlans
     from tpuconvert.runtime.native.plan import NativePlan
     from tpuconvert.runtime.native.plans import Plans
     from tpuconvert.runtime.native.split_plans import SplitPlans
@@ -69,18 +68,11 @@ class Session:
             Winograd convolutions, whose weights take eight times their memory, are used as far as the limit permits,
             those with the largest gain per byte first. None for no limit. Results do not depend on it. A model with
             data-dependent extents has a plan for each part of the graph.
-        packed: a file that ``prepack`` has made for the model, which must be a path then. The session opens in a few
-            milliseconds, with the same results. A file for another model, engine or instruction set is ignored with a
-            ``PackedWeightsWarning``. Sessions with packed weights share nothing.
-        map_packed: True to map that file into memory instead of copying its weights. The session opens sooner, and
-            processes share the pages. The file must not be truncated or overwritten while the session is open: the
-            operating system ends a process that reads a lost page.
 
     Raises:
-        UsageError: for an unknown backend, for a plan that does not fit the memory limit, for packed weights together
-            with a memory limit, the reference backend or a model that is no path, and for ``map_packed`` alone.
+        UsageError: for an unknown backend, and for a plan that does not fit the memory limit.
         MissingExtraError: for the native backend if the engine was not built.
-        CorruptInputError: if the file, or that of the packed weights, is damaged.
+        CorruptInputError: if the file is damaged.
         ResourceLimitError: if there is not enough memory.
     """
 
@@ -92,8 +84,6 @@ class Session:
         threads: int | None = None,
         observed: bool = False,
         memory_limit: int | None = None,
-        packed: str | os.PathLike[str] | None = None,
-        map_packed: bool = False,
     ) -> None:
         if backend not in ("auto", "native", "reference"):
             raise UsageError(f"unknown backend '{backend}'; there are auto, native and reference")
@@ -104,36 +94,19 @@ class Session:
         self._threads = threads or available_threads()
         self._memory_limit = memory_limit
         self._file: LoadedFile | None = None
-        prepacked: tuple[Runnable, PackedPlans] | None = None
-        if map_packed and packed is None:
-            raise UsageError("map_packed: there is no file of packed weights", hint="give it with packed=")
-        if packed is not None:
-            if not isinstance(model, (str, os.PathLike)) or backend == "reference" or memory_limit is not None:
-                raise UsageError(
-                    "packed weights are for sessions of a path, on the native engine and without a memory limit"
-                )
-            # Start-up cost: importing the planner takes 40 ms, which conversions do not need.
-            from tpuconvert.runtime.prepacking import open_prepacked
-
-            prepacked = open_prepacked(model, packed, self._threads, is_mapped=map_packed)
-        if prepacked is not None:
-            model = prepacked[0]
-        elif isinstance(model, (str, os.PathLike)):
+        if isinstance(model, (str, os.PathLike)):
             self._file = open_file(model)
             model = self._file.opened.model
-        assert not isinstance(model, (str, os.PathLike)), "it was read"
         self._model = model
         self.chip = Chip.BM1686 if isinstance(model, Graph) else model.chip
         self._graph = model if isinstance(model, Graph) else model.graph
         states = () if isinstance(model, Graph) else getattr(model, "states", ())
         self._state = SessionState(self._graph, states) if states else None
-        self._buckets = () if prepacked is not None else buckets_of(getattr(model, "metadata", {}))
+        self._buckets = buckets_of(getattr(model, "metadata", {}))
         self._bucket_extents = [extents_of(bucket, self._graph.input_ports) for bucket in self._buckets]
-        self._native: Plans | SplitPlans | PackedPlans | None = None
+        self._native: Plans | SplitPlans | None = None
         with MemoryErrors("preparing the model", self._graph.file, RUN_HINT):
-            if prepacked is not None:
-                self._native = prepacked[1]
-            elif backend != "reference":
+            if backend != "reference":
                 self._native = self._native_plans(backend == "native")
             if self._native is not None and not observed:
                 self._native.prepare()

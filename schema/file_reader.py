@@ -66,27 +66,6 @@ def read_model(path: str | os.PathLike[str]) -> FileModel:
         raise CorruptInputError(f"it contradicts itself: {error}", file=str(path), hint=_DAMAGED) from error
 
 
-def read_header(path: str | os.PathLike[str]) -> Header:
-    """Read the header of a model without the rest, which is not verified.
-
-    Errors are those of ``read_model``.
-    """
-    path = Path(path)
-    descriptor = _open(path)
-    try:
-        status = os.fstat(descriptor)
-        start = os.read(descriptor, HEADER_SIZE) if stat.S_ISREG(status.st_mode) else b""
-    finally:
-        os.close(descriptor)
-    try:
-        if start.startswith(MAGIC):
-            return Header.unpack(start, status.st_size)
-    except HeaderError:
-        pass
-    read_model(path)  # finds and reports the error
-    raise CorruptInputError("it was replaced while it was read", file=str(path), hint="read it again")
-
-
 class OpenModel(NamedTuple):
     """A model whose constants can be dropped from memory, and the locations of the large ones in its file."""
 

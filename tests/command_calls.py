@@ -57,7 +57,6 @@ CALLS: dict[str, list[str]] = {
     "run": ["net.tpum", "x.npy"],
     "generate": ["decoder.tpum", "--tokens", "1,2", "--max-new-tokens", "2"],
     "bench": ["net.tpum", "--runs", "1"],
-    "prepack": ["net.tpum"],
     "verify": ["net.onnx", "net.tpum"],
     "diff": ["net.tpum", "int8.tpum"],
     "attribute": ["net.onnx", "int8.tpum", "--data", "samples.npz"],

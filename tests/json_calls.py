@@ -32,7 +32,6 @@ CALLS: dict[str, list[list[str]]] = {
         ["bench", "net.tpum", "--runs", "2", "--profile", "--backend", "reference"],
         ["bench", "float.tpum", "--runs", "2", "--profile", "--threads", "2"],
     ],
-    "prepack": [["prepack", "net.tpum"], ["prepack", "net.tpum", "-o", "weights.packed"]],
     "verify": [
         ["verify", "digits.onnx", "net.tpum", "--data", "calibration.npz"],
         ["verify", "digits.onnx", "float.tpum", "--oracle", "none"],

@@ -59,8 +59,6 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
         "Generation",
         "bench",
         "Benchmark",
-        "prepack",
-        "PackedWeights",
     ),
     "Look at a model": ("inspect", "Inspection", "verify", "Verification", "report", "reproduce", "Reproduction"),
     "Sign a model": ("sign", "verify_signature", "Signature"),

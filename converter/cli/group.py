@@ -25,7 +25,6 @@ COMMANDS = {
     "run": "Run a .tpum file on inputs.",
     "generate": "Continue a sequence of tokens with a decoder.",
     "bench": "Measure the run time of a .tpum file.",
-    "prepack": "Write packed weights, for sessions that open fast.",
     "verify": "Compare a .tpum file with its source.",
     "diff": "Show what differs between two models.",
     "attribute": "Rank the INT8 nodes by their error at the outputs.",

@@ -11,7 +11,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tpuconvert.runtime.native.call_record import recorder
 from tpuconvert.schema.errors import MissingExtraError, UsageError
 
 ISA_VARIABLE = "TPUCONVERT_ISA"
@@ -49,16 +48,11 @@ def is_left_out() -> bool:
 
 
 def native() -> Any:
-    """Return the compiled module, or the recorder of its calls.
-
-    Its functions are defined in runtime/kernels/*/bind.cpp; there is no stub file.
+    """Return the compiled module. Its functions are defined in runtime/kernels/*/bind.cpp; there is no stub file.
 
     Raises:
         MissingExtraError: if it was not built.
     """
-    recording = recorder.get()
-    if recording is not None:
-        return recording
     module = extension()
     if module is None:
         raise MissingExtraError(

@@ -34,7 +34,7 @@ PARTS_AT_ONCE = 16
 """Number of parts of a batch that a thread runs before the interpreter can handle an interrupt."""
 
 
-class Segment(NamedTuple):
+class _Segment(NamedTuple):
     """Consecutive native steps ``first..last-1``, or one reference step."""
 
     first: int
@@ -107,7 +107,7 @@ class NativePlan:
         self.arena_lower_bound = arena.lower_bound(used, len(builder.steps), slack)
         size = max(arena.place(used, slack), arena.footprint(0, slack))
         spend_memory(builder, size, threads)
-        program = self._native.Program(
+        self._program = self._native.Program(
             steps=[entry.step for entry in builder.native_steps],
             buffers=[
                 (item.kind, item.arena_offset, item.size if item.kind != ARENA or item.first >= 0 else 0)
@@ -117,29 +117,10 @@ class NativePlan:
             arena_bytes=size,
             threads=threads,
         )
-        self._set_program(program, _segments(builder.steps, is_observed=is_observed), memory_limit)
-
-    def _set_program(self, program: Any, segments: list[Segment], memory_limit: int | None) -> None:
-        self._program = program
-        self._segments = segments
+        self._segments = _segments(builder.steps, is_observed=is_observed)
         self._memory_limit = memory_limit
         self._idle: list[Any] = []
-        self._idle_of_batches: list[Any] = self._idle if program.threads == 1 else []  # memories of one thread
-
-    @property
-    def program(self) -> Any:
-        """The program of the extension."""
-        return self._program
-
-    @property
-    def inputs(self) -> Sequence[Stored]:
-        """The memory of the graph inputs."""
-        return self._inputs
-
-    @property
-    def outputs(self) -> Sequence[Stored]:
-        """The memory of the graph outputs."""
-        return self._outputs
+        self._idle_of_batches: list[Any] = self._idle if threads == 1 else []  # memories of one thread
 
     @property
     def native_steps(self) -> list[NativeStep]:
@@ -459,16 +440,16 @@ def _bytes(array: Array) -> Array:
     return array.reshape(-1).view(np.uint8)
 
 
-def _segments(steps: Sequence[NativeStep | ReferenceStep], *, is_observed: bool) -> list[Segment]:
+def _segments(steps: Sequence[NativeStep | ReferenceStep], *, is_observed: bool) -> list[_Segment]:
     """Return runs of native steps between reference steps, or single steps for a plan that is observed."""
-    found: list[Segment] = []
+    found: list[_Segment] = []
     done = 0
     for entry in steps:
         if isinstance(entry, ReferenceStep):
-            found.append(Segment(done, done, entry))
+            found.append(_Segment(done, done, entry))
         elif found and found[-1].reference is None and not is_observed:
             found[-1] = found[-1]._replace(last=done + 1)
         else:
-            found.append(Segment(done, done + 1))
+            found.append(_Segment(done, done + 1))
         done += isinstance(entry, NativeStep)
     return found

@@ -19,7 +19,6 @@ FUNCTIONS: dict[str, str] = {
     "check": "check",
     "inspect": "inspect",
     "bench": "bench",
-    "prepack": "prepack",
     "generate": "generate",
     "verify": "verify",
     "attribute": "attribute",

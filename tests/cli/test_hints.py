@@ -57,7 +57,6 @@ OPERANDS: dict[str, tuple[str, ...]] = {
     "inspect": ("net.tpum",),
     "ops": (),
     "passes": (),
-    "prepack": ("net.tpum",),
     "run": ("net.tpum", "fixed.npz"),
     "verify": ("fixed.onnx", "net.tpum"),
 }
@@ -150,8 +149,6 @@ CASES = [
     Case("use 'tpuconvert run' or 'tpuconvert inspect' with it", ("check", "net.tpum"), 4),
     Case("tpuconvert passes lists all", (*SOURCE, "--disable-rule", "qqqq")),
     Case("tpuconvert inspect lists", (*INT8, "--precision", "qqqq=float32")),
-    Case("'tpuconvert bench --profile'", ("prepack", "fallback.tpum")),
-    Case("'tpuconvert prepack'", lambda: error_of(lambda: tc.Session("net.tpum", packed="fixed.npz"))),
     Case("convert it first: tpuconvert", ("run", "fixed.onnx", "fixed.npz"), 4),
     Case("'tpuconvert convert' has written", ("bench", "noise.tpum"), 4),
     Case("tpuconvert --limit {}=NUMBER", ("--limit", "nodes=1", "check", "fixed.onnx"), 6),
@@ -211,8 +208,6 @@ def write_files() -> None:
     save("sine.onnx", [CONV, thirty, helper.make_node("Sin", ["d"], ["y"])], w=w, thirty=30 * one)
     save("unknown.onnx", [CONV, helper.make_node("Unknown", ["c"], ["y"], domain="acme")], w=w)
     save("custom.onnx", [CONV, helper.make_node("Fails", ["c"], ["y"], domain="acme")], w=w)
-    fallback = helper.make_node("LRN", ["x"], ["y"], size=3, bias=-9.0, beta=2.0)
-    save("fallback.onnx", [fallback])
     large = [helper.make_node("Sinh", ["hundred"], ["d"]), helper.make_node("Mul", ["x", "d"], ["y"])]
     save("overflow.onnx", large, hundred=100 * one)
     steps = [helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["q"])]
@@ -230,7 +225,7 @@ def write_files() -> None:
     golden = tc.convert("fixed.onnx", quantize="int8", calibration="fixed.npz", golden=1)
     golden.save("golden.tpum")
     tc.device_plan(golden, "plan")
-    for name in ("qdq", "fallback", "open"):
+    for name in ("qdq", "open"):
         tc.convert(f"{name}.onnx").save(f"{name}.tpum")
     np.savez("other.npz", other=np.zeros(3))
     with np.load("plan/expected.npz") as expected:

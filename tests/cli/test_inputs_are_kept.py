@@ -99,7 +99,6 @@ CALLS: dict[str, list[str]] = {
     "reduce": ["net.onnx", "--until", "plugin.py:fails", *CONVERSION],
     "reproduce": ["net.onnx", "int8.tpum", *SAMPLES, "--plugin", "plugin.py"],
     "sign": ["net.tpum", "--key", "key.pem", "--password-file", "password.txt"],
-    "prepack": ["net.tpum"],
     "ci": ["manifest.yaml", "--jobs", "1"],
 }
 """One call of every command that writes a file, with all the files that it can read."""

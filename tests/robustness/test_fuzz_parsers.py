@@ -12,9 +12,8 @@ from tpuconvert.frontends.sniffing import HEAD_BYTES, identify, read_head
 from tpuconvert.frontends.tflite.flexbuffer import read_numbers
 from tpuconvert.schema import constant_file, file_reader
 from tpuconvert.schema.errors import CorruptInputError, UsageError
-from tpuconvert.schema.file_header import HEADER_SIZE, Header
 from tpuconvert.schema.file_model import FileModel
-from tpuconvert.schema.file_reader import OpenModel, open_model, read_header, read_model
+from tpuconvert.schema.file_reader import OpenModel, open_model, read_model
 from tpuconvert.schema.file_writer import write_model
 from tpuconvert.schema.flatbuffer_schema import Schema
 from tpuconvert.schema.graph import Graph
@@ -69,27 +68,6 @@ def write(path: Path) -> Path:
     graph.output(graph.add(Add(), x, graph.constant(np.ones(2, np.float32), "w"), name="y"))
     write_model(path, FileModel(graph, Chip.BM1686, "1"))
     return path
-
-
-def test_header_without_the_rest(tmp_path: Path) -> None:
-    path = write(tmp_path / "m.tpum")
-    content = path.read_bytes()
-    path.write_bytes(content[:-1] + b"x")  # read_model would compare the digest
-    assert read_header(path) == Header.unpack(content[:HEADER_SIZE], len(content))
-    for changed, message in ((content[:40], "ends inside its header"), (b"x" + content[1:], "not a .tpum file")):
-        path.write_bytes(changed)
-        with pytest.raises(CorruptInputError, match=message):
-            read_header(path)
-    with pytest.raises(UsageError, match="it is a folder or a device"):
-        read_header(tmp_path)
-
-
-def test_header_of_a_file_that_is_replaced_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second look at a damaged file finds another one, which has no error to report."""
-    (tmp_path / "m.tpum").write_bytes(b"TPUM")
-    monkeypatch.setattr(file_reader, "read_model", lambda path: None)
-    with pytest.raises(CorruptInputError, match="it was replaced while it was read"):
-        read_header(tmp_path / "m.tpum")
 
 
 def data_of(model: OpenModel) -> list[float]:

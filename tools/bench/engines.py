@@ -32,8 +32,6 @@ class Job:
         feeds: an ``.npz`` file with one sample per input name.
         threads: number of threads that the engine may use.
         backend: backend of tpuconvert; other engines ignore it.
-        packed: file of packed weights for tpuconvert.
-        is_mapped: True to map that file.
     """
 
     engine: str
@@ -42,8 +40,6 @@ class Job:
     feeds: Path
     threads: int = 1
     backend: str = "auto"
-    packed: Path | None = None
-    is_mapped: bool = False
 
 
 def open_job(job: Job) -> Run:
@@ -59,9 +55,7 @@ def read_feeds(job: Job) -> dict[str, Array]:
 
 def open_session(job: Job, model: tc.Model | Path) -> tc.Session:
     """Open a session of tpuconvert with the settings of the job."""
-    packed = None if isinstance(model, tc.Model) or model != job.model else job.packed
-    is_mapped = packed is not None and job.is_mapped
-    return tc.Session(model, backend=job.backend, threads=job.threads, packed=packed, map_packed=is_mapped)  # type: ignore[arg-type]  # checked there
+    return tc.Session(model, backend=job.backend, threads=job.threads)  # type: ignore[arg-type]  # checked there
 
 
 def _ours(job: Job) -> Run:

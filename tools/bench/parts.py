@@ -21,8 +21,6 @@ from bench.worker import Worker
 CLASSIFIERS = ("resnet50", "mobilenetv2")
 PEAK = "peak of the processor"
 ALONE = f"{OURS}, 1 thread"
-PACKED = f"{OURS}, packed weights"
-MAPPED = f"{OURS}, mapped weights"
 PROFILED_RUNS = 15
 LOADS = 9
 """Number of loads per engine. Engines take turns; a load takes tenths of a second."""
@@ -96,20 +94,9 @@ def load_part(settings: Settings) -> Part:
     for name in settings.select(CLASSIFIERS):
         model = _int8(settings, name)
         settings.tell(f"{name}: loading")
-        packed = settings.folder / f"{name}.packed"
-        tc.prepack(model.jobs[0].model, packed)  # every time: a file of another engine would be ignored
-        ours = model.jobs[0]
-        jobs = [
-            *model.jobs,
-            dataclasses.replace(ours, label=PACKED, packed=packed),
-            dataclasses.replace(ours, label=MAPPED, packed=packed, is_mapped=True),
-        ]
-        found = measure_loads(jobs, list(settings.cpus[:1]), LOADS)
+        found = measure_loads(model.jobs, list(settings.cpus[:1]), LOADS)
         results.append(Result(name, model.arithmetic, _macs(model), tuple(found), missing=model.missing))
-    about = (
-        "Time to open an INT8 model: verification, planning, packing; without the import of the engine. The last two "
-        "columns are tpuconvert with packed weights from a file (`tpuconvert prepack`), which is copied or mapped."
-    )
+    about = "Time to open an INT8 model: verification, planning and packing, without the import of the engine."
     return Part("load", "Loading, one thread", about, tuple(results))
 
 

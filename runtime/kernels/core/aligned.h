@@ -47,14 +47,6 @@ class AlignedBytes {
   // Like part(), but zeroes only the slack.
   static AlignedBytes unwritten_part(std::size_t size) { return {size, allocate_part(padded(size))}; }
 
-  // Bytes of a mapped file, which must not be written. kSlack readable bytes must follow them.
-  static AlignedBytes view(std::shared_ptr<const std::uint8_t> bytes, std::size_t size) {
-    AlignedBytes view;
-    view.bytes_ = std::const_pointer_cast<std::uint8_t>(std::move(bytes));
-    view.size_ = size;
-    return view;
-  }
-
   std::uint8_t* data() { return bytes_.get(); }
   const std::uint8_t* data() const { return bytes_.get(); }
   std::size_t size() const { return size_; }

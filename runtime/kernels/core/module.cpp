@@ -8,7 +8,6 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
 #include <stdexcept>
 #include <tuple>
 #include <utility>
@@ -17,7 +16,6 @@
 #include "core/bind_spec.h"
 #include "core/isa.h"
 #include "core/kernel_table.h"
-#include "core/packed_record.h"
 #include "core/program.h"
 
 namespace nb = nanobind;
@@ -112,48 +110,6 @@ void add_batch_arrays(const OwningProgram& owner, const std::vector<std::pair<in
   }
 }
 
-// A record is active from `begin` to `end`, in one thread. The caller keeps it alive.
-void bind_packed_record(nb::module_& module) {
-  nb::class_<MappedFile>(module, "MappedFile").def(nb::init<int, std::size_t>(), nb::arg("descriptor"), nb::arg("size"));
-  using Part = std::tuple<std::uint64_t, std::uint64_t, std::uint64_t>;
-  nb::class_<PackedRecord>(module, "PackedRecord")
-      .def(nb::init<>())
-      .def("__init__",
-           [](PackedRecord* self, int descriptor, nb::handle parts, const MappedFile* file) {
-             std::vector<PackedPart> found;
-             try {
-               for (const auto& [offset, size, checksum] : FromPython<std::vector<Part>>::of(parts))
-                 found.push_back({offset, size, checksum});
-             } catch (const nb::cast_error&) {
-               throw nb::type_error("PackedRecord: parts are tuples of three integers");
-             }
-             new (self) PackedRecord(descriptor, std::move(found), file == nullptr ? MappedFile() : *file);
-           },
-           nb::arg("descriptor"), nb::arg("parts"), nb::arg("file").none() = nb::none())
-      .def("begin", [](PackedRecord& record) { PackedRecord::set_current(&record); })
-      .def("end", [](PackedRecord&) { PackedRecord::set_current(nullptr); })
-      .def("part",
-           [](nb::handle self, std::size_t index) {
-             const PackedRecord& record = nb::cast<const PackedRecord&>(self);
-             if (index >= record.parts().size()) throw std::out_of_range("no such part");
-             const std::vector<std::uint8_t>& bytes = record.parts()[index];
-             return nb::ndarray<nb::numpy, const std::uint8_t, nb::ndim<1>>(bytes.data(), {bytes.size()}, self);
-           })
-      .def("checksum",
-           [](const PackedRecord& record, std::size_t index) {
-             if (index >= record.parts().size()) throw std::out_of_range("no such part");
-             const std::vector<std::uint8_t>& bytes = record.parts()[index];
-             return checksum_of(bytes.data(), bytes.size());
-           })
-      .def_prop_ro("saved", [](const PackedRecord& record) { return record.parts().size(); })
-      .def_prop_ro("is_used_up", [](const PackedRecord& record) { return record.taken() == record.available(); })
-      .def("replaces",
-           [](const PackedRecord& record, const nb::ndarray<nb::ro, nb::device::cpu>& weights) {
-             const auto& sources = record.sources();
-             return std::find(sources.begin(), sources.end(), weights.data()) != sources.end();
-           });
-}
-
 void check_range(const OwningProgram& owner, std::size_t first, std::size_t last) {
   if (first > last || last > owner.program().steps()) throw std::out_of_range("no such steps");
 }
@@ -179,7 +135,6 @@ NB_MODULE(_native, module) {
   module.doc() = "Kernels and plans of the native engine.";
   module.attr("NANOBIND") = std::to_string(NB_VERSION_MAJOR) + "." + std::to_string(NB_VERSION_MINOR) + "." +
                             std::to_string(NB_VERSION_PATCH);
-  module.attr("BUILD") = TPUCONVERT_BUILD;  // digest of sources and compiler, see CMakeLists.txt
   module.attr("SLACK") = kSlack;
   module.attr("STORED_BIAS") = kStoredBias;
   module.def("available_isas", [] {
@@ -337,6 +292,5 @@ NB_MODULE(_native, module) {
             return owner.program().profile(memory, first, last);
           },
           nb::arg("memory"), nb::arg("first"), nb::arg("last"));
-  bind_packed_record(module);
   for (const Binding::Bind bind : Binding::all()) bind(module);
 }

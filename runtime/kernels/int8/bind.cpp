@@ -30,7 +30,6 @@ using Sums = nb::ndarray<const std::int32_t, nb::ndim<2>, nb::c_contig, nb::devi
 struct ConvInt8Arguments : ConvInt8Spec {
   Weights weight_array;
   std::vector<std::int32_t> weight_zero;
-  bool are_weights_packed = false;
 };
 
 // Applies an epilogue to accumulators [rows, channels]. Returns the stored results as bytes [rows, channels * bytes].
@@ -60,7 +59,6 @@ WeightView view_of(const ConvInt8Arguments& arguments) {
   WeightView view;
   view.data = weights.data();
   view.is_signed = is_signed;
-  view.are_packed = arguments.are_weights_packed;
   view.zero = arguments.weight_zero;
   view.stride_out = weights.stride(0);
   view.stride_in = weights.stride(1);
@@ -199,7 +197,6 @@ void bind_conv(nb::module_& module) {
         spec->epilogue = epilogue.spec();
       })
       .field("weight_zero", &Spec::weight_zero)
-      .field("are_weights_packed", &Spec::are_weights_packed)
       .field("bias", &Spec::bias)
       .field("input_zero", &Spec::input_zero)
       .field("residual", &Spec::residual);

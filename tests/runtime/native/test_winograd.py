@@ -321,7 +321,7 @@ def test_arena_and_scratch_areas_share_a_huge_page():
 
     plan = NativePlan(network(size=96), "BM1686", available_isas()[-1], 4)
     before = resident()
-    memories = [plan.program.make_memory(False) for _ in range(4)]
+    memories = [plan._program.make_memory(False) for _ in range(4)]
     each = (resident() - before) / len(memories)
     assert each < max(plan.arena_bytes + plan.scratch_bytes, 2 << 20) + (1 << 19)
 

@@ -50,8 +50,6 @@ void check_parameters(const ConvInt8Spec& spec) {
     require(value >= lowest && value <= lowest + 255, "a zero point lies outside the type of the weights");
   require(spec.bias.empty() || spec.bias.size() == channels, "biases must be one per output channel");
   require(spec.input_zero >= 0 && spec.input_zero <= 255, "the zero point of the input is not a stored byte");
-  // The sums were checked when the weights were packed.
-  if (spec.weights.are_packed) return;
   // Sums without bias must not overflow 32 bits either, because kernels add the bias first or last. The exact bound of
   // each channel is computed only if the simple bound is too large.
   if (reach(spec) <= kLargestIndex) return;
@@ -199,8 +197,6 @@ class ConvInt8Step : public Step {
 }  // namespace
 
 std::unique_ptr<ConvInt8Kernel> make_conv_int8_kernel(const ConvInt8Spec& spec, Isa isa) {
-  require(!spec.weights.are_packed || (has_avx512(isa) && !spec.geometry.is_depthwise()),
-          "the kernel of this instruction set takes no packed weights");
 #if defined(__x86_64__)
   if (has_avx512(isa))
     return spec.geometry.is_depthwise() ? avx512::make_depthwise(spec)

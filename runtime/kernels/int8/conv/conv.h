@@ -39,7 +39,6 @@ struct ConvGeometry {
 struct WeightView {
   const void* data = nullptr;
   bool is_signed = true;
-  bool are_packed = false;         // only the record of packed weights has them (core/packed_record.h); these are zeros
   std::vector<std::int32_t> zero;  // zero points: per tensor, per output channel, or empty for 0
   std::ptrdiff_t stride_out = 0, stride_in = 0, stride_y = 0, stride_x = 0;
 

@@ -47,13 +47,7 @@ class ConvTiles : public ConvInt8Kernel {
                             g_.out_row == g_.out_width * g_.out_pixel &&
                             (g_.batch == 1 || g_.out_image == g_.out_height * g_.out_row);
     if (spec.residual) prepare_residual(spec);
-    PackedRecord* record = PackedRecord::current();
-    if (spec.weights.are_packed) {
-      parameters_ = take_parameters(packed_, windows_.regions().size(), record);
-    } else {
-      parameters_ = parameters_of_regions(&packed_, windows_);
-      if (record != nullptr && !record->is_read()) save(spec, packed_, parameters_, record);
-    }
+    parameters_ = parameters_of_regions(&packed_, windows_);
     prepare_panels();
     if (unit == TileUnit::kAmx) prepare_amx();
     // Number of results whose inputs stay in the first-level cache until all panels have used them.

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <optional>
-#include <stdexcept>
 
 #include "int8/conv/interleave_columns.h"
 #include "int8/epilogue/panel_requant.h"
@@ -253,35 +252,9 @@ PackedConv divide(const ConvGeometry& g, int copies, TileUnit unit, std::size_t*
   return packed;
 }
 
-constexpr std::int32_t kMostCopies = 3;
-
-PackedConv take(const ConvInt8Spec& spec, const Epilogue& epilogue, TileUnit unit, PackedRecord* record) {
-  std::int32_t copies = 0;
-  record->take(&copies, sizeof(copies));
-  if (copies < 1 || copies > kMostCopies) throw std::invalid_argument("conv_int8: packed weights with impossible summands");
-  std::size_t weight_bytes = 0;
-  PackedConv packed = divide(spec.geometry, copies, unit, &weight_bytes);
-  std::vector<std::int32_t> epilogues(packed.panels.size());
-  record->take(epilogues.data(), epilogues.size() * sizeof(std::int32_t));
-  const auto sums = static_cast<std::int32_t>(TileEpilogue::kSums);
-  for (std::size_t i = 0; i < epilogues.size(); ++i) {
-    // Results of several bytes have no other epilogue.
-    if (epilogues[i] < (epilogue.bytes() == 1 ? 0 : sums) || epilogues[i] > sums)
-      throw std::invalid_argument("conv_int8: packed weights with an impossible epilogue");
-    packed.panels[i].epilogue = static_cast<TileEpilogue>(epilogues[i]);
-    packed.panels[i].offset = epilogue.offset(packed.panels[i].first);
-  }
-  packed.weights = record->take_weights(weight_bytes);
-  return packed;
-}
-
 }  // namespace
 
 PackedConv pack(const ConvInt8Spec& spec, const Epilogue& epilogue, TileUnit unit) {
-  PackedRecord* record = PackedRecord::current();
-  if (spec.weights.are_packed && (record == nullptr || !record->is_read()))
-    throw std::invalid_argument("conv_int8: there are no packed weights");
-  if (spec.weights.are_packed) return take(spec, epilogue, unit, record);
   std::size_t weight_bytes = 0;
   PackedConv packed = divide(spec.geometry, weight_copies(spec), unit, &weight_bytes);
   // The packing writes no steps after the last input.
@@ -291,23 +264,6 @@ PackedConv pack(const ConvInt8Spec& spec, const Epilogue& epilogue, TileUnit uni
   WeightPacker packer(spec, packed.layout);
   for (Panel& panel : packed.panels) pack_panel(spec, epilogue, &packer, &panel, &packed);
   return packed;
-}
-
-AlignedBytes take_parameters(const PackedConv& packed, std::size_t regions, PackedRecord* record) {
-  AlignedBytes parameters = AlignedBytes::unwritten_part(regions * packed.lane_groups() * sizeof(LaneParameters));
-  record->take(parameters.data(), parameters.size());
-  return parameters;
-}
-
-void save(const ConvInt8Spec& spec, const PackedConv& packed, const AlignedBytes& parameters, PackedRecord* record) {
-  const std::int32_t copies = packed.layout.copies;
-  std::vector<std::int32_t> epilogues;
-  for (const Panel& panel : packed.panels) epilogues.push_back(static_cast<std::int32_t>(panel.epilogue));
-  record->add(&copies, sizeof(copies));
-  record->add(epilogues.data(), epilogues.size() * sizeof(std::int32_t));
-  record->add(packed.weights.data(), packed.weights.size());
-  record->add(parameters.data(), parameters.size());
-  record->add_source(spec.weights.data);
 }
 
 }  // namespace tpuconvert::avx512

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "core/aligned.h"
-#include "core/packed_record.h"
 #include "int8/tile/tile.h"
 #include "int8/conv/weight_rows.h"
 #include "int8/conv/conv.h"
@@ -42,14 +41,7 @@ struct PackedConv {
   std::size_t lane_groups() const { return panels.back().parameters + static_cast<std::size_t>(panels.back().accumulators()); }
 };
 
-// Packs weights and parameters for a unit, or takes weights and epilogues from the record of the thread, which does not
-// contain the parameters of this structure.
+// Packs weights and parameters for a unit.
 PackedConv pack(const ConvInt8Spec& spec, const Epilogue& epilogue, TileUnit unit);
-
-// Returns LaneParameters [region][lane group] from the record of the thread.
-AlignedBytes take_parameters(const PackedConv& packed, std::size_t regions, PackedRecord* record);
-
-// Adds everything that `pack` and `take_parameters` take to a record.
-void save(const ConvInt8Spec& spec, const PackedConv& packed, const AlignedBytes& parameters, PackedRecord* record);
 
 }  // namespace tpuconvert::avx512

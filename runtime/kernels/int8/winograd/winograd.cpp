@@ -1,12 +1,10 @@
 #include "int8/winograd/winograd.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <stdexcept>
 #include <vector>
 
 #include "core/aligned.h"
-#include "core/packed_record.h"
 #include "int8/winograd/winograd_kernels.h"
 #include "int8/winograd/winograd_panels.h"
 #include "int8/winograd/winograd_weights.h"
@@ -46,15 +44,6 @@ struct BlockMemory {
   std::size_t m_at, sums_at, bytes;
 };
 
-// Checks sums of a record like is_winograd_exact: larger ones would overflow the arithmetic of the epilogue.
-void check_sums(const std::vector<ChannelSums>& sums) {
-  constexpr std::int64_t kMost = ((std::int64_t{1} << 25) - 1) / 255;
-  for (const ChannelSums& channel : sums)
-    if (channel.magnitude < 0 || channel.magnitude > 2 * kMost || channel.sum < -2 * kMost ||
-        channel.magnitude + std::abs(channel.sum) > 2 * kMost)
-      throw std::invalid_argument("conv_int8_winograd: packed weights with impossible sums");
-}
-
 class WinogradConv final : public ConvInt8Kernel {
  public:
   WinogradConv(const ConvInt8Spec& spec, Isa isa)
@@ -67,31 +56,12 @@ class WinogradConv final : public ConvInt8Kernel {
         padding_(static_cast<std::size_t>(g_.in_channels)) {
     std::fill_n(padding_.data(), g_.in_channels, static_cast<std::uint8_t>(spec.input_zero));
     if (spec.residual) other_ = *spec.residual;
-    PackedRecord* record = PackedRecord::current();
-    const bool is_read = spec.weights.are_packed;
-    if (is_read && (record == nullptr || !record->is_read()))
-      throw std::invalid_argument("conv_int8_winograd: there are no packed weights");
-    std::vector<ChannelSums> sums(static_cast<std::size_t>(g_.out_channels));
-    const std::size_t sum_bytes = sums.size() * sizeof(ChannelSums);
-    if (is_read) {
-      record->take(sums.data(), sum_bytes);
-      check_sums(sums);
-    } else {
-      sums = channel_sums(spec);
-    }
+    const std::vector<ChannelSums> sums = channel_sums(spec);
 #if defined(__x86_64__)
     if (isa >= Isa::kAvx512Vnni) epilogue_ = make_tile_epilogue(spec, panels_, sums);
 #endif
     if (!epilogue_) epilogue_ = make_row_epilogue(spec, panels_, functions_.lanes, sums, isa);
-    if (is_read) {
-      weights_ = record->take_weights(weight_bytes(g_, functions_));
-      return;
-    }
     weights_ = pack_weights(spec, functions_, panels_, *epilogue_);
-    if (record == nullptr || record->is_read()) return;
-    record->add(sums.data(), sum_bytes);
-    record->add(weights_.data(), weights_.size());
-    record->add_source(spec.weights.data);
   }
 
   int parts(int threads) const override {
@@ -227,7 +197,7 @@ std::shared_ptr<Step> make_conv_int8_winograd(const ConvInt8Spec& spec, Isa isa)
   return make_conv_int8_step(spec, isa, [](const ConvInt8Spec& checked, Isa best) -> std::unique_ptr<ConvInt8Kernel> {
     if (!winograd_cost(checked.geometry, best))
       throw std::invalid_argument("conv_int8_winograd: expected a 3x3 window with stride 1, dilation 1 and one group");
-    if (!checked.weights.are_packed && !is_winograd_exact(checked)) throw std::invalid_argument("conv_int8_winograd: a sum may reach 2^25");
+    if (!is_winograd_exact(checked)) throw std::invalid_argument("conv_int8_winograd: a sum may reach 2^25");
     return std::make_unique<winograd::WinogradConv>(checked, best);
   });
 }
