@@ -121,9 +121,10 @@ dist:
 	$(DIST_BIN)/python -m pip install --quiet --require-hashes -r tools/build_requirements.txt
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) PATH="$(abspath $(DIST_BIN)):$$PATH" \
 	  $(DIST_BIN)/python -m build --no-isolation --outdir dist
-	$(PYTHON) -m venv --clear build/sbom-venv
-	build/sbom-venv/bin/python -m pip install --quiet dist/*.whl
-	build/sbom-venv/bin/tpuconvert sbom -o dist/tpuconvert.cdx.json
+	$(PYTHON) -m venv --clear --without-pip build/sbom-venv
+	$(DIST_BIN)/python -m pip --python build/sbom-venv install --quiet dist/*.whl
+	$(DIST_BIN)/python -m pip install --quiet cyclonedx-bom
+	$(DIST_BIN)/cyclonedx-py environment --output-reproducible --output-file dist/tpuconvert.cdx.json build/sbom-venv
 
 # Known vulnerabilities of the pinned packages; needs a network.
 audit: $(BIN)/python

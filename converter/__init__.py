@@ -46,11 +46,6 @@ if TYPE_CHECKING:
     from tpuconvert.api.quantize import quantize as quantize
     from tpuconvert.api.reduce import reduce as reduce
     from tpuconvert.api.report import report as report
-    from tpuconvert.api.sbom import Sbom as Sbom
-    from tpuconvert.api.sbom import sbom as sbom
-    from tpuconvert.api.sign import Signature as Signature
-    from tpuconvert.api.sign import sign as sign
-    from tpuconvert.api.sign import verify_signature as verify_signature
     from tpuconvert.api.verify import verify as verify
     from tpuconvert.cli.progress_bar import show_progress as show_progress
     from tpuconvert.device.compare import DumpComparison as DumpComparison
@@ -92,7 +87,6 @@ if TYPE_CHECKING:
     from tpuconvert.schema.errors import ResourceLimitError as ResourceLimitError
     from tpuconvert.schema.errors import RunError as RunError
     from tpuconvert.schema.errors import ShapeError as ShapeError
-    from tpuconvert.schema.errors import SignatureError as SignatureError
     from tpuconvert.schema.errors import ThresholdError as ThresholdError
     from tpuconvert.schema.errors import TpuConvertError as TpuConvertError
     from tpuconvert.schema.errors import UnsupportedError as UnsupportedError
@@ -127,8 +121,6 @@ _MODULES = {
     "tpuconvert.api.quantize": ("quantize",),
     "tpuconvert.api.reduce": ("reduce",),
     "tpuconvert.api.report": ("report",),
-    "tpuconvert.api.sbom": ("Sbom", "sbom"),
-    "tpuconvert.api.sign": ("Signature", "sign", "verify_signature"),
     "tpuconvert.api.verify": ("verify",),
     "tpuconvert.cli.progress_bar": ("show_progress",),
     "tpuconvert.device.compare": ("DumpComparison",),
@@ -162,7 +154,6 @@ _MODULES = {
         "ResourceLimitError",
         "RunError",
         "ShapeError",
-        "SignatureError",
         "ThresholdError",
         "TpuConvertError",
         "UnsupportedError",

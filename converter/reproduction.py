@@ -18,6 +18,7 @@ from tpuconvert.options import OPTIONS, Options, declaration
 from tpuconvert.pipeline import convert_source
 from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import SILENT, Progress
+from tpuconvert.provenance import make_statement, write_statement
 from tpuconvert.quantize.ranges_file import MeasuredRanges, read_ranges
 from tpuconvert.recipe import file_digest, source_digest
 from tpuconvert.results import Result
@@ -27,8 +28,6 @@ from tpuconvert.schema.control_flow import subgraphs_of
 from tpuconvert.schema.errors import CorruptInputError, ThresholdError, UsageError
 from tpuconvert.schema.input_files import refuse_input
 from tpuconvert.schema.types import Array
-from tpuconvert.signing.keys import Key, read_private_key
-from tpuconvert.signing.provenance import make_statement, write_statement
 from tpuconvert.source_loading import Source
 from tpuconvert.styled_text import concat, style
 from tpuconvert.text_format import several
@@ -132,8 +131,6 @@ def reproduce(
     ranges: MeasuredRanges | str | os.PathLike[str] | None = None,
     output: str | os.PathLike[str] | None = None,
     statement: str | os.PathLike[str] | None = None,
-    key: Key | None = None,
-    password: str | bytes | None = None,
     allow_root: str | os.PathLike[str] | None = None,
     plugins: Iterable[str | Path] = (),
     progress: Progress | None = None,
@@ -149,8 +146,6 @@ def reproduce(
         output: Path for the new file; None discards it.
         statement: Path for an in-toto statement (SLSA provenance) about the file. It is written only if the bytes are
             equal.
-        key: Private key that signs the statement, as for ``sign``; None writes it unsigned.
-        password: Password of an encrypted key.
         allow_root: Directory that may contain external data of the source, besides its folder.
         plugins: Python files with custom operators and converters.
         progress: Receives the stages.
@@ -161,7 +156,6 @@ def reproduce(
     Raises:
         UsageError: The file has no recipe, or the source, its external data or the samples differ from those of the
             first conversion.
-        MissingExtraError: A key is given, and the package ``cryptography`` is not installed.
 
     Example:
         >>> tc.convert("digits.onnx").save("digits.tpum")
@@ -171,10 +165,6 @@ def reproduce(
     """
     if statement is not None:
         refuse_input(statement)
-    if key is not None:
-        if statement is None:
-            raise UsageError("a key signs a statement, and no file for it was named", hint="--statement FILE.json")
-        read_private_key(key, password)  # an unusable key is an error before the conversion
     load_plugins(plugins)
     model = load(file)
     recipe, options = _recipe(model), read_options(model, allow_root)
@@ -202,7 +192,7 @@ def reproduce(
             paths = {role: path for role, path in given.items() if isinstance(path, (str, os.PathLike))}
             hashed = {role: (os.path.basename(path), file_sha256(path).hex()) for role, path in paths.items()}
             text = make_statement(found.file, found.found, model.chip.name, recipe, hashed, found.version)
-            write_statement(statement, text, key, password)
+            write_statement(statement, text)
         return found
 
 

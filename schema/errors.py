@@ -95,13 +95,6 @@ class CorruptInputError(TpuConvertError):
     exit_code = 4
 
 
-class SignatureError(CorruptInputError):
-    """A signature was made with another key, or for other files."""
-
-    id = "TC4002"
-    exit_code = 4
-
-
 class AmbiguousInputError(CorruptInputError):
     """A file has two contents for one value, of which readers choose different ones."""
 

@@ -8,8 +8,6 @@ from pathlib import Path
 import click
 import numpy as np
 import onnx
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from decoders import FORMS, decoder
 from onnx import TensorProto, helper, numpy_helper
 
@@ -71,9 +69,6 @@ CALLS: dict[str, list[str]] = {
     "doctor": ["net.onnx", "--data", "samples.npz"],
     "reduce": ["net.onnx", "--until", "condition:always", "-o", "small.onnx"],
     "reproduce": ["net.onnx", "net.tpum"],
-    "sign": ["net.tpum", "--key", "key.pem", "-o", "new.sig"],
-    "verify-signature": ["net.tpum", "--key", "key.pub"],
-    "sbom": [],
     "ci": ["models.yaml", "--jobs", "2", "--cache", "cache"],
     "ops": ["conv"],
     "op test": ["plugin.py"],
@@ -124,11 +119,3 @@ def write_files(folder: Path) -> None:
     tc.device_plan(golden, folder / "dumps")
     tc.convert(decoder(next(iter(FORMS)), seed=3)).save(folder / "decoder.tpum")
     tc.calibrate(folder / "net.onnx", calibration=folder / "samples.npz").save(folder / "ranges.json")
-    key = ec.generate_private_key(ec.SECP256R1())
-    (folder / "key.pem").write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    (folder / "key.pub").write_bytes(
-        key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
-    )
-    tc.sign(folder / "net.tpum", key=folder / "key.pem")

@@ -1,7 +1,6 @@
 """Command lines for every command that prints JSON, on the bundled example, and the check of published schemas."""
 
 import shutil
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -84,9 +83,6 @@ CALLS: dict[str, list[list[str]]] = {
     ],
     "reduce": [["reduce", "unsupported.onnx", "--until", "error"]],
     "reproduce": [["reproduce", "digits.onnx", "float.tpum"]],
-    "sbom": [["sbom"]],
-    "sign": [["sign", "float.tpum", "--key", "key.pem"]],
-    "verify-signature": [["verify-signature", "float.tpum", "--key", "key.pub"]],
     "ci": [["ci", "manifest.yaml", "--jobs", "1"], ["ci", "manifest.yaml", "--jobs", "1"]],
     "ops": [
         ["ops"],
@@ -102,9 +98,6 @@ CALLS: dict[str, list[list[str]]] = {
     "demo": [["demo", "-o", "demo"]],
 }
 """Later calls read files that earlier ones write, so the order matters."""
-
-NEEDS = {"sign": "cryptography", "verify-signature": "cryptography"}
-"""Command -> package of an extra without which it does not run."""
 
 MANIFEST = """
 models:
@@ -158,18 +151,6 @@ def prepare(digits: Path) -> None:
     Path("damaged.onnx").write_bytes(b"<html>")
     Path("manifest.yaml").write_text(MANIFEST)
     Path("swish.py").write_text(SWISH)
-    if find_spec("cryptography") is not None:
-        write_keys()
-
-
-def write_keys() -> None:
-    """Write ``key.pem`` and ``key.pub``."""
-    from cryptography.hazmat.primitives import serialization as forms
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key, pem = ec.generate_private_key(ec.SECP256R1()), forms.Encoding.PEM
-    Path("key.pem").write_bytes(key.private_bytes(pem, forms.PrivateFormat.PKCS8, forms.NoEncryption()))
-    Path("key.pub").write_bytes(key.public_key().public_bytes(pem, forms.PublicFormat.SubjectPublicKeyInfo))
 
 
 def strict(part: Any) -> Any:

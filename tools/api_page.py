@@ -61,7 +61,6 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
         "Benchmark",
     ),
     "Look at a model": ("inspect", "Inspection", "verify", "Verification", "report", "reproduce", "Reproduction"),
-    "Sign a model": ("sign", "verify_signature", "Signature"),
     "Reduce a failing model": ("reduce", "Reduction"),
     "Improve accuracy": ("doctor", "Diagnosis", "attribute", "Attribution", "tune", "Tuning", "evaluate", "Evaluation"),
     "Read untrusted files": ("limited",),
@@ -99,7 +98,7 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
         "Op",
         "Operand",
     ),
-    "Check the installation": ("installation", "Installation", "sbom", "Sbom"),
+    "Check the installation": ("installation", "Installation"),
     "Look inside": ("Graph", "TensorType", "QuantParams", "DType", "Chip"),
 }
 """Chapter -> names. Exceptions form a last chapter. This program fails if an exported name is in no chapter."""

@@ -13,7 +13,6 @@ from tpuconvert.cli.shared_options import calibration_option, plugin_option, pro
 from tpuconvert.cli.source_and_model import source_and_model
 from tpuconvert.cli.terminal import echo
 from tpuconvert.reproduction import reproduce
-from tpuconvert.schema.bounded_files import read_bounded
 
 
 @click.command("reproduce")
@@ -22,8 +21,6 @@ from tpuconvert.schema.bounded_files import read_bounded
 @click.option("--ranges", type=InputFile(), metavar="RANGES.json", help="The ranges that the file was quantized with.")
 @click.option("-o", "--output", type=OutputFile(), metavar="OUT.tpum", help="Keep the file that is made.")
 @click.option("--statement", type=OutputFile(), metavar="FILE.json", help="Write an in-toto statement if it succeeds.")
-@click.option("--key", type=InputFile(), metavar="KEY.pem", help="Private key that signs the statement.")
-@click.option("--password-file", type=InputFile(), metavar="FILE", help="File with the password of the key.")
 @declared_option("allow_root")
 @progress_option
 @json_option
@@ -34,8 +31,6 @@ def command(
     ranges: str | None,
     output: str | None,
     statement: str | None,
-    key: str | None,
-    password_file: str | None,
     allow_root: str | None,
     progress_mode: str,
     as_json: bool,
@@ -51,7 +46,6 @@ def command(
     model, weights, file = source_and_model("reproduce", files)
     if output is not None:
         ensure_model_name(output)
-    password = None if password_file is None else read_bounded(password_file).rstrip(b"\r\n")
     with show_progress(progress_mode) as progress:
         found = reproduce(
             file,
@@ -61,8 +55,6 @@ def command(
             ranges=ranges,
             output=output,
             statement=statement,
-            key=key,
-            password=password,
             allow_root=allow_root,
             plugins=plugins,
             progress=progress,

@@ -33,7 +33,7 @@ def test_script(shell: str, capsys: Captured) -> None:
 @pytest.mark.parametrize(
     ("words", "answers"),
     [
-        (["tpuconvert", "ver"], {"verify", "verify-signature"}),
+        (["tpuconvert", "ver"], {"verify"}),
         (["tpuconvert", "convert", "--quantize", "i"], {"int8"}),
         (["tpuconvert", "completion", ""], {"bash", "zsh", "fish"}),
         (["tpuconvert", "evaluate", "--min-t"], {"--min-top1", "--min-top5"}),

@@ -10,11 +10,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from json_calls import write_keys
 from onnx import TensorProto, helper
 
 from tpuconvert.__main__ import main
-from tpuconvert.api.sign import sign
 from tpuconvert.schema import errors
 from tpuconvert.schema.errors import ProblemKind, TpuConvertError
 from tpuconvert.schema.file_model import FileModel
@@ -132,15 +130,6 @@ def corrupt() -> Call:
     return ["check", "net.onnx"]
 
 
-def invalid_signature() -> Call:
-    pytest.importorskip("cryptography", reason="extra signing")
-    network("Relu", {"x": [1, 4]})
-    write_keys()
-    sign("net.onnx", key="key.pem")
-    Path("net.onnx").write_bytes(b"another model")
-    return ["verify-signature", "net.onnx", "--key", "key.pub"]
-
-
 def two_contents() -> Call:
     network("Relu", {"x": [1, 4]})
     model = onnx.load("net.onnx")
@@ -221,7 +210,6 @@ CALLS: dict[str, Callable[[], Call]] = {
     "TC3108": not_finite,
     "TC3109": no_exact_form,
     "TC4001": corrupt,
-    "TC4002": invalid_signature,
     "TC4003": two_contents,
     "TC5001": threshold,
     "TC5002": nan_output,

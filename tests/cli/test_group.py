@@ -146,7 +146,7 @@ def test_shell_completion(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     monkeypatch.setenv("COMP_WORDS", "tpuconvert ver")
     monkeypatch.setenv("COMP_CWORD", "1")
     assert main([]) == 0
-    assert capsys.readouterr().out == "plain,verify\nplain,verify-signature\n"
+    assert capsys.readouterr().out == "plain,verify\n"
 
 
 def test_traceback_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

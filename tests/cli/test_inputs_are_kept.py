@@ -98,7 +98,6 @@ CALLS: dict[str, list[str]] = {
     "run": ["net.tpum", "x=samples.npz", "--preprocess", "rule.yaml", "--plugin", "plugin.py"],
     "reduce": ["net.onnx", "--until", "plugin.py:fails", *CONVERSION],
     "reproduce": ["net.onnx", "int8.tpum", *SAMPLES, "--plugin", "plugin.py"],
-    "sign": ["net.tpum", "--key", "key.pem", "--password-file", "password.txt"],
     "ci": ["manifest.yaml", "--jobs", "1"],
 }
 """One call of every command that writes a file, with all the files that it can read."""
@@ -108,24 +107,14 @@ READ_BESIDES = {"ci": ["net.onnx", "samples.npz", "check.npz", "plugin.py", "net
 """Files named in a manifest."""
 
 
-WITHOUT_INPUTS = {"sbom"}
-"""Commands that write a file and read none."""
-
-
 def writing() -> list[tuple[str, str]]:
-    """Command and option of every output file, of the commands that also read files."""
+    """Command and option of every output file."""
     return [
         (name, word(parameter))
         for name, command in commands()
         for parameter in command.params
-        if isinstance(parameter.type, OutputFile) and name not in WITHOUT_INPUTS
+        if isinstance(parameter.type, OutputFile)
     ]
-
-
-def test_commands_without_inputs_have_no_parameter_for_one() -> None:
-    for name, command in commands():
-        if name in WITHOUT_INPUTS:
-            assert not any(isinstance(parameter.type, InputFile) for parameter in command.params)
 
 
 def test_calls_cover_every_command_that_writes_a_file() -> None:
@@ -144,8 +133,6 @@ def all_files(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Pat
             np.savez(name, x=rng.normal(size=(4, 1, 4)).astype(np.float32))
         Path("rule.yaml").write_text("color: RGB\n")
         Path("plugin.py").write_text("")
-        Path("key.pem").write_text("never read: the output is refused before")
-        Path("password.txt").write_text("secret")
         Path("options.yaml").write_text("chip: bm1686\n")
         assert main(["convert", "net.onnx", "-o", "net.tpum"]) == 0
         int8 = ["--quantize", "int8", "--calibration", "samples.npz"]
@@ -198,7 +185,10 @@ def test_no_output_takes_the_place_of_an_input(
     name: str, option: str, files: dict[str, bytes], capsys: Captured
 ) -> None:
     call = [name, *CALLS[name]]
-    suffix = {"run": ".npz", "calibrate": ".json", "sign": ".sig"}.get(name, SUFFIXES.get(option, ".txt"))
+    suffix = {
+        "run": ".npz",
+        "calibrate": ".json",
+    }.get(name, SUFFIXES.get(option, ".txt"))
     read = [path for text in CALLS[name] if Path(path := text.rpartition("=")[2]).is_file()]
     assert len(read) >= 1
     capsys.readouterr()

@@ -87,14 +87,3 @@ def test_entry_is_replaced(place: str, cache: Path, capsys: pytest.CaptureFixtur
     assert run(CI) == 0
     shown = capsys.readouterr()
     assert "cached" in shown.out + shown.err
-
-
-def test_folder_as_signature(digits: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from json_calls import write_keys
-
-    pytest.importorskip("cryptography", reason="extra signing")
-    shutil.copy(digits / "digits.onnx", "net.onnx")
-    write_keys()
-    Path("folder").mkdir()
-    assert run(["verify-signature", "net.onnx", "--key", "key.pub", "--signature", "folder"]) == 2
-    assert "folder: Is a directory" in capsys.readouterr().err

@@ -40,26 +40,9 @@ def folder(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     return tmp_path
 
 
-@pytest.fixture
-def signed(folder: Path) -> None:
-    """A pair of keys and a signed model in the working folder."""
-    serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
-    from cryptography.hazmat.primitives.asymmetric import ec
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
-    Path("key.pem").write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
-    public = key.public_key()
-    Path("key.pub").write_bytes(public.public_bytes(pem, serialization.PublicFormat.SubjectPublicKeyInfo))
-    tc.convert("digits.onnx").save("digits.tpum")
-    tc.sign("digits.tpum", key="key.pem")
-
-
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("name", TESTS)
-def test_example_prints_what_it_says(name: str, request: pytest.FixtureRequest) -> None:
-    if name in ("sign", "verify_signature"):
-        request.getfixturevalue("signed")
+def test_example_prints_what_it_says(name: str) -> None:
     failed: list[str] = []
     runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.NORMALIZE_WHITESPACE)
     runner.run(TESTS[name], out=failed.append)

@@ -3,12 +3,10 @@
     python tests/robustness/fuzz_coverage.py
 
 Runs the tests of these modules under ``coverage`` and prints its table. The exit code is 2 if a branch was not taken.
-The tests of signatures need the package ``cryptography``.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -25,10 +23,8 @@ MODULES = (
     "frontends/sniffing.py",
     "frontends/caffe/wire.py",
     "frontends/tflite/flexbuffer.py",
-    "converter/signing/bundle.py",
-    "converter/signing/statement.py",
 )
-"""The verifier of FlatBuffers files, and the parsers of headers, magic numbers, wire formats and signatures."""
+"""The verifier of FlatBuffers files, and the parsers of headers, magic numbers and wire formats."""
 
 FILES = (
     "schema/test_flatbuffer_reader.py",
@@ -36,7 +32,6 @@ FILES = (
     "schema/test_file_format_hostile.py",
     "frontends/test_sniffing.py",
     "frontends/tflite/test_custom.py",
-    "converter/test_signing.py",
     "runtime/test_dropped_constants.py",
     "robustness/test_fuzz_parsers.py",
 )
@@ -44,9 +39,6 @@ FILES = (
 
 def main() -> int:
     """Run the tests and print the table."""
-    if importlib.util.find_spec("cryptography") is None:
-        print("without the package cryptography the tests of signatures are skipped", file=sys.stderr)
-        return 1
     with tempfile.TemporaryDirectory() as folder:
         settings = Path(folder) / "coverage.ini"
         included = ",".join(f"*/{name}" for name in MODULES)

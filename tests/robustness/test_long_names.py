@@ -38,7 +38,6 @@ CALLS: dict[str, Callable[[tc.Model], Any]] = {
     "calibration": lambda model: tc.convert(DIGITS / "digits.onnx", quantize="int8", calibration=LONG),
     "ranges": lambda model: tc.quantize(DIGITS / "digits.onnx", ranges=LONG),
     "save": lambda model: model.save(LONG),
-    "sign": lambda model: tc.sign(LONG, key=LONG),
 }
 
 

@@ -93,8 +93,8 @@ def test_failure_without_stderr(folder: Path) -> None:
         assert done.returncode == 2
 
 
-REFUSED = {"sign": 2, "verify-signature": 2, "reproduce": 5, "ci": 2}
-"""Exit codes of commands that refuse such names: signatures are JSON, and a model stores the name of its source."""
+REFUSED = {"reproduce": 5, "ci": 2}
+"""Exit codes of commands that refuse such names: a model stores the name of its source."""
 
 BAD = "\udcff"
 """The byte 0xff of a file name, as Python represents it."""

@@ -7,6 +7,7 @@ import struct
 from typing import Any, NamedTuple
 
 import flatbuffers
+import numpy as np
 import pytest
 from flatbuffers import number_types as N
 from flatbuffers.table import Table as Accessor
@@ -192,6 +193,25 @@ def test_reads_every_kind_of_field() -> None:
     assert read_root(build(tag=1)) == expected._replace(option=Conv(9), child=None)
     unknown = patch_bytes(build(), field_position(build(), 6), "<B", 9)
     assert read_root(unknown, allow_unknown_union_tags=True) == expected._replace(option=None, child=None)
+
+
+@pytest.mark.parametrize("length", [3, 300])
+def test_reads_vectors_of_every_length(length: int) -> None:
+    """Long ones are arrays, which take less time than tuples."""
+    numbers = [0.5 * index for index in range(length)]
+    builder = flatbuffers.Builder(64)
+    weights = builder.CreateNumpyVector(np.array(numbers))
+    builder.StartObject(5)
+    builder.PrependUOffsetTRelativeSlot(3, weights, 0)
+    tensors = _vector(builder, [builder.EndObject()])
+    name = builder.CreateString("net")
+    builder.StartObject(9)
+    builder.PrependUOffsetTRelativeSlot(1, name, 0)
+    builder.PrependUOffsetTRelativeSlot(2, tensors, 0)
+    builder.Finish(builder.EndObject(), file_identifier=b"TEST")
+    [tensor] = read_root(bytes(builder.Output())).tensors
+    assert isinstance(tensor.weights, np.ndarray) == (length > 32)
+    assert list(tensor.weights) == numbers
 
 
 def test_description_is_parsed() -> None:

@@ -133,8 +133,6 @@ NB_MODULE(_native, module) {
   module.attr("Declined") = declined;
   nb::register_exception_translator(translate_refusal, declined.ptr());  // the module keeps `declined` alive
   module.doc() = "Kernels and plans of the native engine.";
-  module.attr("NANOBIND") = std::to_string(NB_VERSION_MAJOR) + "." + std::to_string(NB_VERSION_MINOR) + "." +
-                            std::to_string(NB_VERSION_PATCH);
   module.attr("SLACK") = kSlack;
   module.attr("STORED_BIAS") = kStoredBias;
   module.def("available_isas", [] {

@@ -6,6 +6,7 @@ this machine, so that equal reproductions give equal statements.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -16,10 +17,9 @@ from tpuconvert.diagnosis.packages import read_requirements
 from tpuconvert.installed import NAME
 from tpuconvert.schema.content_digest import ALGORITHM
 from tpuconvert.schema.file_replacement import replacing
-from tpuconvert.signing import keys
-from tpuconvert.signing.bundle import Bundle, signed_bytes
-from tpuconvert.signing.statement import PROVENANCE_TYPE, to_statement
 
+STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+PROVENANCE_TYPE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = "urn:tpuconvert:convert:v1"
 BUILDER = "urn:tpuconvert:reproduce"
 
@@ -56,7 +56,13 @@ def make_statement(
         },
         "runDetails": {"builder": {"id": BUILDER, "version": {NAME: version, **_versions()}}},
     }
-    return to_statement(file, sha256, PROVENANCE_TYPE, predicate)
+    statement = {
+        "_type": STATEMENT_TYPE,
+        "subject": [{"name": file, "digest": {"sha256": sha256}}],
+        "predicateType": PROVENANCE_TYPE,
+        "predicate": predicate,
+    }
+    return json.dumps(statement, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
 def _versions() -> dict[str, str]:
@@ -66,20 +72,12 @@ def _versions() -> dict[str, str]:
     return {"python": ".".join(map(str, sys.version_info[:3])), **dict(sorted(found.items()))}
 
 
-def write_statement(
-    path: str | os.PathLike[str], statement: bytes, key: keys.Key | None, password: str | bytes | None
-) -> None:
-    """Write a statement: as it is, or signed in a bundle.
+def write_statement(path: str | os.PathLike[str], statement: bytes) -> None:
+    """Write a statement to a file.
 
     Raises:
-        UsageError: the file cannot be written, or the key is not usable.
-        MissingExtraError: a key is given, and ``cryptography`` is not installed.
+        UsageError: the file cannot be written.
 
     """
-    content = statement + b"\n"
-    if key is not None:
-        private = keys.read_private_key(key, password)
-        signature = keys.sign_bytes(private, signed_bytes(statement))
-        content = Bundle(statement, signature, keys.key_id(private.public_key())).to_json().encode()
     with replacing(path) as file:
-        file.write(content)
+        file.write(statement + b"\n")
