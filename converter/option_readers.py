@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from tpuconvert.fixed_inputs import parse_fixed, read_fixed
-from tpuconvert.optimizer.pipeline import resolve_names
+from tpuconvert.optimizer.pipeline import check_names
 from tpuconvert.optimizer.precision_rules import FLOAT32, METHODS, parse_rule, split_method
 from tpuconvert.quantize.rule_files import Rules, expand_rules
 from tpuconvert.samples.preprocess import Preprocess
@@ -237,8 +237,10 @@ def read_preprocess(preprocess: Preprocess | str | Mapping[str, Any] | None) -> 
 
 
 def read_rules(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the full names of optimizer rules and passes."""
-    return resolve_names(tuple(names))
+    """Return names of optimizer rules and passes, which must exist."""
+    rules = tuple(names)
+    check_names(rules)
+    return rules
 
 
 def read_local_memory(memory: str | None) -> str | None:

@@ -67,9 +67,6 @@ class Watch:
         return found
 
 
-UNWATCHED = Watch()
-
-
 class _Dumper(Observer):
     def __init__(self, sinks: Mapping[str, Sink], options: Options, report: Report) -> None:
         self._sinks = sinks

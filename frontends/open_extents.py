@@ -208,11 +208,6 @@ def is_shape_tensor(array: Array | None) -> bool:
     return array is not None and array.dtype.kind == "O"
 
 
-def first_open(array: Array) -> OpenExtent | None:
-    """First symbolic extent in a constant; None if it has none."""
-    return next((item for item in array.flat if isinstance(item, OpenExtent)), None) if is_shape_tensor(array) else None
-
-
 def open_within(item: object) -> str:
     """Name of the first symbolic extent in an operator parameter; empty if it has none."""
     if isinstance(item, (tuple, list)):

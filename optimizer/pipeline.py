@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import difflib
-import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
 from tpuconvert.optimizer.constant_folding import fold_constants
 from tpuconvert.optimizer.cse import share_constants, share_nodes
 from tpuconvert.optimizer.engine import Candidates, Trace, run_rules
-from tpuconvert.optimizer.former_names import FORMER_NAMES
 from tpuconvert.optimizer.registry import rule_names, rules_of
 from tpuconvert.optimizer.rule_order import ORDER
 from tpuconvert.schema.errors import InternalError, UsageError
@@ -74,24 +72,6 @@ def check_names(names: Collection[str]) -> None:
     for name in names:
         if name not in known:
             raise unknown_name(name, known)
-
-
-def resolve_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Check names of rules and passes, and replace former names by the current ones, with a FutureWarning.
-
-    Raises:
-        UsageError: a name does not exist; the message has the nearest that does.
-    """
-    resolved = []
-    known = rule_names()
-    for name in names:
-        current = name if name in known else FORMER_NAMES.get(name, name)
-        if current != name:
-            note = f"rule '{name}' is now called '{current}'; the next version no longer accepts the old name"
-            warnings.warn(note, FutureWarning, stacklevel=2)
-        resolved.append(current)
-    check_names(resolved)
-    return tuple(resolved)
 
 
 def known_names() -> list[str]:

@@ -99,6 +99,3 @@ FROM_FILES: dict[str, Callable[[Path, Path, Samples], None]] = {
     "nncf": quantize_by_nncf,
 }
 """Variants that are made from an exported model."""
-
-FROM_MODULES = ("half", "torch_qat")
-"""Variants that are exported by the TorchScript exporter from a changed module."""

@@ -67,19 +67,6 @@ def test_a_rule_is_left_out(digits: Path, capsys: Captured) -> None:
     assert len(model.graph) == len(tc.load("net.tpum").graph)
 
 
-def test_the_former_name_of_a_rule_is_accepted_with_a_note(digits: Path, capsys: Captured) -> None:
-    assert convert(digits, "--trace", "--disable-rule", "absorb_permute_into_weights") == 0
-    error = capsys.readouterr().err
-    assert "rule 'absorb_permute_into_weights' is now called 'fold_permute_into_weights'" in error
-    assert "fold_permute_into_weights: fired" not in error
-    former = Path("net.tpum").read_bytes()
-    assert convert(digits, "--disable-rule", "fold_permute_into_weights") == 0
-    assert "is now called" not in capsys.readouterr().err
-    assert Path("net.tpum").read_bytes() == former
-    with pytest.warns(FutureWarning, match="is now called 'fold_permute_into_weights'"):
-        tc.convert(digits / "digits.tflite", disable_rules=["absorb_permute_into_weights"])
-
-
 @pytest.mark.parametrize("option", ["--disable-rule", "--dump-after"])
 def test_an_unknown_name_is_told_with_the_nearest(option: str, digits: Path, capsys: Captured) -> None:
     assert convert(digits, option, "merge_permute") == 2
