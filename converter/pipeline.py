@@ -114,7 +114,6 @@ def convert(
     golden: int = 0,
     allow_root: str | os.PathLike[str] | None = None,
     allow_non_finite: bool = False,
-    resume: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     watch: Watch | None = None,
 ) -> Model:
@@ -201,8 +200,6 @@ def convert(
             ``tpuconvert device`` compares other machines with them.
         allow_root: Directory that may contain external data of an ONNX model, besides the folder of the model.
         allow_non_finite: Accept constants that are NaN, or infinite where infinity has no meaning. Float only.
-        resume: File for the statistics of an interrupted calibration. If it exists, the calibration continues from it;
-            other samples or options are an error. It is removed when the model is complete.
         progress: Receives the stages, such as ``tpuconvert.show_progress()`` in a ``with`` statement.
         watch: Traces, dumps and validation of the optimizer's passes (``tpuconvert.pass_instrumentation``).
 
@@ -231,7 +228,7 @@ def convert(
     load_plugins(plugins)
     checked = Options.of(**given)
     with source_files(source, weights) as files:
-        model = convert_in_memory(*files, checked, calibration, resume=resume, progress=progress, watch=watch)
+        model = convert_in_memory(*files, checked, calibration, progress=progress, watch=watch)
     warn_of_inaccurate_outputs(model, stacklevel=4)  # the decorator adds a frame
     return model
 
@@ -243,17 +240,14 @@ def convert_in_memory(
     calibration: CalibrationSource | None,
     *,
     ranges: MeasuredRanges | None = None,
-    resume: str | os.PathLike[str] | None,
     progress: Progress | None,
     watch: Watch | None = None,
 ) -> Model:
-    """Convert a source, as :func:`convert_source` does, to a model that no longer maps its files. Remove ``resume``."""
+    """Convert a source, as :func:`convert_source` does, to a model that no longer maps its files."""
     model = convert_source(
-        source, weights, options, calibration, ranges=ranges, resume=resume, progress=progress or SILENT, watch=watch
+        source, weights, options, calibration, ranges=ranges, progress=progress or SILENT, watch=watch
     )
     own_constants(model.graph)
-    if resume is not None:
-        Path(resume).unlink(missing_ok=True)
     return model
 
 
@@ -268,21 +262,14 @@ def convert_source(
     *,
     ranges: MeasuredRanges | None = None,
     cache: CalibrationCache | None = None,
-    resume: str | os.PathLike[str] | None = None,
     progress: Progress = SILENT,
     watch: Watch | None = None,
 ) -> Model:
     """Convert a source, as :func:`convert` does, with checked options and loaded plugins.
 
     ``ranges`` are measured ranges for quantization. If they are given, calibration samples only refine the weights.
-    Several conversions with the same options for ranges can share the calibration in ``cache``. The caller removes the
-    file ``resume``.
+    Several conversions with the same options for ranges can share the calibration in ``cache``.
     """
-    if resume is not None and (options.quantize is None or calibration is None or ranges is not None):
-        raise UsageError(
-            "resume without a calibration",
-            hint="it continues an interrupted calibration: add --quantize int8 and --calibration, or leave it out",
-        )
     has_packed_weights = options.weight_type != "float32"
     if calibration is not None and options.quantize is None and not has_packed_weights:
         hint = "add --quantize int8 or --weight-type int4, or leave them out"
@@ -302,24 +289,16 @@ def convert_source(
     check: AccuracyCheck | None = None
     if calibration is not None:
         # 185 ms: imports the quantizer
-        from tpuconvert.quantize.quantization import AccuracyCheck, CalibrationCache, calibration_feeds, open_partial
+        from tpuconvert.quantize.quantization import AccuracyCheck, calibration_feeds
 
         feeds = calibration_feeds(graph, options, calibration)
         check = AccuracyCheck()
-        if cache is None and options.quantize is not None:
-            partial = open_partial(resume, (source, weights, *files), options, progress)
-            cache = CalibrationCache(partial=partial)
-    try:
-        model = convert_graph(
-            graph, options, feeds, ranges=ranges, cache=cache, check=check, progress=progress, watch=watch
-        )
-        if check is not None:
-            progress.stage("measure")
-            model = check.checked(model, is_strict=options.strict_accuracy)
-    except KeyboardInterrupt:
-        if cache is not None and cache.partial is not None:
-            cache.partial.report_after_interrupt()  # the calibration may be complete, and a later step interrupted
-        raise
+    model = convert_graph(
+        graph, options, feeds, ranges=ranges, cache=cache, check=check, progress=progress, watch=watch
+    )
+    if check is not None:
+        progress.stage("measure")
+        model = check.checked(model, is_strict=options.strict_accuracy)
     if options.exact_on != "none":
         # 30 ms: imports the exporter
         from tpuconvert.exporters.exactness import check_exact

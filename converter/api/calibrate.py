@@ -24,7 +24,6 @@ def calibrate(
     *,
     calibration: CalibrationSource,
     output: str | os.PathLike[str] | None = None,
-    resume: str | os.PathLike[str] | None = None,
     plugins: Iterable[str | Path] = (),
     progress: Progress | None = None,
     **options: Unpack[CalibrationOptions],
@@ -36,7 +35,6 @@ def calibrate(
         weights: The caffemodel of a prototxt.
         calibration: Calibration samples, as for ``convert``.
         output: File to write, which ``quantize`` reads.
-        resume: File for the statistics of an interrupted calibration, as for ``convert``. It is removed at the end.
         plugins: Python files with custom operators and converters.
         progress: Receives the stages.
         options: ``chip``, ``calibration_method``, ``precision``, ``workers``, ``scheduler`` and the options that decide
@@ -58,9 +56,7 @@ def calibrate(
     load_plugins(plugins)
     settings = Options.of(**{**options, "quantize": "int8"})
     with source_files(source, weights) as files:
-        measured = measure_ranges(*files, settings, calibration, progress=progress or SILENT, resume=resume)
+        measured = measure_ranges(*files, settings, calibration, progress=progress or SILENT)
     if output is not None:
         measured.save(output)
-    if resume is not None:
-        Path(resume).unlink(missing_ok=True)
     return measured

@@ -28,7 +28,6 @@ def quantize(
     *,
     ranges: MeasuredRanges | str | os.PathLike[str] | None = None,
     calibration: CalibrationSource | None = None,
-    resume: str | os.PathLike[str] | None = None,
     plugins: Iterable[str | Path] = (),
     progress: Progress | None = None,
     **options: Unpack[QuantizeOptions],
@@ -42,7 +41,6 @@ def quantize(
         weights: The caffemodel of a prototxt.
         ranges: Result of ``calibrate``, or its file.
         calibration: Calibration samples, as for ``convert``. With ``ranges`` they only refine the weights.
-        resume: File for the statistics of an interrupted calibration, as for ``convert``.
         plugins: Python files with custom operators and converters.
         progress: Receives the stages.
         options: ``chip``, ``calibration_method``, ``strict_set``, ``min_int8_share``, ``strict_accuracy``, the options
@@ -67,7 +65,7 @@ def quantize(
     settings = Options.of(**{**options, "quantize": "int8"})
     measured = ranges if ranges is None or isinstance(ranges, MeasuredRanges) else read_ranges(ranges)
     with source_files(source, weights) as files:
-        model = convert_in_memory(*files, settings, calibration, ranges=measured, resume=resume, progress=progress)
+        model = convert_in_memory(*files, settings, calibration, ranges=measured, progress=progress)
     warn_of_inaccurate_outputs(model, stacklevel=3)
     return model
 

@@ -12,7 +12,7 @@ from tpuconvert.cli.file_parameters import OutputFile
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure, ensure_writable
 from tpuconvert.cli.progress_bar import show_progress
-from tpuconvert.cli.shared_options import PARTIAL_SUFFIX, calibration_option, progress_option, resume_option
+from tpuconvert.cli.shared_options import calibration_option, progress_option
 from tpuconvert.cli.terminal import echo
 from tpuconvert.options import SOURCE_OPTIONS
 
@@ -23,7 +23,6 @@ SUFFIX = ".json"
 @conversion_options(*SOURCE_OPTIONS, "chip", "calibration_method", "precision", "workers", "scheduler")
 @calibration_option(required=True)
 @click.option("-o", "--output", type=OutputFile(), required=True, metavar="RANGES.json", help="The file to write.")
-@resume_option
 @progress_option
 @json_option
 def command(
@@ -32,7 +31,6 @@ def command(
     calibration: str,
     output: str,
     plugins: tuple[str, ...],
-    resume: bool,
     progress_mode: str,
     as_json: bool,
     **options: Any,
@@ -45,14 +43,12 @@ def command(
     """
     ensure(output.lower().endswith(SUFFIX), f"{output}: the name of the ranges ends in {SUFFIX}")
     ensure_writable(output)
-    partial = f"{output}{PARTIAL_SUFFIX}" if resume else None
     with show_progress(progress_mode) as progress:
         found = calibrate(
             model,
             weights,
             calibration=calibration,
             output=output,
-            resume=partial,
             plugins=plugins,
             progress=progress,
             **options,

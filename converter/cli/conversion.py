@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tpuconvert.accuracy_notes import KEY as ACCURACY
 from tpuconvert.api.report import report
 from tpuconvert.cli.json_output import print_json
 from tpuconvert.cli.problems import ensure, ensure_model_name
-from tpuconvert.cli.shared_options import PARTIAL_SUFFIX
 from tpuconvert.cli.terminal import echo_text
 from tpuconvert.model import Model
 from tpuconvert.options import Options
@@ -53,11 +51,6 @@ class Files(NamedTuple):
         """Path of the model file to write."""
         return self.output if self.output is not None else f"{_stem(os.path.basename(self.model))}.tpum"
 
-    @property
-    def partial(self) -> Path:
-        """Path of the file with the statistics of an interrupted calibration."""
-        return Path(f"{self.target}{PARTIAL_SUFFIX}")
-
     def check(self) -> None:
         """Check the names of the files to write.
 
@@ -81,7 +74,6 @@ def convert_files(
     progress: Progress,
     *,
     watch: Watch | None = None,
-    resume: bool = False,
     with_verification: bool,
     source_args: Callable[[str], list[str]],
 ) -> dict[str, Any]:
@@ -92,7 +84,6 @@ def convert_files(
         options: options of the conversion.
         progress: receives the stages.
         watch: instrumentation of the optimizer's passes.
-        resume: whether an interrupted calibration is continued.
         with_verification: whether the model is compared with its source.
         source_args: returns the arguments with which the named command reads the source in the same way.
 
@@ -109,15 +100,12 @@ def convert_files(
         options,
         files.calibration,
         ranges=measured,
-        resume=files.partial if resume else None,
         progress=progress,
         watch=watch,
     )
     verification = _verify(model, files, options, progress) if with_verification else None
     progress.stage("write")
     model.save(files.target)
-    if resume:
-        files.partial.unlink(missing_ok=True)
     if files.report is not None:
         report(model, files.report, verification=verification)
     remedy = _remedy(files, options, source_args)

@@ -18,7 +18,6 @@ from tpuconvert.cli.shared_options import (
     model_output_option,
     progress_option,
     report_option,
-    resume_option,
     verify_option,
 )
 from tpuconvert.cli.terminal import echo_error
@@ -49,7 +48,6 @@ from tpuconvert.plugins import load_plugins
     metavar="DATA",
     help="As --validate, also on these samples: a folder of images, an .npz or .npy file.",
 )
-@resume_option
 @verify_option
 @report_option
 @progress_option
@@ -64,7 +62,6 @@ def command(
     dumps: tuple[str, ...],
     validate: bool,
     validate_on: str | None,
-    resume: bool,
     with_verification: bool,
     report: str | None,
     progress_mode: str,
@@ -92,7 +89,6 @@ def command(
             checked,
             progress,
             watch=watch,
-            resume=resume,
             with_verification=with_verification,
             source_args=source_option_args,
         )

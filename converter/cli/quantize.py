@@ -18,7 +18,6 @@ from tpuconvert.cli.shared_options import (
     model_output_option,
     progress_option,
     report_option,
-    resume_option,
     verify_option,
 )
 from tpuconvert.frontends.sniffing import identify_file
@@ -41,7 +40,6 @@ from tpuconvert.plugins import load_plugins
 @calibration_option(
     help="Calibration samples: a folder of images, an .npz or .npy file. With --ranges they only refine the weights."
 )
-@resume_option
 @verify_option
 @report_option
 @progress_option
@@ -53,7 +51,6 @@ def command(
     ranges: str | None,
     calibration: str | None,
     plugins: tuple[str, ...],
-    resume: bool,
     with_verification: bool,
     report: str | None,
     progress_mode: str,
@@ -90,7 +87,6 @@ def command(
             files,
             checked,
             progress,
-            resume=resume,
             with_verification=with_verification,
             source_args=source_option_args,
         )

@@ -17,10 +17,6 @@ from tpuconvert.plugins import without_installed_plugins
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-PARTIAL_SUFFIX = ".partial"
-"""Suffix, after the name of the output, of the file with the statistics of an interrupted calibration."""
-
-
 def progress_option(function: F) -> F:
     """Add --progress."""
     return click.option(
@@ -116,15 +112,6 @@ def limit_options(function: F) -> F:
     for name, metavar, about in reversed(options):
         function = click.option(name, type=float, metavar=metavar, help=about)(function)
     return function
-
-
-def resume_option(function: F) -> F:
-    """Add --resume."""
-    return click.option(
-        "--resume",
-        is_flag=True,
-        help="Continue an interrupted calibration: Ctrl-C keeps the statistics of the samples in OUTPUT.partial.",
-    )(function)
 
 
 def engine_options(function: F) -> F:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -63,14 +62,6 @@ class SampleStatistics:
         self._at_limits: dict[str, Array] = {port.name: np.zeros(2) for port in ports}
         self._elements: dict[str, int] = dict.fromkeys(self._ports, 0)
         self.count = 0
-
-    def fields(self) -> dict[str, Any]:
-        """Return the statistics as plain values and arrays by name."""
-        return {name: value for name, value in vars(self).items() if name not in ("_ports", "_names")}
-
-    def set_fields(self, fields: Mapping[str, Any]) -> None:
-        """Replace the statistics by those of another object: a result of ``fields``."""
-        vars(self).update(fields)
 
     def watch(self, feeds: Iterable[Mapping[str, Array]]) -> Iterator[Mapping[str, Array]]:
         """Yield the feeds unchanged and add each to the statistics."""

@@ -21,7 +21,6 @@ from tpuconvert.schema.types import Chip
 if TYPE_CHECKING:
     from tpuconvert.options import Options
     from tpuconvert.progress import Progress
-    from tpuconvert.quantize.partial_file import PartialFile
     from tpuconvert.samples.calibration_data import FeedSource
     from tpuconvert.schema.graph import Graph
     from tpuconvert.workers.workers import Workers
@@ -36,7 +35,6 @@ def calibrate_and_check(
     progress: Progress,
     precision: Precision,
     means: FirstMeans | None = None,
-    partial: PartialFile | None = None,
 ) -> tuple[Mapping[str, Range], list[Note]]:
     """Return the ranges of all tensors, and notes: warnings about samples that do not fit, and the chosen methods.
 
@@ -49,7 +47,6 @@ def calibrate_and_check(
         progress: receives the stages.
         precision: settings of single tensors.
         means: receives the means on the first samples.
-        partial: file of an interrupted calibration.
 
     """
     method, methods = options.calibration_method, precision.methods
@@ -59,7 +56,7 @@ def calibrate_and_check(
         auto.names -= precision.asymmetric.keys()  # the search compares thresholds of symmetric integers
     progress.stage("calibrate", len(feeds))
     ranges: Mapping[str, Range]
-    ranges, statistics = calibrate_on(workers, graph, feeds, method, methods, progress.advance, means, partial, auto)
+    ranges, statistics = calibrate_on(workers, graph, feeds, method, methods, progress.advance, means, auto)
     findings = [*statistics.findings(), *check_activations(graph, ranges, expected)]
     notes = [Note("preprocessing", "", str(finding)) for finding in findings]
     if auto is not None and auto.collectors:

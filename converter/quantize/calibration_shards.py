@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +13,6 @@ from tpuconvert.optimizer.quantize.calibration import (
     AutoTensors,
     calibrate,
     check_mergeable,
-    choose_methods,
     collect,
 )
 from tpuconvert.optimizer.quantize.calibrators import Collector
@@ -22,15 +20,11 @@ from tpuconvert.optimizer.quantize.first_samples import FirstMeans
 from tpuconvert.optimizer.quantize.ranges import Range
 from tpuconvert.optimizer.quantize.recorded_floats import RecordedFloats
 from tpuconvert.quantize.counted_samples import Counted, Part
-from tpuconvert.quantize.partial_file import PartialFile, check_storable
 from tpuconvert.runtime.session import Session
 from tpuconvert.samples.calibration_data import FeedSource
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.graph_copy import FlatGraph
 from tpuconvert.workers.workers import Shard, ThisProcess, Workers, bounds
-
-_KEPT = 4
-"""Largest number of batches per shard, if an interrupt is to keep the statistics: it loses those that are running."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +104,6 @@ def calibrate_on(
     methods: Mapping[str, str],
     progress: Callable[[int], None],
     means: FirstMeans | None = None,
-    partial: PartialFile | None = None,
     auto: AutoTensors | None = None,
 ) -> tuple[dict[str, Range], SampleStatistics]:
     """Return the ranges of all tensors, and the statistics of the samples. Neither depends on the workers.
@@ -123,44 +116,27 @@ def calibrate_on(
         methods: see ``calibrate``.
         progress: called with the number of batches done.
         means: receives the means on the first samples.
-        partial: file of an interrupted calibration, from which this one continues and to which it writes.
         auto: receives the collectors of the tensors with ``auto``.
 
     Raises:
-        UsageError: the collectors of a plugin cannot be merged or stored, or the file is that of another calibration.
-        CorruptInputError: the file is damaged.
+        UsageError: the collectors of a plugin cannot be merged.
     """
     statistics = SampleStatistics(graph.input_ports, feeds.images)
-    if isinstance(workers, ThisProcess) and partial is None:
+    if isinstance(workers, ThisProcess):
         return calibrate(graph, statistics.watch(feeds), method, progress, methods, means, auto), statistics
     check_mergeable(method, methods)
     # A shard has either first samples or others, so that the means can be recorded before all are merged.
     first = means.count(feeds) if means is not None else 0
     counted = Counted()
     keeps = frozenset(auto.names) if auto is not None else frozenset()
-    if partial is not None:
-        check_storable(method, methods)
-        counted = partial.read(feeds, graph.input_ports, first, choose_methods(graph, method, methods), keeps)
-    known = counted.count
-    progress(known)
-    ranges = [*counted.missing(0, first), *counted.missing(first, len(feeds))]
-    pieces = [piece for low, high in ranges for piece in _split(low, high, len(feeds), workers, partial is not None)]
+    pieces = [*_split(0, first, len(feeds), workers), *_split(first, len(feeds), len(feeds), workers)]
     shards = [
         Shard(f"samples {low} to {high - 1}", high - low, Batches(low, feeds.part(low, high))) for low, high in pieces
     ]
-    try:
-        floats = means.floats if means is not None else None
-        task = Calibration(graph, method, methods, keeps, floats)
-        for index, (found, part) in workers.map(task, shards, lambda done: progress(known + done)):
-            counted = counted.with_part(Part(*pieces[index], part), found, graph.input_ports, first)
-            if partial is not None:
-                partial.save_at_times(counted)
-    except BaseException:
-        if partial is not None:
-            partial.save_after_interrupt(counted)
-        raise
-    if partial is not None:
-        partial.save(counted)  # an interrupt of the refinement does not lose them either
+    floats = means.floats if means is not None else None
+    task = Calibration(graph, method, methods, keeps, floats)
+    for index, (found, part) in workers.map(task, shards, progress):
+        counted = counted.with_part(Part(*pieces[index], part), found, graph.input_ports, first)
     if means is not None:
         means.record(counted.first)
     for counted_part in counted.parts:
@@ -171,10 +147,9 @@ def calibrate_on(
     return {name: item.result() for name, item in collectors.items()}, statistics
 
 
-def _split(start: int, end: int, count: int, workers: Workers, is_kept: bool) -> list[tuple[int, int]]:
-    """Split the batches ``start`` to ``end - 1`` of ``count`` into shards."""
-    if is_kept:
-        parts = math.ceil((end - start) / _KEPT)
-    else:  # as many for every worker
-        parts = workers.count * max(1, round(workers.shards_per_worker * (end - start) / count))
+def _split(start: int, end: int, count: int, workers: Workers) -> list[tuple[int, int]]:
+    """Split the batches ``start`` to ``end - 1`` of ``count`` into shards, as many for every worker."""
+    if start == end:
+        return []
+    parts = workers.count * max(1, round(workers.shards_per_worker * (end - start) / count))
     return [(start + low, start + high) for low, high in bounds(end - start, parts)]

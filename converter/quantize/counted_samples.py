@@ -28,7 +28,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Counted:
-    """Statistics of some of the batches. An object does not change, so that an interrupt leaves a complete one.
+    """Statistics of some of the batches. An object does not change.
 
     Args:
         first: collectors of the first samples, with which refinement runs.
@@ -39,20 +39,6 @@ class Counted:
     first: Mapping[str, Collector] = field(default_factory=dict)
     others: Mapping[str, Collector] = field(default_factory=dict)
     parts: Sequence[Part] = ()
-
-    @property
-    def count(self) -> int:
-        """Number of batches."""
-        return sum(part.end - part.start for part in self.parts)
-
-    def missing(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Return the ranges of the batches ``start`` to ``end - 1`` that are not counted."""
-        found = []
-        for part in self.parts:
-            if start < min(part.start, end):
-                found.append((start, min(part.start, end)))
-            start = max(start, part.end)
-        return [*found, *([(start, end)] if start < end else [])]
 
     def with_part(self, part: Part, collectors: Mapping[str, Collector], ports: Sequence[Port], first: int) -> Counted:
         """Return the statistics with those of further batches.

@@ -45,8 +45,6 @@ from tpuconvert.quantize.balancing import describe_balancing, find_balancing
 from tpuconvert.quantize.gates import BIAS, STRUCTURAL, effective, gate_algorithms
 from tpuconvert.quantize.integer_forms import IntegerForms
 from tpuconvert.quantize.integer_share import share_notes
-from tpuconvert.quantize.partial_file import PartialFile
-from tpuconvert.quantize.partial_file import open_partial as open_partial
 from tpuconvert.quantize.refinement_shards import split_samples
 from tpuconvert.quantize.sample_split import NO_SAMPLES, SampleSplit, split_feeds
 from tpuconvert.quantize.wider_nodes import WiderNodesSearch
@@ -79,7 +77,6 @@ class CalibrationCache:
         notes: warnings about samples that do not fit what the network expects.
         means: means per channel of the float tensors on the samples for refinement.
         floats: other tensors of the float graph.
-        partial: file of an interrupted calibration.
         workers: open workers to use, in place of those that the options request.
 
     """
@@ -88,7 +85,6 @@ class CalibrationCache:
     notes: Sequence[Note] = ()
     means: Mapping[str, Array] = field(default_factory=dict)
     floats: RecordedFloats | None = None
-    partial: PartialFile | None = None
     workers: Workers | None = None
 
 
@@ -370,7 +366,7 @@ def _find_ranges(
     if cache.ranges is None:
         means = FirstMeans(options.refinement_samples, _floats_to_record(graph, options, feeds, split))
         cache.ranges, cache.notes = calibrate_and_check(
-            workers, graph, feeds, options, optimized.expected, progress, precision, means, cache.partial
+            workers, graph, feeds, options, optimized.expected, progress, precision, means
         )
         cache.means, cache.floats = means.by_name, means.floats
     ranges = precision.with_thresholds(tie_state_ranges(graph, cache.ranges))

@@ -16,7 +16,6 @@ from tpuconvert.optimizer.quantize import apply_rules, prepare
 from tpuconvert.optimizer.quantize.ranges import Channels, Range
 from tpuconvert.optimizer.range_statistics import BINS, RangeStatistics, sample_counts
 from tpuconvert.quantize.auto_methods import calibrate_and_check
-from tpuconvert.quantize.partial_file import open_partial
 from tpuconvert.quantize.quantization import calibration_feeds
 from tpuconvert.recipe import source_digest
 from tpuconvert.results import Result
@@ -205,7 +204,6 @@ def measure_ranges(
     calibration: CalibrationSource,
     *,
     progress: Progress,
-    resume: str | os.PathLike[str] | None = None,
 ) -> MeasuredRanges:
     """Run a source on samples and collect the range of every tensor.
 
@@ -215,14 +213,13 @@ def measure_ranges(
         options: options of the quantization that will use the ranges.
         calibration: samples, as ``convert`` takes them.
         progress: receives the stages.
-        resume: as for ``convert``. The caller removes the file.
 
     Raises:
         UsageError: the source is already quantized, or the samples do not fit.
 
     """
     with open_workers(options.workers, options.scheduler) as workers:
-        return _measure_on(workers, source, weights, options, calibration, progress, resume)
+        return _measure_on(workers, source, weights, options, calibration, progress)
 
 
 def _measure_on(
@@ -232,7 +229,6 @@ def _measure_on(
     options: Options,
     calibration: CalibrationSource,
     progress: Progress,
-    resume: str | os.PathLike[str] | None,
 ) -> MeasuredRanges:
     progress.stage("load")
     graph = load_source(source, weights, options)
@@ -244,10 +240,7 @@ def _measure_on(
     progress.report(f"calibration: {feeds.description}")
     prepare(graph, options.disable_rules)
     precision = apply_rules(graph, options.precision_rules, options.chip, optimized.tensors)
-    partial = open_partial(resume, (source, weights, *graph.files), options, progress)
-    ranges, notes = calibrate_and_check(
-        workers, graph, feeds, options, optimized.expected, progress, precision, partial=partial
-    )
+    ranges, notes = calibrate_and_check(workers, graph, feeds, options, optimized.expected, progress, precision)
     for note in notes:
         progress.report(f"{'check the samples' if note.kind == 'preprocessing' else note.kind}: {note.message}")
     files = digests(source, weights, *graph.files)

@@ -111,9 +111,6 @@ ELSEWHERE: dict[tuple[str, str], str] = {
 """Command and option -> the function or method, and its parameter, that has the effect of the option in Python."""
 
 OTHER_DEFAULTS = {
-    ("convert", "--resume"): "the command derives the name of the file from that of the output",
-    ("quantize", "--resume"): "the command derives the name of the file from that of the output",
-    ("calibrate", "--resume"): "the command derives the name of the file from that of the output",
     ("reduce", "--output"): "the command derives it from the name of the source; a source in memory has no name",
     ("tune", "--output"): "the command derives it from the name of the source; a source in memory has no name",
 }

@@ -20,7 +20,6 @@ from tpuconvert.optimizer.quantize.calibration import AutoTensors
 from tpuconvert.optimizer.quantize.first_samples import FirstMeans
 from tpuconvert.options import Options
 from tpuconvert.quantize.calibration_shards import calibrate_on
-from tpuconvert.quantize.partial_file import PartialFile
 from tpuconvert.quantize.quantization import calibration_feeds
 from tpuconvert.samples.calibration_data import FeedSource
 from tpuconvert.schema.errors import UsageError
@@ -42,12 +41,11 @@ class Example:
         self,
         workers: Workers,
         progress: Callable[[int], None] = lambda _: None,
-        partial: PartialFile | None = None,
     ) -> str:
         """SHA-256 of the ranges, the means on the first samples, the thresholds of all methods and the findings."""
         auto = AutoTensors(self.graph, "auto", {})
         means = FirstMeans(min(64, len(self.feeds) // 2))
-        ranges, statistics = calibrate_on(workers, self.graph, self.feeds, "auto", {}, progress, means, partial, auto)
+        ranges, statistics = calibrate_on(workers, self.graph, self.feeds, "auto", {}, progress, means, auto)
         assert means.by_name and auto.collectors.keys() == auto.names
         content = [
             {name: asdict(found) for name, found in ranges.items()},

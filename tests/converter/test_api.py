@@ -135,7 +135,7 @@ def test_calibration_methods_have_the_same_names_everywhere() -> None:
     assert all(f"``{name}``" in declaration("calibration_method").help for name in METHODS)
 
 
-EXTRA_ARGUMENTS = {"source", "weights", "calibration", "plugins", "resume", "progress", "watch"}
+EXTRA_ARGUMENTS = {"source", "weights", "calibration", "plugins", "progress", "watch"}
 """Arguments of ``convert`` that are not options."""
 
 

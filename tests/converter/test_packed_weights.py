@@ -167,7 +167,6 @@ def test_rows_may_be_dynamic() -> None:
         ({"weight_zero_points": True}, "weight_zero_points without weight_type"),
         ({"calibration": []}, "calibration samples without quantization"),
         ({"weight_type": "int4", "calibration": []}, "samples"),
-        ({"weight_type": "int4", "resume": "partial"}, "resume without a calibration"),
     ],
     ids=str,
 )
