@@ -10,7 +10,6 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from importlib import metadata
 from typing import Any
 
 from tpuconvert.diagnosis.packages import read_requirements
@@ -67,7 +66,7 @@ def make_statement(
 
 def _versions() -> dict[str, str]:
     """Return the versions of Python and of the required packages."""
-    required, _ = read_requirements(metadata.requires(NAME) or [])
+    required, _ = read_requirements()
     found = {package.name: package.installed for package in required if package.installed is not None}
     return {"python": ".".join(map(str, sys.version_info[:3])), **dict(sorted(found.items()))}
 

@@ -11,6 +11,7 @@ import onnx
 import pytest
 from onnx import ModelProto, TensorProto, helper
 from onnx.reference import ReferenceEvaluator
+from packaging.version import Version
 
 from tpuconvert.schema.types import Array
 from tpuconvert.verify.onnx_evaluator import WRONG_BEFORE
@@ -20,9 +21,8 @@ NEWEST = "1.23"
 
 
 def is_older_than(version: str) -> bool:
-    """True if the installed onnx precedes a version ``major.minor``."""
-    installed = tuple(map(int, onnx.__version__.split(".")[:2]))
-    return installed < tuple(map(int, version.split(".")))
+    """Return True if the installed onnx precedes a version."""
+    return Version(onnx.__version__) < Version(version)
 
 
 NEEDS_NEWEST = pytest.mark.skipif(

@@ -7,7 +7,6 @@ import platform
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -203,7 +202,7 @@ def installation() -> Installation:
 
     """
     engine = inspect_engine()
-    required, extras = read_requirements(metadata.requires(NAME) or [])
+    required, extras = read_requirements()
     return Installation(
         version(),
         f"{platform.python_version()} ({platform.python_implementation()})",

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import operator
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
-from tpuconvert.installed import NAME
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion
 
-COMPARISONS: Mapping[str, Any] = {
-    "==": operator.eq,
-    ">=": operator.ge,
-    "<=": operator.le,
-    ">": operator.gt,
-    "<": operator.lt,
-}
-"""Version comparisons in the requirements of this package."""
+from tpuconvert.installed import NAME
 
 
 @dataclass(frozen=True)
@@ -39,7 +32,10 @@ class Package:
     @property
     def fits(self) -> bool:
         """True if a required version is installed."""
-        return self.installed is not None and is_required_version(self.installed, self.required)
+        try:
+            return self.installed is not None and SpecifierSet(self.required).contains(self.installed, prereleases=True)
+        except InvalidVersion:  # not one of PEP 440
+            return False
 
     def __str__(self) -> str:
         if self.fits:
@@ -70,16 +66,21 @@ class Extra:
         return {"name": self.name, "packages": packages, "install": self.install}
 
 
-def read_requirements(requirements: Sequence[str]) -> tuple[tuple[Package, ...], tuple[Extra, ...]]:
-    """Split the requirements in the metadata of a package into required packages and extras."""
-    groups: dict[str, list[Package]] = {"": []}
-    for requirement in requirements:
-        specification, _, marker = requirement.partition(";")
-        name, required = re.fullmatch(r"([\w.-]+)\s*(.*?)\s*", specification).groups()  # type: ignore[union-attr]
-        extra = re.search(r"extra == ['\"]([\w-]+)['\"]", marker)
-        groups.setdefault(extra[1] if extra else "", []).append(Package(name, required, installed_version(name)))
-    packages = groups.pop("")
-    return tuple(packages), tuple(Extra(name, tuple(members)) for name, members in groups.items())
+def read_requirements() -> tuple[tuple[Package, ...], tuple[Extra, ...]]:
+    """Return the required packages of tpuconvert on this platform, and its extras."""
+    requirements = [Requirement(text) for text in metadata.requires(NAME) or ()]
+    required = [item for item in requirements if _applies(item)]
+    names = metadata.metadata(NAME).get_all("Provides-Extra") or ()
+    extras = {name: [item for item in requirements if item not in required and _applies(item, name)] for name in names}
+    return _packages(required), tuple(Extra(name, _packages(items)) for name, items in extras.items() if items)
+
+
+def _applies(requirement: Requirement, extra: str = "") -> bool:
+    return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
+
+
+def _packages(requirements: Iterable[Requirement]) -> tuple[Package, ...]:
+    return tuple(Package(item.name, str(item.specifier), installed_version(item.name)) for item in requirements)
 
 
 def installed_version(name: str) -> str | None:
@@ -88,19 +89,3 @@ def installed_version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
-
-
-def is_required_version(found: str, required: str) -> bool:
-    """Compare a version with requirements such as ``>=1.26,<3``. Only the numbers of the release count."""
-    for part in filter(None, required.split(",")):
-        match = re.fullmatch(r"\s*(==|>=|<=|>|<)\s*(\S+)\s*", part)
-        if match is None:
-            raise ValueError(f"requirement '{part}': expected one of {' '.join(COMPARISONS)} and a version")
-        if not COMPARISONS[match[1]](_release(found), _release(match[2])):
-            return False
-    return True
-
-
-def _release(text: str) -> tuple[int, ...]:
-    numbers = re.match(r"\d+(\.\d+)*", text)
-    return tuple(int(number) for number in re.sub(r"(\.0)+$", "", numbers[0]).split(".")) if numbers else ()

@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
+from packaging.version import Version
 
 from tpuconvert.verify.oracle_process import Arrays, Results, Runner, Settings, cast_input, load_onnx, run_folder
 
@@ -109,11 +110,11 @@ def make_evaluator(model: Any) -> Any:
         ValueError: the evaluator computes a node differently from the standard.
     """
     opset = max((item.version for item in model.opset_import if item.domain in ("", "ai.onnx")), default=1)
-    installed = tuple(map(int, onnx.__version__.split(".")[:2]))
+    installed = Version(onnx.__version__)
     for node in _nodes(model):
         attributes = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
         found = [WRONG_BEFORE.get((node.op_type, name)) for name in ("", *attributes)]
-        is_old = any(version and installed < tuple(map(int, version.split("."))) for version in found)
+        is_old = any(version and installed < Version(version) for version in found)
         is_training = node.op_type == "BatchNormalization" and opset < 14 and (opset < 7 or len(node.output) > 1)
         is_wrong = node.op_type in WRONG and WRONG[node.op_type](node, attributes)
         if node.domain in ("", "ai.onnx") and (is_old or is_training or is_wrong):

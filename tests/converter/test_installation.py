@@ -13,7 +13,7 @@ import pytest
 import tpuconvert as tc
 from tpuconvert.__main__ import main
 from tpuconvert.diagnosis import installation as module
-from tpuconvert.diagnosis.packages import is_required_version
+from tpuconvert.diagnosis.packages import Package
 from tpuconvert.runtime.native import loader
 from tpuconvert.runtime.session import Session
 
@@ -198,7 +198,24 @@ def test_compilers_are_those_of_the_build(repository: Path) -> None:
         ("2", ">=2.0.1", False),
         ("3.1", ">=1,<3", False),
         ("1", "", True),
+        ("2.1rc1", ">=2", True),
+        ("2.1rc1", ">=2.1", False),
+        ("1.16.post1", ">=1.16", True),
+        ("1.2", "~=1.1", True),
+        ("unknown", ">=1", False),
     ],
 )
 def test_versions(found: str, required: str, fits: bool) -> None:
-    assert is_required_version(found, required) == fits
+    assert Package("example", required, found).fits == fits
+
+
+def test_requirements_of_other_platforms_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    requirements = [
+        "numpy>=2",
+        'absent>=1; python_version < "3"',
+        'Pillow>=1; python_version > "3" and extra == "images"',
+    ]
+    monkeypatch.setattr(metadata, "requires", lambda _name: requirements)
+    found = tc.installation()
+    assert [package.name for package in found.required] == ["numpy"]
+    assert [(extra.name, extra.packages[0].name) for extra in found.extras] == [("images", "Pillow")]
