@@ -12,7 +12,7 @@ from tpuconvert.final_checks import check_expanded, check_legality, check_transp
 from tpuconvert.installed import version
 from tpuconvert.model import Model
 from tpuconvert.optimizer import expand_composites, is_expandable, provide_tensors
-from tpuconvert.optimizer.grouping.planner import plan_groups
+from tpuconvert.optimizer.node_order import shorten_lifetimes
 from tpuconvert.options import Options
 from tpuconvert.plugins import plugins_of
 from tpuconvert.quantize.integer_share import check_integer_share
@@ -21,7 +21,6 @@ from tpuconvert.schema.control_flow import all_graphs
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.file_model import FileModel, Note
 from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.hardware import LocalMemory
 from tpuconvert.schema.states import find_states
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ class QuantizedGraph(NamedTuple):
 
 
 def build_model(quantized: QuantizedGraph, options: Options) -> Model:
-    """Check that the chip can execute the graph, and plan its on-chip memory. The graph is changed in place.
+    """Check that the chip can execute the graph, and order its nodes. The graph is changed in place.
 
     Raises:
         UnsupportedError: the chip cannot execute some nodes.
@@ -65,8 +64,7 @@ def build_model(quantized: QuantizedGraph, options: Options) -> Model:
             hint = "add --quantize int8, or leave --min-int8-share out"
             raise UsageError("min_int8_share is for models that are quantized, this one is float", hint=hint)
         check_integer_share(graph, options.min_int8_share)
-    memory = None if options.local_memory is None else LocalMemory.parse(options.local_memory)
-    grouping = plan_groups(graph, options.chip, memory) if options.grouping else None
+    shorten_lifetimes(graph)
     graph.validate()
     record = make_record(graph, quantized.ranges)
     notes: Iterable[Note] = (Note("source", "", note) for note in graph.notes)
@@ -83,7 +81,6 @@ def build_model(quantized: QuantizedGraph, options: Options) -> Model:
             notes=(*deviations, *notes, *quantized.notes, *warnings),
             plugins=tuple(plugins_of(graph)),
             metadata={**graph.metadata, **({KEY: record} if record else {})},
-            grouping=grouping,
             states=find_states(graph) if options.state == "auto" else (),
         )
     )

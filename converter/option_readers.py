@@ -17,7 +17,6 @@ from tpuconvert.quantize.rule_files import Rules, expand_rules
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.chip_names import parse_chip
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.hardware import LocalMemory
 from tpuconvert.schema.shape_buckets import format_bucket
 from tpuconvert.schema.spelling import did_you_mean
 from tpuconvert.schema.types import Chip, Dim, Shape
@@ -241,14 +240,6 @@ def read_rules(names: Iterable[str]) -> tuple[str, ...]:
     rules = tuple(names)
     check_names(rules)
     return rules
-
-
-def read_local_memory(memory: str | None) -> str | None:
-    """Return a local memory in its normal form."""
-    try:
-        return None if memory is None else str(LocalMemory.parse(memory))
-    except ValueError as error:
-        raise UsageError(str(error), hint="lanes and bytes per lane, as in 64x256K") from None
 
 
 def read_share(share: float | None) -> float | None:

@@ -32,7 +32,6 @@ from tpuconvert.option_readers import (
     read_fixed_inputs,
     read_int16_share,
     read_keep_float,
-    read_local_memory,
     read_max_iterations,
     read_method,
     read_mode,
@@ -47,9 +46,7 @@ from tpuconvert.option_readers import (
     read_workers,
 )
 from tpuconvert.samples.preprocess import PIXEL_FORMATS, Preprocess
-from tpuconvert.schema.chip_names import alias_of
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.hardware import HARDWARE
 from tpuconvert.schema.limits import DEFAULT_LIMITS
 from tpuconvert.schema.option_style import name_argument
 from tpuconvert.schema.spelling import did_you_mean
@@ -334,18 +331,6 @@ class Options:
         metavar="NAME",
         is_repeated=True,
     )
-    grouping: bool = option(
-        True,
-        "Plan which nodes share on-chip memory. Results do not depend on it.",
-        flags="--grouping/--no-grouping",
-    )
-    local_memory: str | None = option(
-        None,
-        "On-chip memory to plan for: lanes and bytes per lane as in ``64x256K``, or the name of a chip. Default: that "
-        "of the chip.",
-        read=read_local_memory,
-        metavar="LANESxBYTES",
-    )
     signature: str | None = option(
         None,
         "Key of the signature to convert, for a TFLite file with several.",
@@ -550,13 +535,7 @@ class Options:
             reason = f"exact_on={options.exact_on}" if options.chip is Chip.BM1686 else f"chip={options.chip.value}"
             found = f"max_int16_share with {reason}: 16-bit nodes are for BM1686 without exact_on"
             raise UsageError(found, hint="leave one of the two out")
-        if options.local_memory is not None and not options.grouping:
-            raise UsageError("a local memory without grouping", hint="leave one of the two out")
-        options = options._with_fused_preprocess()
-        alias = alias_of(given.get("chip", options.chip))
-        if options.local_memory is None and options.grouping and alias in HARDWARE:
-            return Options(**{**vars(options), "local_memory": read_local_memory(alias)})
-        return options
+        return options._with_fused_preprocess()
 
 
 def _read(name: str, value: Any) -> Any:

@@ -99,8 +99,6 @@ def convert(
     plugins: Iterable[str | Path] = (),
     strict_set: bool = False,
     disable_rules: Iterable[str] = (),
-    grouping: bool = True,
-    local_memory: str | None = None,
     signature: str | None = None,
     state: str = "auto",
     keep_io_layout: bool = True,
@@ -175,9 +173,6 @@ def convert(
         plugins: Python files with custom operators and converters.
         strict_set: Expand composite operators (layer_norm, gelu ...) into the TPU operators they consist of.
         disable_rules: Names of optimizer rules and passes to skip; ``tpuconvert passes`` lists them.
-        grouping: Plan which nodes share on-chip memory. Results do not depend on it.
-        local_memory: On-chip memory to plan for: lanes and bytes per lane as in ``64x256K``, or the name of a chip.
-            Default: that of the chip.
         signature: Key of the signature to convert, for a TFLite file with several.
         state: Tensors that outlive a run. ``auto``: a session keeps the key-value caches of an ONNX decoder, and every
             run of a TFLite model starts with the initial state. ``reset``: the initial state, TFLite only. ``ports``:

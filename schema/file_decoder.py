@@ -21,8 +21,6 @@ from tpuconvert.schema.file_model import FileModel, Json, Note
 from tpuconvert.schema.file_quantization import check_quants, dtype_of, quant_params
 from tpuconvert.schema.graph import Graph, Port, Source, Value
 from tpuconvert.schema.graph_elements import DeferredQuant
-from tpuconvert.schema.groups import Group, Grouping, Tiles
-from tpuconvert.schema.hardware import LocalMemory
 from tpuconvert.schema.json_text import parse_json
 from tpuconvert.schema.op import Op, OpKind, find_op
 from tpuconvert.schema.states import State
@@ -78,7 +76,6 @@ def decode(tables: tpum.Model, weights_size: int, constant: Constant) -> FileMod
         notes=tuple(Note(note.kind, note.node, note.message) for note in tables.notes),
         plugins=tables.plugins,
         metadata=_json_values(tables.metadata),
-        grouping=_grouping(tables),
         states=_states(tables, graph),
     )
 
@@ -98,20 +95,6 @@ def check_buffers(buffers: Sequence[tpum.Buffer], weights_size: int) -> None:
         end = buffer.offset + buffer.size
         if end > weights_size:
             raise ValueError(f"constant {position} ends at byte {end} of {weights_size}")
-
-
-def _grouping(tables: tpum.Model) -> Grouping | None:
-    """Create the layer groups and check that each consists of consecutive nodes of the graph."""
-    stored = tables.grouping
-    if stored is None:
-        return None
-    groups = (
-        Group(item.first, item.count, Tiles(item.tiles_n, item.tiles_c, item.tiles_h), item.keeps_constants)
-        for item in stored.groups
-    )
-    grouping = Grouping(LocalMemory(stored.lanes, stored.lane_bytes, stored.row_bytes), tuple(groups))
-    grouping.check(len(tables.graph.nodes))
-    return grouping
 
 
 def _states(tables: tpum.Model, graph: Graph) -> tuple[State, ...]:

@@ -21,7 +21,6 @@ from tpuconvert.schema.control_flow import Subgraph
 from tpuconvert.schema.file_header import align_up
 from tpuconvert.schema.file_model import FileModel, Json
 from tpuconvert.schema.graph import Graph, Node, Port, Source, Value
-from tpuconvert.schema.groups import Grouping
 from tpuconvert.schema.mapped_pages import WORTH_IT, forget_pages
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.types import Array, DType, QuantParams, Shape
@@ -70,7 +69,6 @@ def encode(model: FileModel) -> tuple[tpum.Model, list[Blob]]:
         notes=tuple(tpum.Note(note.kind, note.node, note.message) for note in model.notes),
         preprocessing=_entries(model.preprocessing),
         metadata=_entries(model.metadata),
-        grouping=_grouping(model.grouping),
         subgraphs=tuple(parameters.subgraphs),
         states=tuple(tpum.State(state.input, state.output, state.axis) for state in model.states),
     )
@@ -264,14 +262,6 @@ class _GraphEncoder:
 
     def _port(self, port: Port) -> tpum.Port:
         return tpum.Port(port.name, port.dtype, self._shape(port.shape), _quantization(port.quant))
-
-
-def _grouping(grouping: Grouping | None) -> tpum.Grouping | None:
-    if grouping is None:
-        return None
-    groups = (tpum.Group(group.first, group.count, *group.tiles, group.keeps_constants) for group in grouping.groups)
-    memory = grouping.memory
-    return tpum.Grouping(memory.lanes, memory.lane_bytes, memory.row_bytes, tuple(groups))
 
 
 def _source(source: Source) -> tpum.Source:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.groups import Grouping
 from tpuconvert.schema.states import State
 from tpuconvert.schema.types import Chip
 
@@ -67,7 +66,6 @@ class FileModel:
         notes: remarks for the user.
         plugins: names of the plugins that define operators of the graph.
         metadata: everything else, as JSON values. The order of the keys is kept.
-        grouping: layer groups with tiles in on-chip memory, if they were planned.
         states: tensors that a session keeps between runs.
     """
 
@@ -79,5 +77,4 @@ class FileModel:
     notes: tuple[Note, ...] = ()
     plugins: tuple[str, ...] = ()
     metadata: Mapping[str, Json] = field(default_factory=dict)
-    grouping: Grouping | None = None
     states: tuple[State, ...] = ()

@@ -4,23 +4,17 @@ A chip has lanes that compute in parallel, each with its own memory. Channels ar
 of a channel begins at a multiple of ``row_bytes``, the number of bytes that a lane processes at once.
 
 Source: lanes and memory sizes, ``bmrt_arch_info.cpp`` of the vendor's runtime (libsophon, get_npu_num, get_lmem_size,
-get_eu_num), and for BM1684, BM1684X and BM1686 the same numbers in TPU-MLIR (include/tpu_mlir/Backend/BM168x, NPU_NUM,
+get_eu_num), and for BM1684 and BM1686 the same numbers in TPU-MLIR (include/tpu_mlir/Backend/BM168x, NPU_NUM,
 LMEM_BYTES, EU_BYTES). The sources of the peak rates are given at each chip; docs/grouping.md has them as a table.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from tpuconvert.schema.types import F16, I8, U8, Chip, DType
 
 _KIB = 1 << 10
-_FORM = re.compile(r"(\d+)x(\d+)([KM]?)(?:@(\d+))?", re.IGNORECASE)
-_UNITS = {"": 1, "K": _KIB, "M": _KIB * _KIB}
-
-MAX_LANES = 1 << 16
-MAX_LANE_BYTES = 1 << 40
 
 
 @dataclass(frozen=True)
@@ -31,38 +25,11 @@ class LocalMemory:
         lanes: number of channels that are computed in parallel.
         lane_bytes: memory of one lane.
         row_bytes: alignment of the plane of a channel.
-
-    Raises:
-        ValueError: an argument is out of range.
     """
 
     lanes: int
     lane_bytes: int
     row_bytes: int
-
-    def __post_init__(self) -> None:
-        if not (1 <= self.lanes <= MAX_LANES and 1 <= self.row_bytes <= self.lane_bytes <= MAX_LANE_BYTES):
-            raise ValueError(f"no local memory has {self.lanes} lanes of {self.lane_bytes} bytes in {self.row_bytes}s")
-
-    @staticmethod
-    def parse(text: str) -> LocalMemory:
-        """Parse the name of a chip, or lanes and lane memory as in ``64x256K``, or with ``row_bytes`` ``64x256K@64``.
-
-        Raises:
-            ValueError: the text has another form.
-        """
-        known = HARDWARE.get(text.lower())
-        if known is not None:
-            return known.memory
-        found = _FORM.fullmatch(text)
-        if found is None:
-            raise ValueError(f"'{text}' is neither a size such as 64x256K nor one of {', '.join(HARDWARE)}")
-        lanes, size, unit, row = found.groups()
-        return LocalMemory(int(lanes), int(size) * _UNITS[unit.upper()], int(row or 64))
-
-    def __str__(self) -> str:
-        unit, size = ("K", self.lane_bytes // _KIB) if self.lane_bytes % _KIB == 0 else ("", self.lane_bytes)
-        return f"{self.lanes}x{size}{unit}@{self.row_bytes}"
 
 
 @dataclass(frozen=True)
@@ -88,18 +55,16 @@ class Hardware:
 
 HARDWARE = {
     # 3 TFLOPS FP32: the vendor's product table. No bandwidth is published: that of the BM1680 board (SC1 manual).
-    "bm1682": Hardware(LocalMemory(64, 256 * _KIB, 128), 83.2e9, 1.5e12, 1.5e12, 1.5e12),
+    Chip.BM1682: Hardware(LocalMemory(64, 256 * _KIB, 128), 83.2e9, 1.5e12, 1.5e12, 1.5e12),
     # 17.6 TOPS INT8 (without Winograd), 2.2 TFLOPS FP32: the same table. LPDDR4X-4266 on 128 bits, as BM1684X.
-    "bm1684": Hardware(LocalMemory(64, 512 * _KIB, 128), 68.3e9, 8.8e12, 1.1e12, 1.1e12),
-    # 32 TOPS INT8, 16 TFLOPS FP16, 2.2 TFLOPS FP32: profiler of TPU-MLIR. LPDDR4X-4266 on 128 bits.
-    "bm1684x": Hardware(LocalMemory(64, 256 * _KIB, 64), 68.3e9, 16e12, 8e12, 1.1e12),
+    Chip.BM1684: Hardware(LocalMemory(64, 512 * _KIB, 128), 68.3e9, 8.8e12, 1.1e12, 1.1e12),
     # One of two cores: 14.4 TOPS INT8, 0.45 TFLOPS FP32 and 2 * 32 GB/s in the profiler of TPU-MLIR (python/
     # profile_helper/bm1688_defs.py); FP16 is a quarter of INT8 (16 TOPS and 4 TFLOPS in the vendor's product table).
-    "bm1686": Hardware(LocalMemory(32, 128 * _KIB, 16), 32e9, 3.6e12, 0.9e12, 0.1125e12),
+    Chip.BM1686: Hardware(LocalMemory(32, 128 * _KIB, 16), 32e9, 3.6e12, 0.9e12, 0.1125e12),
 }
-"""Hardware by lower-case chip name. BM1684X is no conversion target; it can be selected for its local memory."""
+"""Hardware by chip."""
 
 
 def hardware_of(chip: Chip) -> Hardware:
     """Return the hardware parameters of a chip."""
-    return HARDWARE[chip.value.lower()]
+    return HARDWARE[chip]

@@ -176,26 +176,6 @@ class Entry(NamedTuple):
     json: str
 
 
-class Group(NamedTuple):
-    """Nodes from ``Graph.nodes[first]`` that run together, tile by tile."""
-
-    first: Int32 = 0
-    count: Int32 = 0  # type: ignore[assignment]  # the method of tuples of that name is not used
-    tiles_n: Int32 = 1
-    tiles_c: Int32 = 1
-    tiles_h: Int32 = 1
-    keeps_constants: bool = False
-
-
-class Grouping(NamedTuple):
-    """Layer groups in the order of ``Graph.nodes``, and the memory for which they were planned."""
-
-    lanes: Int32 = 0
-    lane_bytes: Int64 = 0
-    row_bytes: Int32 = 0
-    groups: tuple[Group, ...] = ()
-
-
 class State(NamedTuple):
     """Tensor that a session keeps between runs: indices into the inputs and outputs, and the axis that grows or -1."""
 
@@ -217,7 +197,6 @@ class Model(NamedTuple):
     notes: tuple[Note, ...] = ()
     preprocessing: tuple[Entry, ...] = ()
     metadata: tuple[Entry, ...] = ()
-    grouping: Grouping | None = None
     subgraphs: tuple[Graph, ...] = ()
     states: tuple[State, ...] = ()
 
@@ -228,9 +207,15 @@ ROWS: dict[str, Any] = {
 """Named tuple classes of this module, by table name."""
 
 
+DEPRECATED_BEFORE = {("Model", "subgraphs"): "grouping"}
+"""Deprecated field in front of a field of a table. Files that store it are read without it; its slot stays unused."""
+
+
 def _describe(row: Any) -> Iterator[str]:
     """Return the fields of a table in the notation of ``flatbuffer_schema``."""
     for name, hint in row.__annotations__.items():
+        if (row.__name__, name) in DEPRECATED_BEFORE:
+            yield "_"
         type_, default = _type_name(hint), row._field_defaults.get(name)
         is_required = name not in row._field_defaults and (hint is str or type_ in ROWS)
         yield f"{name}:{type_}" + (f"={default:d}" if isinstance(default, int) else "!" if is_required else "")

@@ -39,9 +39,6 @@ FINDINGS = ("refused", "different", "crashed")
 
 _HERE = __file__
 
-_GROUPED = 10
-"""Grouping, on which no result depends, takes half of the time of a conversion: every tenth model has groups."""
-
 _CHANNELS_FIRST = 6
 """Every sixth model has inputs and outputs with channels first."""
 
@@ -119,8 +116,7 @@ def run_chain(seed: int, oracle: Oracle) -> tuple[str, str]:
     """Return outcome and reason of the chain of a seed."""
     chain = make_chain(seed)
     subgraph, arrays = model_of(chain), arrays_of(chain, seed)
-    options = {"grouping": seed % _GROUPED == 0, "keep_io_layout": seed % _CHANNELS_FIRST != 1}
-    outcome = compare(subgraph, arrays, oracle, **options)
+    outcome = compare(subgraph, arrays, oracle, keep_io_layout=seed % _CHANNELS_FIRST != 1)
     if outcome[0] != "equal" or seed % _OTHER_CHIPS != 2:
         return outcome
     # arg of BM1682 has no integer result.
@@ -136,7 +132,7 @@ def _on_chip(subgraph: S, arrays: dict[str, Any], chip: str) -> tuple[str, str]:
     wanted = [subgraph.tensors[index] for index in subgraph.outputs]
 
     def check() -> str:
-        results = _results(tc.convert(model, chip=chip, grouping=False), arrays)
+        results = _results(tc.convert(model, chip=chip), arrays)
         for tensor, *found in zip(wanted, *results.values(), strict=True):
             for array in found:
                 if array.shape != tuple(tensor.shape) or array.dtype.name.upper() != tensor.type:
@@ -147,9 +143,7 @@ def _on_chip(subgraph: S, arrays: dict[str, Any], chip: str) -> tuple[str, str]:
     return outcome, f"{chip}: {reason}"
 
 
-def compare(
-    subgraph: S, arrays: dict[str, Any], oracle: Oracle, *, keep_io_layout: bool = True, grouping: bool = True
-) -> tuple[str, str]:
+def compare(subgraph: S, arrays: dict[str, Any], oracle: Oracle, *, keep_io_layout: bool = True) -> tuple[str, str]:
     """Return outcome and reason of a model for BM1686."""
     model = serialize(subgraph)
     wanted = oracle.run(model, arrays)
@@ -160,7 +154,7 @@ def compare(
     def check() -> str:
         given = arrays if keep_io_layout else {name: _channels_first(array) for name, array in arrays.items()}
         outputs = expected if keep_io_layout else [_channels_first(array) for array in expected]
-        results = _results(tc.convert(model, grouping=grouping, keep_io_layout=keep_io_layout), given)
+        results = _results(tc.convert(model, keep_io_layout=keep_io_layout), given)
         reasons = ((backend, _difference(found, outputs)) for backend, found in results.items())
         return next((f"{backend}: {reason}" for backend, reason in reasons if reason), "")
 

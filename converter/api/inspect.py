@@ -58,23 +58,27 @@ class Inspection(Result):
         """Return inputs, outputs, operators and notes in a few lines."""
         return summary_text(self.description).split("\n")
 
-    def tables(self, *, with_nodes: bool = True, with_cost: bool = False) -> list[str]:
-        """Return the table of groups, and that of the nodes.
+    def tables(self, *, with_nodes: bool = True, with_cost: bool = False, with_groups: bool = False) -> list[str]:
+        """Return the table of nodes, and the cost on the chip.
 
         Args:
             with_nodes: whether to include the table of nodes.
             with_cost: whether to include work, traffic and least time on the chip.
+            with_groups: whether to include layer groups for on-chip memory, and the traffic that each saves.
 
         Raises:
-            UsageError: the cost of a source is requested.
+            UsageError: the cost or the groups of a source are requested.
 
         """
         if self.cost is None:
-            if with_cost:
+            if with_cost or with_groups:
                 name = self.description["file"] or self.description["name"]
-                raise UsageError(f"{name}: the cost is that on a chip; convert it first")
+                raise UsageError(f"{name}: the cost and the groups are those on a chip; convert it first")
             return ["", *node_lines(self.description)] if with_nodes else []
-        lines = ["", *(cost_lines(self.cost) if with_cost else ()), *group_lines(self.cost)]
+        lines: list[str] = []
+        if with_cost or with_groups:
+            costs, groups = cost_lines(self.cost) if with_cost else (), group_lines(self.cost) if with_groups else ()
+            lines = ["", *costs, *groups]
         if with_nodes:
             nodes = cost_node_lines(self.description, self.cost) if with_cost else node_lines(self.description)
             lines += ["", *nodes]

@@ -24,6 +24,9 @@ from tpuconvert.styled_text import concat, join_lines
 @report_option
 @click.option("--summary", is_flag=True, help="Leave the table of nodes out.")
 @click.option("--cost", "with_cost", is_flag=True, help="Show work, traffic and least time on the chip (.tpum only).")
+@click.option(
+    "--groups", "with_groups", is_flag=True, help="Show layer groups in on-chip memory, and their savings (.tpum only)."
+)
 @declared_option("signature")
 @plugin_option
 def command(
@@ -34,6 +37,7 @@ def command(
     report: str | None,
     summary: bool,
     with_cost: bool,
+    with_groups: bool,
     plugins: tuple[str, ...],
 ) -> None:
     """Show what is in FILE: a .tpum file, or a source model as it looks before conversion.
@@ -43,7 +47,7 @@ def command(
     """
     ensure(not (as_json and report), "--json prints the description, and --report or --html write a report instead")
     found = inspect(file, weights, signature=signature, plugins=plugins)
-    tables = found.tables(with_nodes=not summary, with_cost=with_cost)
+    tables = found.tables(with_nodes=not summary, with_cost=with_cost, with_groups=with_groups)
     if report is not None:
         write_report(Path(report), found.description)
         echo(f"wrote {report}")

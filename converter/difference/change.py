@@ -15,7 +15,6 @@ CATEGORIES: Mapping[str, str] = {
     "types": "shapes and data types of results",
     "scales": "scales and zero points",
     "constants": "weights, biases and tables",
-    "groups": "layer groups in on-chip memory",
     "notes": "notes of the conversion, such as nodes that stay in float",
     "metadata": "description of the model",
     "names": "names of tensors",

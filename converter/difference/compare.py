@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from tpuconvert.difference.change import CATEGORIES, Change
 from tpuconvert.difference.matching import match_graphs
-from tpuconvert.difference.model_changes import group_changes, interface_changes, note_changes, setting_changes
+from tpuconvert.difference.model_changes import interface_changes, note_changes, setting_changes
 from tpuconvert.difference.node_changes import PairChanges, output_constants
 from tpuconvert.difference.node_pairs import Matching
 from tpuconvert.difference.outputs import compare_outputs
@@ -114,7 +114,6 @@ def find_changes(before: Side, after: Side, found: Matching) -> list[Change]:
     changes += ports
     changes += setting_changes(before, after)
     changes += note_changes(before, after, found, changes)
-    changes += group_changes(before, after, found)
     return changes
 
 

@@ -1,22 +1,19 @@
-"""Differences of two models besides their nodes: inputs and outputs, settings, groups, notes and metadata."""
+"""Differences of two models besides their nodes: inputs and outputs, settings, notes and metadata."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tpuconvert.conversion_record import KEY as CONVERSION_RECORD
 from tpuconvert.difference.change import Change
-from tpuconvert.difference.node_pairs import UNMATCHED, Matching
+from tpuconvert.difference.node_pairs import Matching
 from tpuconvert.difference.side import Side
 from tpuconvert.model import Model
 from tpuconvert.report.model_description import scale_text
 from tpuconvert.schema.graph import Port
-from tpuconvert.schema.groups import Group, Grouping
 from tpuconvert.schema.types import QuantParams, format_shape
-from tpuconvert.text_format import operator_counts
 
 _NOTES = ("float", "chip")
 """Kinds of compared notes: those about nodes. The others describe the source and measurements of the conversion."""
@@ -136,62 +133,3 @@ def note_changes(before: Side, after: Side, found: Matching, changes: list[Chang
         action = "added" if first is None else "removed" if second is None else "changed"
         follows = node in known or (action == "changed" and has_other_precision)
         yield Change("notes", action, node or kind, kind, first or "", second or "", follows=follows)
-
-
-def group_changes(before: Side, after: Side, found: Matching) -> Iterator[Change]:
-    """Return layer groups that contain other nodes, or have other tiles. Unmatched nodes do not count."""
-    if before.model is None or after.model is None or not (before.has_settings and after.has_settings):
-        return
-    old = _groups(
-        before.model.content.grouping, lambda position: position if found.partner[position] != UNMATCHED else None
-    )
-    new = _groups(
-        after.model.content.grouping,
-        lambda position: found.origin[position] if found.origin[position] != UNMATCHED else None,
-    )
-    left = {nodes: group for nodes, group in old.items() if nodes not in new}
-    for nodes, group in new.items():
-        known = old.get(nodes)
-        if known is None:
-            other = max(left, key=lambda each: len(each & nodes), default=None)
-            if other is not None and other & nodes:
-                was = left.pop(other)
-                yield _group_change(found, "changed", nodes, _group_text(found, was, 0), _group_text(found, group, 1))
-            else:
-                yield _group_change(found, "added", nodes, "", _group_text(found, group, 1))
-        elif (known.tiles, known.keeps_constants) != (group.tiles, group.keeps_constants):
-            yield _group_change(found, "changed", nodes, _group_text(found, known, 0), _group_text(found, group, 1))
-    for nodes, group in left.items():
-        yield _group_change(found, "removed", nodes, _group_text(found, group, 0), "")
-
-
-def _groups(grouping: Grouping | None, key: Any) -> dict[frozenset[int], Group]:
-    found: dict[frozenset[int], Group] = {}
-    for group in () if grouping is None else grouping.groups:
-        nodes = frozenset(position for index in range(group.first, group.stop) if (position := key(index)) is not None)
-        if nodes:
-            found[nodes] = group
-    return found
-
-
-def _group_change(found: Matching, action: str, nodes: frozenset[int], before: str, after: str) -> Change:
-    partners = sorted(found.partner[position] for position in nodes)
-    name = f"group of {found.second.nodes[partners[0]].name}"
-    return Change(
-        "groups",
-        action,
-        name,
-        "",
-        before,
-        after,
-        severity=float(len(nodes)),
-        nodes_before=tuple(sorted(nodes)),
-        nodes_after=tuple(partners),
-    )
-
-
-def _group_text(found: Matching, group: Group, side: int) -> str:
-    nodes = (found.first, found.second)[side].nodes[group.first : group.stop]
-    counts = operator_counts(dict(sorted(Counter(node.op.name for node in nodes).items())))
-    kept = ", constants stay" if group.keeps_constants else ""
-    return f"nodes {group.first}-{group.stop - 1}, tiles {group.tiles}{kept}: {counts}"

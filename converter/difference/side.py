@@ -49,7 +49,7 @@ class Side:
 
     @property
     def has_settings(self) -> bool:
-        """Return True for a finished model, whose settings, notes and groups can be compared."""
+        """Return True for a finished model, whose settings and notes can be compared."""
         return self.model is not None and not self.is_source
 
 

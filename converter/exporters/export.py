@@ -209,4 +209,4 @@ def _with_numbers(model: Model, bucket: Bucket) -> Model:
     """Return the model for the shapes of a bucket."""
     graph = graph_of_bucket(model.graph, bucket)
     metadata = {key: value for key, value in model.metadata.items() if key != KEY}
-    return Model(replace(model.content, graph=graph, metadata=metadata, grouping=None))
+    return Model(replace(model.content, graph=graph, metadata=metadata))

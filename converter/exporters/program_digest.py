@@ -11,7 +11,7 @@ from tpuconvert.schema.graph import Graph, Value
 def program_digest(graph: Graph) -> str:
     """Return the digest of the operators, types, scales and constants of a graph, as hexadecimal text.
 
-    Source names, notes and layer groups are not included, because they do not change results.
+    Source names and notes are not included, because they do not change results.
     """
     digest = Digest()
     numbers: dict[Value, int] = {}

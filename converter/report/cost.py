@@ -1,7 +1,8 @@
 """Cost of a model on its chip: multiply-accumulates, memory traffic with and without groups, and minimum time.
 
-The cost is computed from the graph, the groups in the file, and the peak performance of the chip. The time is a lower
-bound, not a measurement: it assumes that arithmetic and memory traffic both run at peak rate, in parallel.
+The cost is computed from the graph, layer groups that are planned for it, and the peak performance of the chip. The
+time is a lower bound, not a measurement: it assumes that arithmetic and memory traffic both run at peak rate, in
+parallel.
 """
 
 from __future__ import annotations
@@ -9,32 +10,31 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from tpuconvert.optimizer.grouping.group_cost import CannotCutError, group_cost
+from tpuconvert.optimizer.grouping.group_cost import group_cost
+from tpuconvert.optimizer.grouping.groups import Group
+from tpuconvert.optimizer.grouping.planner import plan_groups
 from tpuconvert.report.text import table
 from tpuconvert.schema import cost
-from tpuconvert.schema.errors import CorruptInputError
-from tpuconvert.schema.hardware import hardware_of
+from tpuconvert.schema.hardware import Hardware, hardware_of
 from tpuconvert.text_format import bytes_text, operator_counts, several, shorten
 
 if TYPE_CHECKING:
     from tpuconvert.model import Model
-    from tpuconvert.schema.groups import Group
 
 Description = dict[str, Any]
 
 
 def describe_cost(model: Model) -> Description:
-    """Return the groups, their cost, and totals as plain values. Bytes and seconds are per run."""
+    """Plan layer groups. Return them, their cost, and totals as plain values. Bytes and seconds are per run."""
     hardware = hardware_of(model.chip)
     nodes = model.graph.nodes
-    grouping = model.content.grouping
-    memory = hardware.memory if grouping is None else grouping.memory
+    memory = hardware.memory
     layers: list[Description] = []
     for index, node in enumerate(nodes):
         moved = cost.bytes_alone(node)
         seconds = cost.roofline_seconds(cost.computing_seconds(node, hardware), moved or 0, hardware)
         layers.append({"index": index, "macs": cost.macs(node), "bytes": moved, "seconds": seconds, "group": None})
-    groups = [] if grouping is None else [_group(model, group, layers) for group in grouping.groups]
+    groups = [_group(model, group, layers, hardware) for group in plan_groups(model.graph, model.chip).groups]
     for place, group in enumerate(groups):
         for layer in layers[group["first"] : group["first"] + group["nodes"]]:
             layer["group"] = place
@@ -69,19 +69,11 @@ def _share(before: int, after: int) -> float:
     return 1.0 - after / before if before else 0.0
 
 
-def _group(model: Model, group: Group, layers: list[Description]) -> Description:
-    """Describe one group of nodes. Raise CorruptInputError if its nodes cannot run in the tiles stored in the file."""
-    hardware, grouping = hardware_of(model.chip), model.content.grouping
-    assert grouping is not None
+def _group(model: Model, group: Group, layers: list[Description], hardware: Hardware) -> Description:
+    """Describe one group of nodes."""
     nodes = model.graph.nodes[group.first : group.stop]
-    if any(layer["bytes"] is None for layer in layers[group.first : group.stop]):
-        raise CorruptInputError(f"the group from node {group.first} on has nodes without known extents")
-    try:
-        found = group_cost(
-            nodes, set(model.graph.outputs), group.tiles, group.keeps_constants, grouping.memory, hardware
-        )
-    except CannotCutError as error:
-        raise CorruptInputError(f"the group from node {group.first} on cannot run in its parts: {error}") from error
+    outputs = set(model.graph.outputs)
+    found = group_cost(nodes, outputs, group.tiles, group.keeps_constants, hardware.memory, hardware)
     before = sum(layer["bytes"] for layer in layers[group.first : group.stop])
     return {
         "first": group.first,

@@ -6,12 +6,12 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from tpuconvert.optimizer.grouping.groups import Tiles
 from tpuconvert.optimizer.grouping.node_facts import Facts, LastUses, NodeKind, Shape
 from tpuconvert.optimizer.grouping.segment import Segment, Tilings
 from tpuconvert.optimizer.grouping.slicing import AXES, rules
 from tpuconvert.schema import cost
 from tpuconvert.schema.graph import Node, Value
-from tpuconvert.schema.groups import Tiles
 from tpuconvert.schema.hardware import Hardware, LocalMemory
 
 

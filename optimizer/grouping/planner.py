@@ -1,4 +1,4 @@
-"""Group planner: dynamic programming over the execution order of the nodes.
+"""Group planner: dynamic programming over the nodes in order of execution.
 
 The cheapest plan of the first n nodes ends with a single node or a group, preceded by the cheapest plan of the nodes
 before it. All groups of at most ``LONGEST`` nodes are tried with every candidate tiling. Equivalent windows of nodes,
@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tpuconvert.optimizer.grouping.groups import MAX_PARTS, Group, Grouping, Tiles
 from tpuconvert.optimizer.grouping.node_facts import Facts, facts_of
-from tpuconvert.optimizer.grouping.orders import depth_first, distance, other_orders
 from tpuconvert.optimizer.grouping.segment import Segment, Tiling, Tilings
-from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.groups import MAX_PARTS, Group, Grouping, Tiles
+from tpuconvert.schema.graph import Graph, Value
 from tpuconvert.schema.hardware import Hardware, LocalMemory, hardware_of
 from tpuconvert.schema.types import Chip
 
@@ -26,12 +25,6 @@ PATIENCE = 1500
 
 SHORTEST = 6
 """Maximum number of nodes of a group after PATIENCE windows."""
-
-SMALL = 16
-"""Graphs with at most this number of nodes are planned in several orders."""
-
-ORDERS = 30
-"""Number of random orders that are planned for a small graph; many of them are equal."""
 
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
 """Candidate tile counts along H."""
@@ -45,44 +38,29 @@ FEW = (2, 4, 8, 16, 32)
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan: the execution order and its groups.
+    """Groups of the nodes of a graph.
 
     Args:
-        order: execution order of the nodes.
-        groups: ranges of consecutive nodes of the order.
+        groups: ranges of consecutive nodes.
         cost: traffic plus the byte equivalent of recomputation, in bytes.
     """
 
-    order: tuple[Node, ...]
     groups: tuple[Group, ...]
     cost: float
 
 
 def plan_groups(graph: Graph, chip: Chip, memory: LocalMemory | None = None, longest: int = LONGEST) -> Grouping:
-    """Find the groups of a graph, and reorder its nodes so that each group is consecutive.
+    """Find the cheapest groups of consecutive nodes of a graph, which is not changed.
 
     Args:
-        graph: in topological order; only the order of its nodes may change.
+        graph: the graph.
         chip: the target.
         memory: on-chip memory, by default that of the chip.
         longest: maximum number of nodes of a group.
     """
     hardware = hardware_of(chip)
     memory = memory or hardware.memory
-    plan = min(
-        (plan_order(graph, order, chip, hardware, memory, longest) for order in _orders(graph)),
-        key=lambda plan: plan.cost,
-    )
-    graph.reorder(plan.order)
-    return Grouping(memory, plan.groups)
-
-
-def _orders(graph: Graph) -> list[list[Node]]:
-    """Orders to plan: several for a small graph; for a larger one, that with the shorter buffer lifetimes."""
-    orders = [graph.nodes, depth_first(graph)]
-    if len(graph) > SMALL:
-        return orders[:1] if orders[0] == orders[1] else [min(orders, key=distance)]
-    return list({tuple(map(id, order)): order for order in (*orders, *other_orders(graph.nodes, ORDERS))}.values())
+    return Grouping(memory, plan_nodes(graph, chip, hardware, memory, longest).groups)
 
 
 def candidates(batch: int) -> list[Tiling]:
@@ -94,11 +72,9 @@ def candidates(batch: int) -> list[Tiling]:
     return [(item, False) for item in tiles] + [(item, True) for item in tiles[1:]]
 
 
-def plan_order(
-    graph: Graph, order: Sequence[Node], chip: Chip, hardware: Hardware, memory: LocalMemory, longest: int = LONGEST
-) -> Plan:
-    """Find the cheapest groups of consecutive nodes in an order of all nodes, or of some of them."""
-    facts = facts_of(order, set(graph.outputs), chip, hardware)
+def plan_nodes(graph: Graph, chip: Chip, hardware: Hardware, memory: LocalMemory, longest: int = LONGEST) -> Plan:
+    """Find the cheapest groups of consecutive nodes, and their cost."""
+    facts = facts_of(graph.nodes, set(graph.outputs), chip, hardware)
     batch = max([shape.n for item in facts if item.kind is not None for shape in item.kind.results], default=1)
     tilings = Tilings([(Tiles(), False)], memory), Tilings(candidates(batch), memory)
     known: dict[tuple[int, ...], list[tuple[int, float, Tiling]]] = {}
@@ -138,7 +114,7 @@ def plan_order(
         stop -= size
         if chosen is not None:
             groups.append(Group(stop, size, *chosen))
-    return Plan(tuple(order), tuple(reversed(groups)), costs[-1])
+    return Plan(tuple(reversed(groups)), costs[-1])
 
 
 def _groups(window: Sequence[Facts], end: int, tilings: tuple[Tilings, Tilings]) -> list[tuple[int, float, Tiling]]:

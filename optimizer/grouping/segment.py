@@ -24,11 +24,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tpuconvert.optimizer.grouping.groups import Tiles
 from tpuconvert.optimizer.grouping.intervals import Axis, Intervals
 from tpuconvert.optimizer.grouping.node_facts import Facts, NodeKind, Operand, Shape
 from tpuconvert.optimizer.grouping.slicing import AXES, C, H
 from tpuconvert.schema.graph import Value
-from tpuconvert.schema.groups import Tiles
 from tpuconvert.schema.hardware import LocalMemory
 
 Tiling = tuple[Tiles, bool]

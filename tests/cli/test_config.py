@@ -26,7 +26,7 @@ def configuration(digits: Path) -> dict[str, object]:
         "calibration": "calibration.npz",
         "preprocess": {"color": "GRAY", "scale": [0.0625]},
         "input-shapes": {"image": [1, 1, 8, 8]},
-        "grouping": False,
+        "strict_set": True,
         "disable_rule": ["fold_batchnorm"],
     }
     write(content)
@@ -42,7 +42,7 @@ def test_everything_from_a_file(configuration: dict[str, object]) -> None:
     write(configuration)
     assert main(["convert", "--config", "models/tpuconvert.yaml"]) == 0
     call = ["convert", "models/digits.onnx", "-o", "typed.tpum", "--chip", "bm1684", "--quantize", "int8"]
-    call += ["--calibration", "models/calibration.npz", "--preprocess", "color=GRAY,scale=0.0625", "--no-grouping"]
+    call += ["--calibration", "models/calibration.npz", "--preprocess", "color=GRAY,scale=0.0625", "--strict-set"]
     assert main([*call, "--input-shapes", "image=1,1,8,8"]) == 0
     assert Path("models/net.tpum").read_bytes() == Path("typed.tpum").read_bytes()
 
@@ -72,7 +72,7 @@ def test_settings_alone(digits: Path) -> None:
     [
         ({"quantise": "int8"}, "models/tpuconvert.yaml: unknown option 'quantise'\n    'quantize' perhaps"),
         ({"quantize": "int4"}, "'int4' is not one of"),
-        ({"grouping": "maybe"}, "grouping: 'maybe' is neither true nor false"),
+        ({"strict_set": "maybe"}, "strict_set: 'maybe' is neither true nor false"),
         ({"max_transposes": "few"}, "'few' is not a valid integer"),
         ({"disable_rule": ["no_such_rule"]}, "no_such_rule"),
         ({"models": {"a": {}}}, "tpuconvert ci models/tpuconvert.yaml"),

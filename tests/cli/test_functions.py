@@ -81,6 +81,7 @@ ELSEWHERE: dict[tuple[str, str], str] = {
     ("diff", "--max-cost-growth"): "ModelDifference.check max_cost_growth",
     ("inspect", "--summary"): "Inspection.tables with_nodes",
     ("inspect", "--cost"): "Inspection.tables with_cost",
+    ("inspect", "--groups"): "Inspection.tables with_groups",
     ("bench", "--input"): "bench data",
     ("verify", "--max-difference"): "Verification.check max_difference",
     ("verify", "--min-cosine"): "Verification.check min_cosine",

@@ -40,7 +40,6 @@ TEXTS = {
     "--inputs",
     "--ignore",  # a path that is left out
     "--budget",
-    "--local-memory",
     "--match",
     "--metric",  # the function's file is registered when it is imported
     "--only",

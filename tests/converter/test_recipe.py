@@ -46,7 +46,6 @@ EVERY_OPTION = {
     "append_nms": "boxes=b,scores=s,iou=0.6",
     "strict_set": True,
     "disable_rules": ["conv_relu"],
-    "local_memory": "64x128K",
     "signature": "serving_default",
     "state": "ports",
     "keep_io_layout": False,
@@ -88,7 +87,7 @@ def some_rule() -> str:
 def test_every_option_goes_into_the_recipe_and_back() -> None:
     given = {**EVERY_OPTION, "disable_rules": [some_rule()]}
     options = Options.of(**given)  # type: ignore[arg-type]  # by name
-    others = {"grouping", "allow_non_finite", "allow_root", "workers", "scheduler", "strict_accuracy"}
+    others = {"allow_non_finite", "allow_root", "workers", "scheduler", "strict_accuracy"}
     others |= set(OPTIONS_OF_FLOAT_MODELS)
     assert set(given) == set(OPTIONS) - others
     for item in dataclasses.fields(Options):
@@ -113,11 +112,6 @@ def test_the_number_of_workers_is_not_stored() -> None:
     assert write_options(Options.of(quantize="int8", scheduler="tcp://host:8786")) == {"quantize": "int8"}
 
 
-def test_grouping_is_the_option_that_excludes_local_memory() -> None:
-    assert write_options(Options.of(grouping=False)) == {"grouping": False}
-    assert write_options(Options()) == {}
-
-
 def test_the_file_names_nothing_of_this_machine(tmp_path: Path) -> None:
     model = digits_in_int8(tmp_path)
     model.save(tmp_path / "m.tpum")
@@ -133,7 +127,7 @@ def test_the_file_names_nothing_of_this_machine(tmp_path: Path) -> None:
 
 def test_made_again(tmp_path: Path) -> None:
     """Reproduce from files with different names in another folder."""
-    digits_in_int8(tmp_path, local_memory="64x128K", strict_set=True).save(tmp_path / "m.tpum")
+    digits_in_int8(tmp_path, max_transposes=4, strict_set=True).save(tmp_path / "m.tpum")
     other = tmp_path / "other"
     other.mkdir()
     shutil.copy(tmp_path / "a.onnx", other / "a.onnx")

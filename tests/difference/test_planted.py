@@ -150,20 +150,20 @@ FLOAT_CASES: dict[str, tuple[Network, Found]] = {
 
 @pytest.fixture(scope="module")
 def plain() -> tc.Model:
-    return NETWORK.convert(grouping=False)
+    return NETWORK.convert()
 
 
 @pytest.fixture(scope="module")
 def int8() -> tc.Model:
-    return NETWORK.quantize(grouping=False)
+    return NETWORK.quantize()
 
 
 @pytest.mark.parametrize("name", FLOAT_CASES)
 def test_planted_in_float(name: str, plain: tc.Model) -> None:
     network, expected = FLOAT_CASES[name]
-    found = compare(plain, network.convert(grouping=False))
+    found = compare(plain, network.convert())
     assert changes(found) == expected, found.text(everything=True)
-    back = compare(network.convert(grouping=False), plain)
+    back = compare(network.convert(), plain)
     assert len(changes(back)) == len(expected), back.text(everything=True)
 
 
@@ -171,13 +171,13 @@ def test_planted_in_float(name: str, plain: tc.Model) -> None:
 def test_planted_between_other_names(name: str, plain: tc.Model) -> None:
     """With other names of all tensors, the same differences are reported, besides the names."""
     network, expected = FLOAT_CASES[name]
-    found = compare(plain, network.renamed(lambda name: f"n{int.from_bytes(name.encode())}").convert(grouping=False))
+    found = compare(plain, network.renamed(lambda name: f"n{int.from_bytes(name.encode())}").convert())
     kinds = sorted((category, action) for category, action, _, _ in changes(found) if category != "names")
     assert kinds == sorted((category, action) for category, action, _, _ in expected if category != "names")
 
 
 def test_all_renamed_is_only_renamed(plain: tc.Model) -> None:
-    found = compare(plain, NETWORK.renamed(lambda name: f"other/{name}").convert(grouping=False))
+    found = compare(plain, NETWORK.renamed(lambda name: f"other/{name}").convert())
     assert {change.category for change in found.changes} == {"names"}
     renamed = {(change.before, change.after) for change in found.changes}
     assert renamed == {(layer.result, f"other/{layer.result}") for layer in NETWORK.layers[:-2]}
@@ -186,22 +186,22 @@ def test_all_renamed_is_only_renamed(plain: tc.Model) -> None:
 def test_exchanged_names_are_renamings(plain: tc.Model) -> None:
     """Names do not mislead: two convs exchange their names, but not their weights."""
     other = NETWORK.renamed(lambda name: {"conv2": "shortcut", "shortcut": "conv2"}.get(name, name))
-    found = compare(plain, other.convert(grouping=False))
+    found = compare(plain, other.convert())
     assert changes(found) == [("names", "renamed", "conv2", ""), ("names", "renamed", "shortcut", "")]
 
 
 def test_weights_are_measured(plain: tc.Model) -> None:
-    scaled = compare(plain, FLOAT_CASES["weight scale"][0].convert(grouping=False)).changes[0].measured
+    scaled = compare(plain, FLOAT_CASES["weight scale"][0].convert()).changes[0].measured
     assert scaled["factor"] == pytest.approx(1.5)
     first = NETWORK.constants["w2"][0, 0, 0, 0]
-    found = compare(plain, FLOAT_CASES["weight value"][0].convert(grouping=False)).changes[0].measured
+    found = compare(plain, FLOAT_CASES["weight value"][0].convert()).changes[0].measured
     assert (found["different"], found["elements"]) == (1, CHANNELS * CHANNELS * 9)
     assert found["max_difference"] == pytest.approx(abs(0.75 - first))
     assert found["mean_difference"] == pytest.approx(abs(0.75 - first) / found["elements"])
     per_channel = NETWORK.with_constant(
         "w2", lambda a: a * np.linspace(1, 2, CHANNELS, dtype="f4")[:, None, None, None]
     )
-    assert compare(plain, per_channel.convert(grouping=False)).changes[0].measured["factor_axis"] == 0
+    assert compare(plain, per_channel.convert()).changes[0].measured["factor_axis"] == 0
 
 
 def test_consequences_are_marked(plain: tc.Model) -> None:
@@ -211,7 +211,7 @@ def test_consequences_are_marked(plain: tc.Model) -> None:
 
 
 def test_equal_and_converted_again(plain: tc.Model, int8: tc.Model) -> None:
-    for model, again in ((plain, NETWORK.convert(grouping=False)), (int8, NETWORK.quantize(grouping=False))):
+    for model, again in ((plain, NETWORK.convert()), (int8, NETWORK.quantize())):
         found = tc.diff(model, again, samples=2)
         assert found.is_equal
         assert found.changes == ()
@@ -233,7 +233,7 @@ def test_hidden_changes(hidden: int, following: int, text: str) -> None:
 
 
 ONE_OUTPUT = FLOAT_CASES["output removed"][0]
-UNREFINED = {"grouping": False, "without": ("reconstruction", "weight-rounding", "bias-correction", "method-search")}
+UNREFINED = {"without": ("reconstruction", "weight-rounding", "bias-correction", "method-search")}
 
 
 @pytest.fixture(scope="module")
@@ -242,7 +242,7 @@ def unrefined() -> tc.Model:
 
 
 def test_other_thresholds_change_scales_and_weights_only(int8: tc.Model) -> None:
-    other = NETWORK.quantize(grouping=False, calibration_method="minmax")
+    other = NETWORK.quantize(calibration_method="minmax")
     found = compare(int8, other)
     assert found.matched == len(int8.graph) == len(other.graph)
     assert set(found.counts()) <= {"scales", "constants", "settings"}, found.text(everything=True)
@@ -286,7 +286,7 @@ def test_node_kept_in_float(unrefined: tc.Model) -> None:
 
 def test_float_against_int8(unrefined: tc.Model) -> None:
     """Every operator is matched with its integer form, to which the requantizations belong."""
-    before = ONE_OUTPUT.convert(grouping=False)
+    before = ONE_OUTPUT.convert()
     found = compare(before, unrefined)
     told = {change.category for change in found.changes if not change.follows}
     assert told == {"precision", "settings"}, found.text(everything=True)
@@ -297,21 +297,16 @@ def test_float_against_int8(unrefined: tc.Model) -> None:
 
 
 def test_other_chip() -> None:
-    found = compare(NETWORK.convert(grouping=False), NETWORK.convert(grouping=False, chip="bm1684"))
+    found = compare(NETWORK.convert(), NETWORK.convert(chip="bm1684"))
     assert changes(found) == [("settings", "changed", "chip", "")]
 
 
 def test_other_preprocessing() -> None:
-    models = [NETWORK.convert(grouping=False, preprocess=f"color=RGB,scale={scale}") for scale in (0.5, 0.25)]
+    models = [NETWORK.convert(preprocess=f"color=RGB,scale={scale}") for scale in (0.5, 0.25)]
     found = compare(*models)
     assert changes(found) == [("settings", "changed", "preprocessing", "")]
     assert "scale=0.5" in found.changes[0].before
     assert "scale=0.25" in found.changes[0].after
-
-
-def test_groups() -> None:
-    found = compare(NETWORK.convert(), NETWORK.convert(local_memory="32x512"))
-    assert set(found.counts()) == {"groups", "settings"}
 
 
 def test_fused_and_unfused() -> None:
@@ -319,8 +314,8 @@ def test_fused_and_unfused() -> None:
     constants = {name: np.full(CHANNELS, value, np.float32) for name, value in zip("sbmv", (2, 1, 0.5, 4), strict=True)}
     network = replace(NETWORK, constants={**NETWORK.constants, **constants})
     network = network.inserted("relu2", Layer("BatchNormalization", ("conv2", *"sbmv"), "norm"))
-    folded = network.convert(grouping=False)
-    kept = network.convert(grouping=False, disable_rules=["fold_scale_into_previous_linear"])
+    folded = network.convert()
+    kept = network.convert(disable_rules=["fold_scale_into_previous_linear"])
     for models, texts in (
         ((kept, folded), ("conv + batch_norm", "conv")),
         ((folded, kept), ("conv", "conv + batch_norm")),

@@ -31,7 +31,7 @@ def test_two_quantizations(name: str, data_root: Path) -> None:
     """Other thresholds change scales and the integers that depend on them, and nothing else."""
     _, feeds = convert_model(data_root, name, "bm1686", "float")
     source, weights, shapes = _source(data_root, name)
-    options = {"weights": weights, "input_shapes": shapes, "quantize": "int8", "grouping": False}
+    options = {"weights": weights, "input_shapes": shapes, "quantize": "int8"}
     models = [
         tc.convert(source, calibration=feeds, calibration_method=method, **options) for method in ("minmax", "kl")
     ]

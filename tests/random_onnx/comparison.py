@@ -166,9 +166,7 @@ def _refusal(case: Case, error: tc.TpuConvertError, chip: str, quantize: bool) -
 
 
 def _check_float(case: Case, chip: str, input_shapes: Shapes | None) -> Outcome:
-    # Layer groups do not change results, and take a third of the time of such a small conversion.
-    grouping = case.drawing.seed % 10 == 0
-    converted = tc.convert(case.model, chip=chip, input_shapes=input_shapes, grouping=grouping)
+    converted = tc.convert(case.model, chip=chip, input_shapes=input_shapes)
     for engine in ENGINES:
         with tc.Session(converted, backend=engine, threads=1) as session:
             for feeds, expected in zip(case.feeds, case.expected, strict=True):

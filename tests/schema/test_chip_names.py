@@ -46,13 +46,6 @@ def test_unsupported_products_get_a_hint(name: str, answer: str) -> None:
         tc.convert(SOURCE, chip=name)
 
 
-def test_a_product_has_its_own_memory_to_plan_for() -> None:
-    """BM1684X has 64 lanes of 256 KiB, BM1686 32 of 128 KiB (docs/grouping.md)."""
-    made = tc.convert(SOURCE, chip="bm1684x")
-    assert made.metadata["recipe"]["options"]["local_memory"] == "64x256K@64"
-    assert "local_memory" not in tc.convert(SOURCE, chip="bm1688").metadata["recipe"]["options"]
-
-
 def test_the_command_line_states_the_chip(capsys: pytest.CaptureFixture[str], tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["convert", SOURCE, "-o", "net.tpum", "--chip", "BM1684X", "--json"]) == 0

@@ -5,14 +5,18 @@ import json
 import re
 import shutil
 import subprocess
+from collections import namedtuple
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
-from tpum_models import MODELS, rich_model
+from tpum_models import MODELS, control_model, rich_model
 
 from tpuconvert.schema import tpum_tables as tpum
+from tpuconvert.schema.file_encoder import encode
 from tpuconvert.schema.file_format import write_model
 from tpuconvert.schema.flatbuffer_schema import Schema
+from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter
 from tpuconvert.schema.types import Chip, DType
 
 TYPES = {"ubyte": "u8", "int": "i32", "long": "i64", "ulong": "u64", "double": "f64", "string": "str"}
@@ -29,11 +33,13 @@ def test_tables_are_those_of_the_schema_file(schema_file: str) -> None:
     enums = re.findall(r"enum (\w+) : ubyte", schema_file)
     names = TYPES | dict.fromkeys(enums, "u8")
     for table, body in re.findall(r"table (\w+) \{(.*?)\}", schema_file, re.DOTALL):
-        fields = re.findall(r"(\w+): (\[?)(\w+)(\]?)( = \S+?)?( \(required\))?;", body)
+        fields = re.findall(r"(\w+): (\[?)(\w+)(\]?)( = \S+?)?( \((?:required|deprecated)\))?;", body)
         assert len(fields) == body.count(";"), f"a field of {table} is not understood"
         tables[table] = " ".join(
-            f"{name}:{opening}{names.get(type_, type_)}{closing}{default.replace(' ', '')}{'!' if required else ''}"
-            for name, opening, type_, closing, default, required in fields
+            f"{name}:{opening}{names.get(type_, type_)}{closing}{default.replace(' ', '')}{'!' if attribute else ''}"
+            if "deprecated" not in attribute
+            else "_"
+            for name, opening, type_, closing, default, attribute in fields
         )
     expected = Schema(tables)
     assert {name: table.fields for name, table in tpum.SCHEMA.tables.items()} == {
@@ -41,6 +47,33 @@ def test_tables_are_those_of_the_schema_file(schema_file: str) -> None:
     }
     stored = [(name, table) for table in tables for name in re.findall(r"(\w+):", tables[table])]
     assert [(name, table) for table, row in tpum.ROWS.items() for name in row._fields] == stored
+
+
+class _Group(NamedTuple):
+    first: int
+    count: int
+
+
+class _Grouping(NamedTuple):
+    lanes: int
+    lane_bytes: int
+    groups: tuple[_Group, ...]
+
+
+def test_a_file_with_a_deprecated_table_is_read() -> None:
+    """Earlier versions stored layer groups in the slot before ``subgraphs``."""
+    tables, _ = encode(control_model())
+    content = tables._asdict()
+    texts = {name: " ".join(tpum._describe(row)) for name, row in tpum.ROWS.items()}
+    assert " _ subgraphs:" in texts["Model"] and content["subgraphs"]
+    texts["Model"] = texts["Model"].replace(" _ ", " grouping:_Grouping ")
+    texts |= {"_Grouping": "lanes:i32 lane_bytes:i64 groups:[_Group]", "_Group": "first:i32 count:i32"}
+    earlier = namedtuple("Model", [*content, "grouping"])
+    writer = FlatBufferWriter(Schema(texts))
+    groups = _Grouping(32, 1 << 17, (_Group(0, 2), _Group(5, 1 << 30)))
+    buffer = writer.finish(writer.row(earlier(**content, grouping=groups)), tpum.FILE_IDENTIFIER)
+    assert len(buffer) > len(tpum.pack(tables))
+    assert tpum.unpack(buffer) == tpum.unpack(tpum.pack(tables))
 
 
 def test_enums_are_those_of_the_schema_file(schema_file: str) -> None:

@@ -40,7 +40,7 @@ def run_both(model: S, arrays: dict[str, Any]) -> tuple[list[Any], list[Any]]:
         interpreter.set_tensor(detail["index"], arrays[detail["name"]])
     interpreter.invoke()
     expected = [interpreter.get_tensor(item["index"]) for item in interpreter.get_output_details()]
-    with tc.Session(tc.convert(content, grouping=False)) as session:
+    with tc.Session(tc.convert(content)) as session:
         found = session.run(arrays)
         return [found[port.name] for port in session.outputs], expected
 

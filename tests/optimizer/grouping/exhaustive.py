@@ -5,9 +5,9 @@ import math
 from functools import cache
 
 from tpuconvert.optimizer.grouping.group_cost import CannotCutError, group_cost
+from tpuconvert.optimizer.grouping.groups import Tiles
 from tpuconvert.schema import cost
 from tpuconvert.schema.graph import Graph, Node
-from tpuconvert.schema.groups import Tiles
 from tpuconvert.schema.hardware import LocalMemory, hardware_of
 from tpuconvert.schema.locality import locality_of
 from tpuconvert.schema.types import Chip

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpuconvert.optimizer.grouping.group_cost import CannotCutError, GroupCost
+from tpuconvert.optimizer.grouping.groups import Tiles
 from tpuconvert.optimizer.grouping.slicing import AXES, C, Cut, H, Rule, row_multiple, rules
 from tpuconvert.schema import cost
 from tpuconvert.schema.convolution_params import ConvolutionParams
 from tpuconvert.schema.graph import Node, Value
-from tpuconvert.schema.groups import Tiles
 from tpuconvert.schema.hardware import Hardware, LocalMemory
 
 Interval = tuple[int, int]

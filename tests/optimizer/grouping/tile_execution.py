@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from reference_cost import leaving, needed, part, rule_of
 
+from tpuconvert.optimizer.grouping.groups import Group, Grouping
 from tpuconvert.optimizer.grouping.slicing import AXES, C, H, N
 from tpuconvert.schema.convolution_params import ConvolutionParams
 from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.groups import Group, Grouping
 from tpuconvert.schema.hardware import LocalMemory
 from tpuconvert.schema.op import Op
 from tpuconvert.schema.ops.extract import Extract

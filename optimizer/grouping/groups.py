@@ -1,8 +1,8 @@
-"""Layer groups: nodes whose intermediate tensors stay in on-chip memory, as stored in a model file.
+"""Layer groups: nodes whose intermediate tensors stay in on-chip memory.
 
 A group consists of consecutive nodes in the topological order of the graph, so that no path leaves it and returns. It
 is computed tile by tile: results are divided along N, C and H, and all nodes of the group process one tile before the
-next tile begins. Costs are not stored because they can be computed from the graph.
+next tile begins.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tpuconvert.schema.hardware import LocalMemory
 
 MAX_PARTS = 128
-"""Largest number of tiles along one axis. A file with more is damaged."""
+"""Largest number of tiles along one axis."""
 
 
 class Tiles(NamedTuple):
@@ -52,29 +52,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Grouping:
-    """All groups of a graph in the order of its nodes, and the local memory for which they were planned.
-
-    Raises:
-        ValueError: groups overlap or are not sorted, or a number of tiles is out of range.
-    """
+    """All groups of a graph in the order of its nodes, and the local memory for which they were planned."""
 
     memory: LocalMemory
     groups: tuple[Group, ...] = ()
-
-    def __post_init__(self) -> None:
-        end = 0
-        for place, group in enumerate(self.groups):
-            if group.count < 1 or group.first < end:
-                raise ValueError(f"group {place} of {group.count} nodes from {group.first} on: expected from {end} on")
-            if min(group.tiles) < 1 or max(group.tiles) > MAX_PARTS:
-                raise ValueError(f"group {place} is cut into {list(group.tiles)} parts")
-            end = group.stop
-
-    def check(self, nodes: int) -> None:
-        """Check the groups against the number of nodes of the graph.
-
-        Raises:
-            ValueError: a group ends after the last node.
-        """
-        if self.groups and self.groups[-1].stop > nodes:
-            raise ValueError(f"the last group ends at node {self.groups[-1].stop} of {nodes}")

@@ -1,10 +1,15 @@
-"""Topological orders of a graph. A group is consecutive in the order, so the order determines the possible groups."""
+"""Order of execution: topological, with short lifetimes of the results."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from tpuconvert.schema.graph import Graph, Node
+
+
+def shorten_lifetimes(graph: Graph) -> None:
+    """Order the nodes depth first, if this shortens the lifetimes of their results. Only the order changes."""
+    graph.reorder(min((graph.nodes, depth_first(graph)), key=total_lifetime))
 
 
 def depth_first(graph: Graph) -> list[Node]:
@@ -29,7 +34,7 @@ def depth_first(graph: Graph) -> list[Node]:
     return order
 
 
-def distance(order: Sequence[Node]) -> int:
+def total_lifetime(order: Sequence[Node]) -> int:
     """Return the sum of the buffer lifetimes: the distances from each producer to the last user of its result."""
     positions = {node: position for position, node in enumerate(order)}
     return sum(
@@ -37,25 +42,3 @@ def distance(order: Sequence[Node]) -> int:
         for node, position in positions.items()
         for value in node.outputs
     )
-
-
-def other_orders(nodes: Sequence[Node], count: int) -> Iterator[list[Node]]:
-    """Generate random topological orders with a fixed seed. At least half of the steps follow the newest branch."""
-    import random  # Start-up cost: few graphs need this module.
-
-    members = set(nodes)
-    producers = {node: {v.producer for v in node.inputs if v is not None and v.producer in members} for node in nodes}
-    users = {node: dict.fromkeys([u for v in node.outputs for u, _ in v.uses if u in members]) for node in nodes}
-    chance = random.Random(len(nodes))
-    for _ in range(count):
-        missing = {node: len(before) for node, before in producers.items()}
-        ready = [node for node in nodes if not missing[node]]
-        order: list[Node] = []
-        while ready:
-            node = ready.pop(-1 if chance.random() < 0.5 else chance.randrange(len(ready)))
-            order.append(node)
-            for user in users[node]:
-                missing[user] -= 1
-                if not missing[user]:
-                    ready.append(user)
-        yield order
