@@ -9,12 +9,11 @@ import warnings
 
 import click
 
-from tpuconvert.cli.colors import style_error
 from tpuconvert.cli.group import COMPLETION, complete, run_command
 from tpuconvert.cli.json_output import describe_error, to_json, write_document
 from tpuconvert.cli.option_hints import qualify_options
 from tpuconvert.cli.stdout_document import StdoutDocument
-from tpuconvert.cli.terminal import echo
+from tpuconvert.cli.terminal import echo, style_error
 from tpuconvert.known_errors import explain, known_error
 from tpuconvert.schema.errors import TpuConvertError, UsageError
 from tpuconvert.schema.input_files import noting_inputs

@@ -1,47 +1,50 @@
-"""Text output: lines are wrapped on a terminal, and left whole in a file or a pipe."""
+"""Text output: rich draws styles on a terminal, where lines are wrapped; a file or a pipe gets whole plain lines."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TextIO
 
-from tpuconvert.cli.colors import text_for
-from tpuconvert.styled_text import StyledText, concat, spans_of, split_lines
+from tpuconvert.schema.visible_text import for_log
+from tpuconvert.styled_text import Style, StyledText, concat, spans_of, split_lines, style
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 NARROWEST = 40
 """Smallest width, in columns, of a terminal for which lines are wrapped."""
 
+STYLES: dict[Style, str] = {"heading": "bold", "good": "green", "warning": "yellow", "bad": "bold red", "hint": "dim"}
+"""Styles in the notation of rich."""
+
 
 def echo_text(text: str) -> None:
     """Print text; on a terminal, wrap long lines at word boundaries with indented continuation lines."""
-    if sys.stdout.isatty():
-        import shutil
-
-        width = shutil.get_terminal_size().columns
-        if width >= NARROWEST:
-            text = concat((wrap_line(line, width) for line in split_lines(text)), "\n")
-    echo(text)
+    echo(text, wraps=True)
 
 
-def echo(text: str, *, err: bool = False) -> None:
+def echo(text: str, *, err: bool = False, wraps: bool = False) -> None:
     """Print text and a line feed, on stderr if ``err``. Commands print all text except JSON documents here.
 
     A message that stderr cannot take, because the disk is full or its reader has ended, is lost: the command goes on.
 
     The text may contain names from untrusted files, so control sequences for terminals and build services are escaped.
-    On a terminal with colors, the styles of the text are drawn.
+    On a terminal, the styles of the text are drawn, and long lines are wrapped if ``wraps``.
     """
     try:
-        _write(text, err)
+        _write(text, err, wraps)
     except OSError:
         if not err:
             raise
 
 
-def _write(text: str, err: bool) -> None:
+def _write(text: str, err: bool, wraps: bool) -> None:
     stream = sys.stderr if err else sys.stdout
-    text = text_for(stream, text)
+    text = _for_stream(stream, text, wraps)
     if text.isascii():  # any encoding can represent ASCII; this avoids importing click
         stream.write(f"{text}\n")
         stream.flush()
@@ -51,9 +54,75 @@ def _write(text: str, err: bool) -> None:
     click.echo(text, err=err)
 
 
+def _for_stream(stream: TextIO | None, text: str, wraps: bool) -> str:
+    """Escape a text for a stream; for a terminal, add its styles as control sequences, and line breaks."""
+    if not (wraps or spans_of(text)) or stream is None or not stream.isatty():
+        return for_log(text)
+    # 15 ms: most commands write to files and pipes, or print one plain line.
+    from rich.console import Console
+
+    colors = None if os.environ.get("NO_COLOR") else "auto"  # rich itself keeps bold text
+    console = Console(file=stream, color_system=colors)  # type: ignore[arg-type]  # rich has a literal type for it
+    lines: Iterable[Text] = map(_rich_line, split_lines(text))
+    if wraps and console.width >= NARROWEST:
+        lines = (part for line in lines for part in wrap_line(line, console.width))
+    with console.capture() as capture:
+        for line in lines:
+            console.print(line, soft_wrap=True)
+    return capture.get().removesuffix("\n")
+
+
+def _rich_line(line: str) -> Text:
+    """Escape one line; if this changes its characters, the positions of its styles are unknown and it stays plain."""
+    from rich.text import Span, Text
+
+    safe = for_log(line)
+    spans = spans_of(line) if safe == line else ()
+    return Text(safe, spans=[Span(start, end, STYLES[name]) for start, end, name in spans])
+
+
+def wrap_line(line: Text, width: int) -> list[Text]:
+    """Wrap a line between words. Continuation lines are indented by four more columns, and long words stay whole.
+
+    rich can only wrap without an indentation, and would break or crop words.
+    """
+    import textwrap
+
+    from rich.text import Text
+
+    indent = " " * (len(line.plain) - len(line.plain.lstrip()) + 4)
+    wrapped = textwrap.wrap(
+        line.plain,
+        width,
+        expand_tabs=False,
+        replace_whitespace=False,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    if len(wrapped) < 2:
+        return [line]
+    lines, at = [], 0
+    for number, part in enumerate(wrapped):
+        content = part.removeprefix(indent) if number else part
+        start = line.plain.index(content, at)
+        at = start + len(content)
+        lines.append(Text(indent if number else "") + line[start:at])
+    return lines
+
+
 def echo_error(text: str) -> None:
     """Print text and a line feed on stderr."""
     echo(text, err=True)
+
+
+def style_error(text: str) -> str:
+    """Mark the ID of an error, and the following lines as its hint."""
+    first, *hints = text.splitlines()
+    found = re.match(r"error\[\w+\]:", first)
+    if found:
+        first = StyledText(first, [(0, found.end(), "bad")])
+    return concat([first, *(style(hint, "hint") for hint in hints)], "\n")
 
 
 def write_commands(lines: Sequence[str]) -> None:
@@ -62,22 +131,3 @@ def write_commands(lines: Sequence[str]) -> None:
         for line in lines:
             sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
-
-
-def wrap_line(line: str, width: int) -> str:
-    """Wrap a line at ``width`` columns, between words. Styles are kept in the first of the resulting lines."""
-    import textwrap
-
-    indent = line[: len(line) - len(line.lstrip())]
-    wrapped = textwrap.fill(
-        line,
-        width,
-        subsequent_indent=f"{indent}    ",
-        break_long_words=False,
-        break_on_hyphens=False,
-        replace_whitespace=False,
-        drop_whitespace=True,
-    )
-    first = wrapped.find("\n") if "\n" in wrapped else len(wrapped)
-    spans = [span for span in spans_of(line) if span[1] <= first]
-    return StyledText(wrapped, spans) if spans else wrapped

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tpuconvert.__main__ import main
-from tpuconvert.cli.terminal import echo, wrap_line
+from tpuconvert.cli.terminal import echo, echo_text
 from tpuconvert.report.text import table
 from tpuconvert.styled_text import concat, split_lines, style
 
@@ -63,8 +63,15 @@ def test_a_line_that_is_escaped_has_no_style(monkeypatch: pytest.MonkeyPatch, ca
 def test_positions_of_styles() -> None:
     text = concat(["  ", style("warning:", "warning"), " a long explanation of it"])
     assert split_lines(concat(["x", text], "\n"))[1].spans == ((2, 10, "warning"),)  # type: ignore[attr-defined]
-    assert wrap_line(text, 20).spans == ((2, 10, "warning"),)  # type: ignore[attr-defined]
     assert table([("a", ""), (" ", " ")]) == ["a", ""]
+
+
+def test_styles_of_wrapped_lines(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    _use_terminal(monkeypatch)
+    monkeypatch.setenv("COLUMNS", "40")
+    echo_text(concat(["  ", style("warning:", "warning"), " a long explanation of what is ", style("wrong", "bad")]))
+    expected = ["  \x1b[33mwarning:\x1b[0m a long explanation of what is", "      \x1b[1;31mwrong\x1b[0m"]
+    assert capsys.readouterr().out.splitlines() == expected
 
 
 def _verify(digits: Path) -> list[str]:
