@@ -65,12 +65,10 @@ if TYPE_CHECKING:
     from tpuconvert.model import load as load
     from tpuconvert.optimizer.engine import Skip as Skip
     from tpuconvert.optimizer.pattern import pattern as pattern
+    from tpuconvert.optimizer.pipeline import register_rule as register_rule
+    from tpuconvert.optimizer.quantize.calibrators import register_calibrator as register_calibrator
     from tpuconvert.optimizer.quantize.ranges import Range as Range
     from tpuconvert.pipeline import convert as convert
-    from tpuconvert.plugins import register_calibrator as register_calibrator
-    from tpuconvert.plugins import register_metric as register_metric
-    from tpuconvert.plugins import register_op as register_op
-    from tpuconvert.plugins import register_rule as register_rule
     from tpuconvert.quantize.ranges_file import MeasuredRanges as MeasuredRanges
     from tpuconvert.reduction.result import Reduction as Reduction
     from tpuconvert.reproduction import Reproduction as Reproduction
@@ -95,6 +93,7 @@ if TYPE_CHECKING:
     from tpuconvert.schema.limits import limited as limited
     from tpuconvert.schema.op import Op as Op
     from tpuconvert.schema.op import Operand as Operand
+    from tpuconvert.schema.op import register_op as register_op
     from tpuconvert.schema.types import Chip as Chip
     from tpuconvert.schema.types import DType as DType
     from tpuconvert.schema.types import QuantParams as QuantParams
@@ -104,6 +103,7 @@ if TYPE_CHECKING:
     from tpuconvert.tuning.mixed_precision import tune as tune
     from tpuconvert.verify.attribution import Attribution as Attribution
     from tpuconvert.verify.attribution import attribute as attribute
+    from tpuconvert.verify.metrics import register_metric as register_metric
     from tpuconvert.verify.verification import Verification as Verification
 
     __version__: str
@@ -138,7 +138,9 @@ _MODULES = {
     "tpuconvert.optimizer.pattern": ("pattern",),
     "tpuconvert.optimizer.quantize.ranges": ("Range",),
     "tpuconvert.pipeline": ("convert",),
-    "tpuconvert.plugins": ("register_calibrator", "register_metric", "register_op", "register_rule"),
+    "tpuconvert.optimizer.quantize.calibrators": ("register_calibrator",),
+    "tpuconvert.optimizer.pipeline": ("register_rule",),
+    "tpuconvert.verify.metrics": ("register_metric",),
     "tpuconvert.quantize.ranges_file": ("MeasuredRanges",),
     "tpuconvert.reduction.result": ("Reduction",),
     "tpuconvert.reproduction": ("Reproduction", "reproduce"),
@@ -161,7 +163,7 @@ _MODULES = {
     ),
     "tpuconvert.schema.graph": ("Graph",),
     "tpuconvert.schema.limits": ("limited",),
-    "tpuconvert.schema.op": ("Op", "Operand"),
+    "tpuconvert.schema.op": ("Op", "Operand", "register_op"),
     "tpuconvert.schema.types": ("Chip", "DType", "QuantParams", "TensorType"),
     "tpuconvert.session": ("Session",),
     "tpuconvert.tuning.mixed_precision": ("Tuning", "tune"),

@@ -43,6 +43,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+def check_files(arguments: Sequence[str] | None = None) -> int:
+    """``tpuconvert-check FILE...``: run ``tpuconvert check`` on several models, for pre-commit hooks.
+
+    Every file is checked, a prototxt without its weights. The result is the exit code of the first one that fails.
+    """
+    files = sys.argv[1:] if arguments is None else arguments
+    codes = [main(["check", file]) for file in files]
+    return next((code for code in codes if code), 0)
+
+
 def _open_streams() -> None:
     """Connect standard streams that were closed before the start with the null device.
 

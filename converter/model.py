@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpuconvert.plugins import load_plugins
 from tpuconvert.report.model_description import describe_model
-from tpuconvert.report.text import node_rows, summary_text
+from tpuconvert.report.model_text import node_rows, summary_text
 from tpuconvert.runtime.border import info
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.errors import CorruptInputError, UsageError
@@ -99,17 +99,17 @@ class Model:
 
     def summary(self) -> str:
         """Return a description of the model in a few lines."""
-        return summary_text(describe_model(self))
+        return summary_text(describe_model(self.content))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the description of the model as plain values; ``tpuconvert.inspect`` adds its cost on the chip."""
-        return describe_model(self)
+        return describe_model(self.content)
 
     def __str__(self) -> str:
         return self.summary()
 
     def _repr_html_(self) -> str:
-        description = describe_model(self)
+        description = describe_model(self.content)
         return notebook_html(summary_text(description).split("\n"), node_rows(description))
 
     def __repr__(self) -> str:

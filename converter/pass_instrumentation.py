@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import tpuconvert
+from tpuconvert.installed import version
 from tpuconvert.model import Model
 from tpuconvert.optimizer.pipeline import Observer, Pass, check_names
 from tpuconvert.plugins import plugins_of
 from tpuconvert.report.model_description import describe_graph
-from tpuconvert.report.text import node_lines
+from tpuconvert.report.model_text import node_lines
 from tpuconvert.schema.file_model import FileModel
 from tpuconvert.schema.file_replacement import replacing
 from tpuconvert.schema.graph import Graph
@@ -99,5 +99,5 @@ def _dump(sink: Sink, name: str, graph: Graph, options: Options) -> None:
 
 
 def _save(path: Path, graph: Graph, options: Options) -> None:
-    content = FileModel(graph, options.chip, tpuconvert.__version__, plugins=tuple(plugins_of(graph)))
+    content = FileModel(graph, options.chip, version(), plugins=tuple(plugins_of(graph)))
     Model(content).save(path)

@@ -37,7 +37,7 @@ from tpuconvert.schema.file_model import LateMetadata
 from tpuconvert.schema.gc_control import reduced_gc_frequency
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.input_files import noting_inputs
-from tpuconvert.schema.mapped_pages import large_files, own_constants
+from tpuconvert.schema.mapped_constants import large_files, own_constants
 from tpuconvert.schema.memory_errors import MemoryErrors
 from tpuconvert.schema.types import Chip
 from tpuconvert.source_loading import Source, load_source, with_preprocessing_of
@@ -284,7 +284,8 @@ def convert_source(
     check: AccuracyCheck | None = None
     if calibration is not None:
         # 185 ms: imports the quantizer
-        from tpuconvert.quantize.quantization import AccuracyCheck, calibration_feeds
+        from tpuconvert.quantize.calibration_feeds import calibration_feeds
+        from tpuconvert.quantize.quantization import AccuracyCheck
 
         feeds = calibration_feeds(graph, options, calibration)
         check = AccuracyCheck()

@@ -12,29 +12,21 @@ import functools
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from tpuconvert.installed import may_have_entry_points
-from tpuconvert.optimizer.pipeline import STAGES
-from tpuconvert.optimizer.registry import load_rules, rule
 from tpuconvert.schema.control_flow import all_graphs
 from tpuconvert.schema.errors import TpuConvertError, UsageError
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.input_files import note_input
-from tpuconvert.schema.op import Op, OpKind, all_ops, tpu_op
-from tpuconvert.schema.user_code import note_definition, note_user_code
-from tpuconvert.verify.metrics import add_metric
+from tpuconvert.schema.op import Op, OpKind, all_ops
+from tpuconvert.schema.user_code import note_user_code
 
 if TYPE_CHECKING:
     from importlib import metadata
     from pathlib import Path
-
-    from tpuconvert.optimizer.pattern import Pattern
-    from tpuconvert.optimizer.quantize.calibrators import Collector
-    from tpuconvert.optimizer.registry import RuleFunction
-    from tpuconvert.verify.metrics import Metric
 
 ENTRY_POINT_GROUP = "tpuconvert.plugins"
 
@@ -44,95 +36,6 @@ load. If it is unset, all installed plugins are loaded."""
 
 _none_installed: ContextVar[bool] = ContextVar("no installed plugins", default=False)
 _MODULE_PREFIX = "tpuconvert_plugin_"
-
-OpClass = TypeVar("OpClass", bound=type[Op])
-
-
-def register_op(name: str) -> Callable[[OpClass], OpClass]:
-    """Decorator that adds an operator: a frozen dataclass derived from ``tpuconvert.Op``.
-
-    Args:
-        name: name stored in model files, such as ``acme_swish``. Use a prefix, because names must be unique.
-
-    Raises:
-        UsageError: the name is taken.
-
-    """
-
-    def register(definition: OpClass) -> OpClass:
-        note_definition(definition)
-        all_ops()  # register the package's own operators first, so that a clash is reported for the plugin
-        try:
-            return tpu_op(name, OpKind.CUSTOM)(definition)
-        except ValueError as error:
-            raise UsageError(str(error), hint="give the operator a name with a prefix of your own") from error
-
-    return register
-
-
-def register_calibrator(name: str) -> Callable[[type[Collector]], type[Collector]]:
-    """Decorator that adds a calibration method, for ``--calibration-method NAME``.
-
-    The class is instantiated once per tensor. ``add(array)`` is called for each sample. ``result()`` is called at the
-    end and returns a ``Range``: the smallest and largest value of all samples, and the threshold for quantization.
-
-    Raises:
-        UsageError: the name is taken.
-
-    """
-    # 185 ms: imports the quantizer
-    from tpuconvert.optimizer.quantize.calibrators import add_calibrator
-
-    register = add_calibrator(name)
-
-    def noting(kind: type[Collector]) -> type[Collector]:
-        note_definition(kind)
-        return register(kind)
-
-    return noting
-
-
-def register_rule(*patterns: Pattern, stage: str = "fuse") -> Callable[[RuleFunction], RuleFunction]:
-    """Decorator that adds an optimizer rule. Create its patterns with ``tpuconvert.pattern``.
-
-    Args:
-        patterns: patterns of the rule, tried in this order.
-        stage: stage in which the rule runs: canonicalize, layout, fold or fuse.
-
-    Raises:
-        UsageError: there is no such stage, or another rule has the function's name.
-
-    """
-    load_rules()  # load the package's own rules first, so that a clash of names is reported for the plugin
-    if stage not in STAGES:
-        raise UsageError(f"there is no stage '{stage}'", hint=f"one of {', '.join(STAGES)}")
-
-    def register(function: RuleFunction) -> RuleFunction:
-        note_definition(function)
-        try:
-            return rule(*patterns, stage=stage)(function)
-        except ValueError as error:
-            raise UsageError(str(error), hint="give the rule's function a name with a prefix of your own") from error
-
-    return register
-
-
-def register_metric(name: str) -> Callable[[Metric], Metric]:
-    """Decorator that adds a metric for the difference between an output and that of the source, for ``--metric NAME``.
-
-    The function takes the output of the source and that of the model as arrays, and returns a number.
-
-    Raises:
-        UsageError: the name is taken.
-
-    """
-    register = add_metric(name)
-
-    def noting(function: Metric) -> Metric:
-        note_definition(function)
-        return register(function)
-
-    return noting
 
 
 class PluginWarning(UserWarning):

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from tpuconvert.diagnosis.packages import read_requirements
 from tpuconvert.installed import NAME
+from tpuconvert.requirements import read_requirements
 from tpuconvert.schema.content_digest import ALGORITHM
 from tpuconvert.schema.file_replacement import replacing
 

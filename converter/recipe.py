@@ -9,22 +9,33 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tpuconvert.options import OPTIONS, Options, declaration, default_of
-from tpuconvert.schema.bounded_files import open_regular
-from tpuconvert.schema.content_digest import ALGORITHM, CHUNK, Digest, digest_of
+from tpuconvert.schema.content_digest import ALGORITHM, digest_of
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.mapped_pages import aligned_buffer
+from tpuconvert.schema.file_digest import file_digest
 from tpuconvert.source_loading import Source, source_format
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from tpuconvert.quantize.ranges_file import MeasuredRanges
     from tpuconvert.samples.calibration_data import FeedSource
     from tpuconvert.schema.file_model import Json
     from tpuconvert.schema.mapped_pages import MappedFile
+
+
+class RangesDigest(Protocol):
+    """Measured ranges, of which a recipe has the digest.
+
+    Attributes:
+        samples: number of samples.
+    """
+
+    samples: int
+
+    def digest(self) -> str:
+        """Digest of the ranges, in hexadecimal digits."""
 
 
 def make_recipe(
@@ -32,7 +43,7 @@ def make_recipe(
     weights: str | os.PathLike[str] | None,
     options: Options,
     calibration: FeedSource | None,
-    ranges: MeasuredRanges | None = None,
+    ranges: RangesDigest | None = None,
     external: Sequence[str | os.PathLike[str]] = (),
     mapped: Sequence[MappedFile] = (),
 ) -> Callable[[], dict[str, Json]]:
@@ -101,24 +112,6 @@ def serialize(message: ModelProto) -> bytes:
     except EncodeError as error:
         hint = "save the model with external data and convert the file"
         raise UsageError("an onnx.ModelProto of more than 2 GiB cannot be serialized", hint=hint) from error
-
-
-def file_digest(path: str | os.PathLike[str]) -> str:
-    """Digest of a file's content, in hexadecimal digits.
-
-    Raises:
-        UsageError: the file cannot be read.
-
-    """
-    digest = Digest()
-    part = aligned_buffer(CHUNK)
-    try:
-        with open_regular(path) as file:
-            while size := file.readinto(part):
-                digest.update(part[:size])
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from error
-    return digest.hexdigest()
 
 
 def write_options(options: Options) -> dict[str, Json]:

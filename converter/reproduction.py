@@ -20,12 +20,13 @@ from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.provenance import make_statement, write_statement
 from tpuconvert.quantize.ranges_file import MeasuredRanges, read_ranges
-from tpuconvert.recipe import file_digest, source_digest
+from tpuconvert.recipe import source_digest
 from tpuconvert.results import Result
 from tpuconvert.schema.bounded_files import open_regular
 from tpuconvert.schema.content_digest import ALGORITHM
 from tpuconvert.schema.control_flow import subgraphs_of
 from tpuconvert.schema.errors import CorruptInputError, ThresholdError, UsageError
+from tpuconvert.schema.file_digest import file_digest
 from tpuconvert.schema.input_files import refuse_input
 from tpuconvert.schema.types import Array
 from tpuconvert.source_loading import Source

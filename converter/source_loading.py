@@ -37,6 +37,7 @@ Source: TypeAlias = "str | os.PathLike[str] | ModelProto"
 """A model to convert: the path of a file, or an ONNX model in memory."""
 
 SOURCE_FORMATS = {"onnx": "onnx", "tflite": "tflite", "prototxt": "caffe", "caffemodel": "caffe"}
+SOURCE_SUFFIXES = tuple(f".{extension}" for extension in SOURCE_FORMATS)
 """Format of a file, detected from its content -> name of the frontend that reads it."""
 
 

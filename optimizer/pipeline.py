@@ -11,11 +11,13 @@ from typing import TypedDict
 from tpuconvert.optimizer.constant_folding import fold_constants
 from tpuconvert.optimizer.cse import share_constants, share_nodes
 from tpuconvert.optimizer.engine import Candidates, Trace, run_rules
-from tpuconvert.optimizer.registry import rule_names, rules_of
+from tpuconvert.optimizer.pattern import Pattern
+from tpuconvert.optimizer.registry import RuleFunction, load_rules, rule, rule_names, rules_of
 from tpuconvert.optimizer.rule_order import ORDER
 from tpuconvert.schema.errors import InternalError, UsageError
 from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Chip
+from tpuconvert.schema.user_code import note_definition
 
 STAGES = ("canonicalize", "layout", "fold", "fuse")
 """The stages of the optimizer in order. They run in rounds until a round changes nothing."""
@@ -223,3 +225,28 @@ def _stage(stage: str, disabled: Collection[str]) -> Pass:
     candidates = Candidates(rules)  # Created once for all rounds.
     names = tuple(item.name for item in rules)
     return Pass(stage, lambda graph, counts, most: run_rules(graph, candidates, counts, most), names)
+
+
+def register_rule(*patterns: Pattern, stage: str = "fuse") -> Callable[[RuleFunction], RuleFunction]:
+    """Decorator that adds an optimizer rule. Create its patterns with ``tpuconvert.pattern``.
+
+    Args:
+        patterns: patterns of the rule, tried in this order.
+        stage: stage in which the rule runs: canonicalize, layout, fold or fuse.
+
+    Raises:
+        UsageError: there is no such stage, or another rule has the function's name.
+
+    """
+    load_rules()  # load the package's own rules first, so that a clash of names is reported for the plugin
+    if stage not in STAGES:
+        raise UsageError(f"there is no stage '{stage}'", hint=f"one of {', '.join(STAGES)}")
+
+    def register(function: RuleFunction) -> RuleFunction:
+        note_definition(function)
+        try:
+            return rule(*patterns, stage=stage)(function)
+        except ValueError as error:
+            raise UsageError(str(error), hint="give the rule's function a name with a prefix of your own") from error
+
+    return register

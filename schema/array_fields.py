@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-if TYPE_CHECKING:
-    from tpuconvert.schema.types import Array
+Array = npt.NDArray[Any]
 
 LONG = 32
 """Length above which a tuple field is kept as an array."""

@@ -29,7 +29,7 @@ from tpuconvert.schema.types import MAX_RANK, Array, Chip, DType, Shape, TensorT
 from tpuconvert.schema.user_code import with_place
 from tpuconvert.schema.value_limits import MAX_ELEMENTS
 
-_PORT_TYPES = frozenset(
+PORT_TYPES = frozenset(
     {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64"}
 ) | {"bfloat16"}
 """NumPy type names that a port may have; bfloat16 is defined by the package ``ml_dtypes``."""
@@ -274,7 +274,7 @@ class _GraphDecoder:
         return type_
 
     def _port(self, port: tpum.Port) -> Port:
-        if port.dtype not in _PORT_TYPES:
+        if port.dtype not in PORT_TYPES:
             raise ValueError(f"port {port.name!r} has the unknown type {port.dtype!r}")
         shape = self._shape(tuple(port.shape))
         return Port(port.name, port.dtype, shape, quant_params(port.quantization, shape))

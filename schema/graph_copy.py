@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from tpuconvert.schema.deferred import DeferredOp
 from tpuconvert.schema.graph import Deviation, Graph, Node, Port, Source, Value
-from tpuconvert.schema.op import Op
-from tpuconvert.schema.ops.copy import Copy
+from tpuconvert.schema.op import Op, find_op
 from tpuconvert.schema.types import Array, Dim, QuantParams, Shape, TensorType
 
 
@@ -87,7 +86,9 @@ def _copy_node(copy: Graph, node: Node, twin: dict[Value, Value], *, keeps_types
 
 def _expand(copy: Graph, op: DeferredOp, operands: Sequence[Value | None], names: Sequence[str]) -> Sequence[Value]:
     """Add the expansion of an operator whose extents are known now. The results get the names of the original."""
-    results = [copy.add(Copy(), new) if new in operands else new for new in op.expand(copy, *operands)]
+    copying = find_op("copy")  # by its stored name, as a file reader: operators are above graphs
+    assert copying is not None
+    results = [copy.add(copying(), new) if new in operands else new for new in op.expand(copy, *operands)]
     for name, new in zip(names, results, strict=True):
         copy.rename(new, name)
     return results

@@ -11,9 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from tpuconvert.schema.content_digest import CHUNK, Digest
-from tpuconvert.schema.control_flow import all_graphs
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.graph import Graph
 from tpuconvert.schema.types import Array
 
 _ALIGNMENT = 64
@@ -148,13 +146,16 @@ class MappedFile(mmap.mmap):
             start, part = start + size, part[size:]
 
 
-def large_files(graph: Graph) -> list[MappedFile]:
-    """Return the mapped files of ``STAYING_MAPPED`` bytes or more that large constants of a graph are views of."""
-    values = (value for each in all_graphs(graph) for value in each.values)
-    arrays = (array for value in values for array in (value.data, value.stored) if array is not None)
-    mappings = (_mapping(array) for array in arrays if array.nbytes >= WORTH_IT)
-    found = {id(mapped): mapped for mapped in mappings if isinstance(mapped, MappedFile)}
-    return [mapped for mapped in found.values() if len(mapped) >= STAYING_MAPPED]
+def large_file(array: Array) -> MappedFile | None:
+    """Return the mapped file of ``STAYING_MAPPED`` bytes or more that a large array is a view of."""
+    mapped = _mapping(array) if array.nbytes >= WORTH_IT else None
+    return mapped if isinstance(mapped, MappedFile) and len(mapped) >= STAYING_MAPPED else None
+
+
+def copy_if_mapped(array: Array) -> Array:
+    """Return a copy of a view of a mapped file, unless the file stays mapped, and other arrays as they are."""
+    mapped = _mapping(array)
+    return array if mapped is None or len(mapped) >= STAYING_MAPPED else array.copy()
 
 
 def file_place(data: Array | memoryview) -> tuple[MappedFile, int] | None:
@@ -170,23 +171,6 @@ def aligned_buffer(size: int) -> memoryview:
     32 bytes, two thirds of it with an offset of 16 bytes, less than a third with an offset of 8.
     """
     return memoryview(mmap.mmap(-1, size))
-
-
-def own_constants(graph: Graph) -> None:
-    """Copy the constants that are views of a mapped file, so that the file may be overwritten while they are in use.
-
-    Constants in files of ``STAYING_MAPPED`` bytes or more stay views.
-    """
-    for value in (value for each in all_graphs(graph) for value in each.values):
-        if value.data is not None:
-            value.data = _copy_if_mapped(value.data)
-        if value.stored is not None:
-            value.stored = _copy_if_mapped(value.stored)
-
-
-def _copy_if_mapped(array: Array) -> Array:
-    mapped = _mapping(array)
-    return array if mapped is None or len(mapped) >= STAYING_MAPPED else array.copy()
 
 
 def forget_pages(array: Array) -> None:

@@ -18,8 +18,10 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 import numpy as np
 
 from tpuconvert.schema.discovery import import_modules
+from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.finite import InfinityUse, is_finite
 from tpuconvert.schema.types import Array, Chip, DType, Scalar, TensorType
+from tpuconvert.schema.user_code import note_definition
 
 
 @dataclass(frozen=True)
@@ -567,3 +569,28 @@ def all_ops() -> dict[str, type[Op]]:
 def _import_definitions() -> None:
     """Import every module of ``schema/ops``, so that a new operator requires only a new file."""
     import_modules("tpuconvert.schema.ops")
+
+
+OpClass = TypeVar("OpClass", bound=type[Op])
+
+
+def register_op(name: str) -> Callable[[OpClass], OpClass]:
+    """Decorator that adds an operator: a frozen dataclass derived from ``tpuconvert.Op``.
+
+    Args:
+        name: name stored in model files, such as ``acme_swish``. Use a prefix, because names must be unique.
+
+    Raises:
+        UsageError: the name is taken.
+
+    """
+
+    def register(definition: OpClass) -> OpClass:
+        note_definition(definition)
+        all_ops()  # register the package's own operators first, so that a clash is reported for the plugin
+        try:
+            return tpu_op(name, OpKind.CUSTOM)(definition)
+        except ValueError as error:
+            raise UsageError(str(error), hint="give the operator a name with a prefix of your own") from error
+
+    return register

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.ops.concat import Concat
 
 FIXED = -1
 """Axis of a state whose shape does not change."""
@@ -90,7 +89,7 @@ def find_states(graph: Graph) -> tuple[State, ...]:
 def _concat_base(output: Value) -> Iterator[Value]:
     """Yield the graph input to which a concat appends other values to compute an output."""
     value: Value | None = _before_conversions(output)
-    if value is not None and value.producer is not None and isinstance(value.producer.op, Concat):
+    if value is not None and value.producer is not None and value.producer.op.name == "concat":
         first = value.producer.inputs[0]
         base = None if first is None else _before_conversions(first)
         if base is not None and base.producer is None and not base.is_constant:
@@ -99,7 +98,7 @@ def _concat_base(output: Value) -> Iterator[Value]:
 
 def _before_conversions(value: Value) -> Value:
     """Follow operators with one computed operand of the same shape, such as casts and dequantization."""
-    while value.producer is not None and not isinstance(value.producer.op, Concat):
+    while value.producer is not None and value.producer.op.name != "concat":
         operands = [item for item in value.producer.inputs if item is not None and not item.is_constant]
         if len(operands) != 1 or operands[0].shape != value.shape:
             break

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from tpuconvert.benchmark import PERCENTILES, KernelCost, StepCost, Timing, by_kernel, profile_steps, time_runs
 from tpuconvert.model import Model, load
 from tpuconvert.plugins import load_plugins
-from tpuconvert.report.text import table
 from tpuconvert.results import Result
 from tpuconvert.runtime.session import Session
 from tpuconvert.samples.calibration_data import load_feeds
@@ -21,6 +20,7 @@ from tpuconvert.schema.cost import total_macs
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.types import Chip
 from tpuconvert.styled_text import style
+from tpuconvert.text.table import table
 from tpuconvert.text_format import LONGEST, bytes_text, shorten
 
 if TYPE_CHECKING:

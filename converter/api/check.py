@@ -114,7 +114,7 @@ def check(
         from tpuconvert.exporters.readiness import check_export
 
         converted = check_export(graph, settings, watcher, target)
-    description = describe_model(converted)
+    description = describe_model(converted.content)
     return Check(
         os.fspath(source) if isinstance(source, (str, os.PathLike)) else graph.name,
         converted.chip,

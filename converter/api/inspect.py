@@ -15,8 +15,8 @@ from tpuconvert.options import Options
 from tpuconvert.plugins import load_plugins
 from tpuconvert.report.cost import cost_lines, cost_node_lines, group_lines
 from tpuconvert.report.model_description import Description
+from tpuconvert.report.model_text import node_lines, node_rows, summary_text
 from tpuconvert.report.report_description import describe_for_report, describe_source_for_report
-from tpuconvert.report.text import node_lines, node_rows, summary_text
 from tpuconvert.results import Result
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.source_loading import load_source

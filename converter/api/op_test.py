@@ -10,9 +10,9 @@ from typing import Any
 
 from tpuconvert.op_test import Outcome, raise_if_failed, run_tests
 from tpuconvert.plugins import operators_of_file
-from tpuconvert.report.text import table
 from tpuconvert.results import Result
 from tpuconvert.styled_text import style
+from tpuconvert.text.table import table
 
 
 @dataclass(frozen=True, repr=False)

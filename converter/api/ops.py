@@ -19,9 +19,9 @@ from tpuconvert.report.operator_tables import (
     tpu_operators,
 )
 from tpuconvert.report.operator_text import description_lines
-from tpuconvert.report.text import table
 from tpuconvert.results import Result
 from tpuconvert.schema.errors import UsageError
+from tpuconvert.text.table import table
 
 SOURCE_FORMATS = ("onnx", "tflite", "caffe")
 

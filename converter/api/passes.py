@@ -9,8 +9,8 @@ from typing import Any
 
 from tpuconvert.optimizer.pipeline import PassRow, describe_passes
 from tpuconvert.plugins import load_plugins
-from tpuconvert.report.text import table
 from tpuconvert.results import Result
+from tpuconvert.text.table import table
 
 
 @dataclass(frozen=True, repr=False)

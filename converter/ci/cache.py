@@ -24,19 +24,20 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import tpuconvert
 from tpuconvert.ci.manifest import Job
 from tpuconvert.ci.measures import Measurement
 from tpuconvert.frontends.onnx.external_files import external_file
+from tpuconvert.installed import version
 from tpuconvert.model import load
 from tpuconvert.options import Options
 from tpuconvert.plugins import installed_modules
-from tpuconvert.recipe import file_digest, write_options
+from tpuconvert.recipe import write_options
 from tpuconvert.reproduction import file_sha256
 from tpuconvert.samples.image_files import IMAGE_SUFFIXES
 from tpuconvert.schema.bounded_files import open_regular
 from tpuconvert.schema.content_digest import ALGORITHM
 from tpuconvert.schema.errors import CorruptInputError, TpuConvertError, UsageError
+from tpuconvert.schema.file_digest import file_digest
 from tpuconvert.schema.file_replacement import replacing_link
 from tpuconvert.schema.input_files import note_input
 from tpuconvert.schema.json_text import parse_json
@@ -209,7 +210,7 @@ def _check_model(entry: Entry, job: Job) -> None:
     if not isinstance(recipe, Mapping) or recipe_of(job) != {name: recipe.get(name) for name in recipe_of(job)}:
         raise DamagedEntry("its model was converted from another source, or with other options")
     options = Options.of(**job.options)
-    if (model.content.tool_version, model.chip) != (tpuconvert.__version__, options.chip):
+    if (model.content.tool_version, model.chip) != (version(), options.chip):
         raise DamagedEntry("its model was made for another chip, or by another version")
 
 

@@ -10,9 +10,9 @@ from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree
 
-import tpuconvert
 from tpuconvert.ci.manifest import LIMITS
 from tpuconvert.ci.runner import Miss, Outcome
+from tpuconvert.installed import version
 from tpuconvert.markdown_text import table_code_span
 from tpuconvert.schema.visible_text import for_json, one_line, visible
 from tpuconvert.styled_text import Style, concat, style
@@ -186,4 +186,4 @@ def _finite(value: Any) -> Any:
 
 
 def _version() -> str:
-    return tpuconvert.__version__
+    return version()

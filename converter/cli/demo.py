@@ -12,9 +12,9 @@ from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import no_plugins_option, progress_option
 from tpuconvert.cli.terminal import echo
-from tpuconvert.demo import HEADING, cells, run_demo
-from tpuconvert.report.text import table
+from tpuconvert.report.demo import HEADING, cells, run_demo
 from tpuconvert.styled_text import concat
+from tpuconvert.text.table import table
 
 
 @click.command("demo")

@@ -7,8 +7,7 @@ import os
 from tpuconvert.report.report_file import check_report_name
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.input_files import refuse_input
-
-SOURCE_SUFFIXES = (".onnx", ".tflite", ".prototxt", ".caffemodel")
+from tpuconvert.source_loading import SOURCE_SUFFIXES
 
 
 def ensure_model_name(path: str | None) -> None:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tpuconvert.demo import PIXELS, SOURCES, example_folder, load_part
-from tpuconvert.diagnosis.packages import Extra, Package, read_requirements
+from tpuconvert.diagnosis.example import PIXELS, SOURCES, example_folder, load_part
 from tpuconvert.installed import NAME, version
 from tpuconvert.options import Options
 from tpuconvert.pipeline import convert_source
+from tpuconvert.requirements import Extra, Package, read_requirements
 from tpuconvert.results import Result
 from tpuconvert.runtime.native.loader import available_isas, chosen_isa, is_left_out, native
 from tpuconvert.runtime.session import Session

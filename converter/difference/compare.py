@@ -13,7 +13,8 @@ from tpuconvert.difference.model_changes import interface_changes, note_changes,
 from tpuconvert.difference.node_changes import PairChanges, output_constants
 from tpuconvert.difference.node_pairs import Matching
 from tpuconvert.difference.outputs import compare_outputs
-from tpuconvert.difference.result import Measure, ModelDifference
+from tpuconvert.difference.record import Measure
+from tpuconvert.difference.result import ModelDifference
 from tpuconvert.difference.side import Compared, Side, load_sides
 from tpuconvert.difference.unmatched_nodes import explain_unmatched
 from tpuconvert.difference.wiring import find_rewired

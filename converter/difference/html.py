@@ -17,17 +17,17 @@ from tpuconvert.difference.text import (
 )
 from tpuconvert.report.html_page import report_page
 from tpuconvert.report.page.elements import Cell, html_table, name_html, panel
-from tpuconvert.report.text import number
 from tpuconvert.schema.html_text import escape
+from tpuconvert.text.table import number
 from tpuconvert.text_format import several
 
 if TYPE_CHECKING:
-    from tpuconvert.difference.result import ModelDifference
+    from tpuconvert.difference.record import DifferenceRecord
 
 _HEADING = ("name", "change", "property", "before", "after")
 
 
-def to_html(found: ModelDifference) -> str:
+def to_html(found: DifferenceRecord) -> str:
     """Return the page with the differences, and with the reports and graphs of both models."""
     models = [
         {**description, "file": f"{side}: {name}"}
@@ -36,7 +36,7 @@ def to_html(found: ModelDifference) -> str:
     return report_page(models, f"{found.before} -> {found.after}", "".join(difference_sections(found)))
 
 
-def difference_sections(found: ModelDifference) -> list[str]:
+def difference_sections(found: DifferenceRecord) -> list[str]:
     """Return the sections of the page: verdict, sizes and cost, outputs, and one table per category."""
     sections = [panel("Difference", f"{summary(found)}.", ""), _outputs(found)]
     for category, changes in by_category(found).items():
@@ -72,7 +72,7 @@ def _texts(cells: Sequence[str]) -> list[Cell]:
     return [("w", escape(cell or "-")) for cell in cells]
 
 
-def _measures(found: ModelDifference) -> str:
+def _measures(found: DifferenceRecord) -> str:
     rows: list[Sequence[Cell]] = [
         (
             escape(MEASURES[name]),
@@ -86,7 +86,7 @@ def _measures(found: ModelDifference) -> str:
     return panel("Sizes and cost", "", html_table(("", found.before, found.after, "growth"), rows))
 
 
-def _outputs(found: ModelDifference) -> str:
+def _outputs(found: DifferenceRecord) -> str:
     outputs = found.outputs
     if outputs.problem:
         return "".join(panel("Outputs", f"{_sentence(line)}.", "") for line in output_lines(outputs))

@@ -13,7 +13,7 @@ from tpuconvert.text_format import against_limit, several
 from tpuconvert.verify.verification import Thresholds, limit_failures
 
 if TYPE_CHECKING:
-    from tpuconvert.difference.result import ModelDifference
+    from tpuconvert.difference.record import DifferenceRecord
 
 OUTPUTS, ANY = "outputs", "any"
 """Further words for ``--fail-on``: outputs that differ, and any difference."""
@@ -76,7 +76,7 @@ def parse_categories(text: str) -> tuple[str, ...]:
 
 
 def check_difference(
-    found: ModelDifference,
+    found: DifferenceRecord,
     *,
     fail_on: tuple[str, ...] = (),
     thresholds: Thresholds | None = None,
@@ -116,7 +116,7 @@ def check_difference(
         raise ThresholdError("; ".join(failures), file=found.after, hint=f"compared with {found.before}")
 
 
-def _categories(found: ModelDifference, fail_on: tuple[str, ...]) -> list[str]:
+def _categories(found: DifferenceRecord, fail_on: tuple[str, ...]) -> list[str]:
     """Return one message per category with changes."""
     texts = []
     counts = found.counts()
@@ -134,7 +134,7 @@ def _categories(found: ModelDifference, fail_on: tuple[str, ...]) -> list[str]:
     return texts
 
 
-def _require_outputs(found: ModelDifference) -> None:
+def _require_outputs(found: DifferenceRecord) -> None:
     """Refuse a limit for outputs that were not compared."""
     if found.outputs.problem:
         what = f"a limit for the outputs, which were not compared: {found.outputs.problem}"

@@ -25,13 +25,13 @@ from tpuconvert.schema.visible_text import one_line
 from tpuconvert.text_format import shorten
 
 if TYPE_CHECKING:
-    from tpuconvert.difference.result import ModelDifference
+    from tpuconvert.difference.record import DifferenceRecord
 
 MOST = 200
 """Largest number of changes of a category: services limit the length of a comment."""
 
 
-def to_markdown(found: ModelDifference) -> str:
+def to_markdown(found: DifferenceRecord) -> str:
     """Return a summary, a table of sizes and cost, and one collapsed list per category."""
     lines = [f"**{_short_span(found.before)} → {_short_span(found.after)}**: {summary(found)}", ""]
     measures = [(name, measure) for name, measure in found.measures.items() if measure.differs]

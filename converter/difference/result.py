@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tpuconvert.difference.change import CATEGORIES, Change
 from tpuconvert.difference.html import difference_sections, to_html
 from tpuconvert.difference.limits import check_difference, parse_categories
 from tpuconvert.difference.markdown import to_markdown
-from tpuconvert.difference.outputs import OutputComparison
+from tpuconvert.difference.record import DifferenceRecord
 from tpuconvert.difference.text import difference_lines
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.file_replacement import replacing
@@ -21,32 +19,8 @@ from tpuconvert.styled_text import join_lines
 from tpuconvert.verify.verification import Thresholds
 
 
-@dataclass(frozen=True)
-class Measure:
-    """A size or cost of both models. A side is None if it is not known."""
-
-    name: str
-    unit: str
-    before: float | None
-    after: float | None
-
-    @property
-    def growth(self) -> float | None:
-        """Growth as a share of the first value; None if it is not known."""
-        if self.before is None or self.after is None:
-            return None
-        if self.before == 0:
-            return 0.0 if self.after == 0 else float("inf")
-        return self.after / self.before - 1.0
-
-    @property
-    def differs(self) -> bool:
-        """Return True if both sides are known and differ."""
-        return self.before is not None and self.after is not None and self.before != self.after
-
-
-@dataclass(frozen=True)
-class ModelDifference:
+@dataclass(frozen=True, repr=False)
+class ModelDifference(DifferenceRecord):
     """Differences of two models. ``str()`` returns the short text, ``print(found.text(everything=True))`` all changes.
 
     Args:
@@ -61,25 +35,6 @@ class ModelDifference:
         models: descriptions of both models, for reports with their nodes.
 
     """
-
-    before: str
-    after: str
-    matched: int
-    nodes: tuple[int, int]
-    changes: tuple[Change, ...]
-    measures: Mapping[str, Measure]
-    outputs: OutputComparison
-    models: tuple[Mapping[str, Any], Mapping[str, Any]] = field(default=({}, {}), repr=False, compare=False)
-
-    @property
-    def is_equal(self) -> bool:
-        """Return True if the models have no difference: no change, and equal outputs if they were compared."""
-        return not self.changes and self.outputs.is_equal
-
-    def counts(self) -> dict[str, int]:
-        """Return the number of changes per category, without consequences of other changes."""
-        found = Counter(change.category for change in self.changes if not change.follows)
-        return {category: found[category] for category in CATEGORIES if found[category]}
 
     def text(self, *, everything: bool = False) -> str:
         """Return the differences as text: the most severe ones, or all of them."""

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from tpuconvert.difference.change import CATEGORIES, Change
 from tpuconvert.difference.outputs import OutputComparison
-from tpuconvert.report.text import number, table
 from tpuconvert.schema.visible_text import one_line
 from tpuconvert.styled_text import concat, style
+from tpuconvert.text.table import number, table
 from tpuconvert.text_format import bytes_text, several, shorten
 
 if TYPE_CHECKING:
-    from tpuconvert.difference.result import Measure, ModelDifference
+    from tpuconvert.difference.record import DifferenceRecord, Measure
 
 SHOWN = 5
 """Number of changes of a category in the short text."""
@@ -34,7 +34,7 @@ MEASURES = {
 """Measure -> its title."""
 
 
-def difference_lines(found: ModelDifference, *, everything: bool = False) -> list[str]:
+def difference_lines(found: DifferenceRecord, *, everything: bool = False) -> list[str]:
     """Return the differences as lines: the most severe changes of each category, or with ``everything`` all."""
     lines = [f"{shorten(found.before)} -> {shorten(found.after)}: {summary(found)}"]
     for category, changes in by_category(found).items():
@@ -52,7 +52,7 @@ def difference_lines(found: ModelDifference, *, everything: bool = False) -> lis
     return [*lines, *(f"  {line}" for line in output_lines(found.outputs))]
 
 
-def summary(found: ModelDifference) -> str:
+def summary(found: DifferenceRecord) -> str:
     """Return the verdict: the number of changes per category, or that there are none."""
     if found.is_equal:
         sizes = found.measures["file_bytes"]
@@ -65,7 +65,7 @@ def summary(found: ModelDifference) -> str:
     return f"{', '.join(f'{count} in {name}' for name, count in counts.items())}; {nodes}"
 
 
-def by_category(found: ModelDifference) -> dict[str, list[Change]]:
+def by_category(found: DifferenceRecord) -> dict[str, list[Change]]:
     """Return the changes by category, in the order of the categories."""
     groups: dict[str, list[Change]] = {category: [] for category in CATEGORIES}
     for change in found.changes:
@@ -143,7 +143,7 @@ def _distances(change: Change) -> str:
     )
 
 
-def measure_lines(found: ModelDifference, *, everything: bool = False) -> list[str]:
+def measure_lines(found: DifferenceRecord, *, everything: bool = False) -> list[str]:
     """Return one line per size or cost that differs; with ``everything`` also the equal ones."""
     rows = [
         (f"{MEASURES[name]}:", *_sides(measure), growth_text(measure))

@@ -9,7 +9,7 @@ from tpuconvert.model import Model
 from tpuconvert.options import Options
 from tpuconvert.pipeline import convert_graph
 from tpuconvert.progress import Progress
-from tpuconvert.quantize.quantization import calibration_feeds
+from tpuconvert.quantize.calibration_feeds import calibration_feeds
 from tpuconvert.samples.random_samples import random_feeds, unknown_extents
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph import Graph

@@ -17,7 +17,7 @@ from tpuconvert.optimizer.quantize.group_weights import (
     replace_by_packed,
     second_moments,
 )
-from tpuconvert.quantize.quantization import calibration_feeds
+from tpuconvert.quantize.calibration_feeds import calibration_feeds
 from tpuconvert.quantize.sample_split import split_feeds
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.file_model import Note

@@ -42,13 +42,14 @@ from tpuconvert.progress import SILENT, Progress
 from tpuconvert.quantize.accuracy_check import AccuracyCheck as AccuracyCheck
 from tpuconvert.quantize.auto_methods import calibrate_and_check
 from tpuconvert.quantize.balancing import describe_balancing, find_balancing
+from tpuconvert.quantize.calibration_feeds import CALIBRATION_HINT, calibration_feeds
 from tpuconvert.quantize.gates import BIAS, STRUCTURAL, effective, gate_algorithms
 from tpuconvert.quantize.integer_forms import IntegerForms
 from tpuconvert.quantize.integer_share import share_notes
 from tpuconvert.quantize.refinement_shards import split_samples
 from tpuconvert.quantize.sample_split import NO_SAMPLES, SampleSplit, split_feeds
 from tpuconvert.quantize.wider_nodes import WiderNodesSearch
-from tpuconvert.samples.calibration_data import CalibrationSource, FeedSource, load_feeds
+from tpuconvert.samples.calibration_data import CalibrationSource, FeedSource
 from tpuconvert.schema.errors import UsageError, without_operator
 from tpuconvert.schema.file_model import Note
 from tpuconvert.schema.graph import Graph
@@ -64,8 +65,6 @@ if TYPE_CHECKING:
 
 FEW_SAMPLES = 10
 """Add a note if ranges come from fewer samples than this."""
-
-_CALIBRATION_HINT = "--calibration with a folder of images, an .npz or .npy file; 50 to 200 samples are usual"
 
 
 @dataclass
@@ -201,7 +200,7 @@ class _Quantization:
         if feeds is not None:
             kept = self._widen(forms, kept, precision, feeds)
         elif options.max_int16_share and options.has_algorithm(INT16_NODES):
-            raise UsageError("max_int16_share needs samples to choose nodes with", hint=_CALIBRATION_HINT)
+            raise UsageError("max_int16_share needs samples to choose nodes with", hint=CALIBRATION_HINT)
         self._progress.stage("legalize")
         if options.exact_on == "none":
             legalized = forms.legalize(kept)
@@ -381,19 +380,6 @@ def _floats_to_record(graph: Graph, options: Options, feeds: FeedSource, split: 
         refined = min(count, options.refinement_samples) if feeds.samples == count else 0
         outputs |= {*split.judged}
     return RecordedFloats(graph, refined, uncorrected_results(graph, options.chip), outputs)
-
-
-def calibration_feeds(graph: Graph, options: Options, calibration: CalibrationSource | None) -> FeedSource:
-    """Return the samples for a graph's inputs, in an order that depends on their content only.
-
-    Raises:
-        UsageError: there are no samples, or they do not fit.
-
-    """
-    if calibration is None:
-        raise UsageError("quantization needs samples to find ranges with", hint=_CALIBRATION_HINT)
-    feeds = load_feeds(calibration, graph.input_ports, options.preprocess)
-    return feeds.sorted_by_content()
 
 
 def few_samples(count: int, graph: Graph) -> list[Note]:

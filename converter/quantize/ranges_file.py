@@ -16,7 +16,7 @@ from tpuconvert.optimizer.quantize import apply_rules, prepare
 from tpuconvert.optimizer.quantize.ranges import Channels, Range
 from tpuconvert.optimizer.range_statistics import BINS, RangeStatistics, sample_counts
 from tpuconvert.quantize.auto_methods import calibrate_and_check
-from tpuconvert.quantize.quantization import calibration_feeds
+from tpuconvert.quantize.calibration_feeds import calibration_feeds
 from tpuconvert.recipe import source_digest
 from tpuconvert.results import Result
 from tpuconvert.schema.bounded_files import read_text

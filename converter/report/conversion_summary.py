@@ -11,10 +11,11 @@ from tpuconvert.accuracy_notes import KEY as ACCURACY
 from tpuconvert.model import Model
 from tpuconvert.quantize.integer_share import integer_share, is_integer
 from tpuconvert.report.model_description import describe_model
+from tpuconvert.report.model_text import port_lines, requirement_lines
 from tpuconvert.report.notes import SHARE, NoteGroup, group_line, group_notes, share_lines
-from tpuconvert.report.text import port_lines, requirement_lines, sqnr_text, verdict_lines
 from tpuconvert.schema.cost import total_macs
 from tpuconvert.text_format import bytes_text, operator_counts, several, shorten
+from tpuconvert.verify.text import sqnr_text, verdict_lines
 
 if TYPE_CHECKING:
     from tpuconvert.schema.graph import Node
@@ -45,7 +46,7 @@ def summarize(
         remedy: command that finds the causes of inaccurate outputs.
 
     """
-    description = describe_model(model, verification, layers=False)
+    description = describe_model(model.content, None if verification is None else verification.to_dict(), layers=False)
     nodes = model.graph.nodes
     integers = [node for node in nodes if is_integer(node)]
     return {

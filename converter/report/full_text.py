@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tpuconvert.report.attribution import attribution_lines
 from tpuconvert.report.model_description import Description
-from tpuconvert.report.text import node_lines, summary_text, verification_lines
+from tpuconvert.report.model_text import node_lines, summary_text
 from tpuconvert.report.tuning import tuning_lines
+from tpuconvert.verify.text import verification_lines
 
 
 def full_text(description: Description) -> str:

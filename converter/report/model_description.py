@@ -3,45 +3,43 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from tpuconvert.conversion_record import KEY, read_record
 from tpuconvert.report.precision_fix import float_names
 from tpuconvert.schema.control_flow import all_graphs, subgraphs_of
 from tpuconvert.schema.cost import total_macs
+from tpuconvert.schema.file_model import FileModel
 from tpuconvert.schema.graph import Graph, Node, Port, Value
 from tpuconvert.schema.types import QuantParams, format_shape
-
-if TYPE_CHECKING:
-    from tpuconvert.model import Model
-    from tpuconvert.verify.verification import Verification
 
 Description = dict[str, Any]
 
 
-def describe_model(model: Model, verification: Verification | None = None, *, layers: bool = True) -> Description:
+def describe_model(
+    content: FileModel, verification: Mapping[str, Any] | None = None, *, layers: bool = True
+) -> Description:
     """Return everything that a report shows, as plain values. Without ``layers``, the list of nodes is left out."""
-    content = model.content
-    record = read_record(model.graph, content.metadata)
-    graph = describe_graph(model.graph, layers=layers)
-    names = float_names(model.graph) if layers and model.quantize != "none" else {}
+    record = read_record(content.graph, content.metadata)
+    graph = describe_graph(content.graph, layers=layers)
+    names = float_names(content.graph) if layers and content.quantize != "none" else {}
     for layer in graph["layers"]:
         layer["rules"] = list(record.rules.get(layer["index"], ()))
         layer["keep_float"] = names.get(layer["index"])
     return {
         "tool_version": content.tool_version,
-        "chip": model.chip.value,
-        "quantize": model.quantize,
+        "chip": content.chip.value,
+        "quantize": content.quantize,
         "preprocessing": dict(content.preprocessing),
         "plugins": list(content.plugins),
         **graph,
-        "transposes": sum(node.op.name == "permute" for node in model.graph.nodes),
+        "transposes": sum(node.op.name == "permute" for node in content.graph.nodes),
         "metadata": {key: value for key, value in content.metadata.items() if key != KEY},
-        "notes": [{"kind": note.kind, "node": note.node, "message": note.message} for note in model.notes],
+        "notes": [{"kind": note.kind, "node": note.node, "message": note.message} for note in content.notes],
         "histograms": {name: found.to_dict() for name, found in record.tensors.items()} if layers else {},
         "convergence": record.convergence.to_dict() if record.convergence is not None else None,
-        "verification": verification.to_dict() if verification is not None else None,
+        "verification": None if verification is None else dict(verification),
     }
 
 

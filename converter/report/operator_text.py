@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tpuconvert.report.operator_description import OperatorDescription
-from tpuconvert.report.text import table
+from tpuconvert.text.table import table
 
 
 def description_lines(about: OperatorDescription) -> list[str]:

@@ -25,7 +25,7 @@ def describe_for_report(model: Model, verification: Verification | None = None, 
 
     """
     return {
-        **describe_model(model, verification),
+        **describe_model(model.content, None if verification is None else verification.to_dict()),
         "cost": describe_cost(model),
         "memory": describe_memory(model.graph),
         "constants": constant_types(model.graph),

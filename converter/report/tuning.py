@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tpuconvert.report.model_description import Description
-from tpuconvert.report.text import table
 from tpuconvert.styled_text import style
+from tpuconvert.text.table import table
 from tpuconvert.text_format import several, shorten
 
 HEADING = ("", "nodes in float", "MACs in float", "metric", "drop")

@@ -22,13 +22,14 @@ from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.quantize.integer_share import integer_share
 from tpuconvert.quantize.quantization import CalibrationCache
-from tpuconvert.recipe import file_digest, write_options
+from tpuconvert.recipe import write_options
 from tpuconvert.report.tuning import HEADING, headline, row, tuning_lines
 from tpuconvert.results import Result
 from tpuconvert.schema.bounded_files import read_text
 from tpuconvert.schema.content_digest import digest_of
 from tpuconvert.schema.cost import macs
 from tpuconvert.schema.errors import CorruptInputError, UsageError
+from tpuconvert.schema.file_digest import file_digest
 from tpuconvert.schema.file_replacement import replacing
 from tpuconvert.schema.json_text import parse_json
 from tpuconvert.text_format import several

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.types import Array
+from tpuconvert.schema.user_code import note_definition
 from tpuconvert.text_format import against_limit
 
 Metric = Callable[[Array, Array], float]
@@ -82,3 +83,21 @@ def check_metrics(limits: Sequence[MetricLimit], found: Mapping[str, Mapping[str
             if limit.most is not None and not number <= limit.most:
                 text = against_limit(number, limit.most, is_least=False)
                 raise ThresholdError(f"{limit.name} of '{output}': {text}")
+
+
+def register_metric(name: str) -> Callable[[Metric], Metric]:
+    """Decorator that adds a metric for the difference between an output and that of the source, for ``--metric NAME``.
+
+    The function takes the output of the source and that of the model as arrays, and returns a number.
+
+    Raises:
+        UsageError: the name is taken.
+
+    """
+    register = add_metric(name)
+
+    def noting(function: Metric) -> Metric:
+        note_definition(function)
+        return register(function)
+
+    return noting

@@ -24,7 +24,6 @@ from typing import Any
 
 from tpuconvert.model import Model
 from tpuconvert.model_building import has_integers
-from tpuconvert.report.text import noise_lines, verdict_lines, verification_lines, verification_rows
 from tpuconvert.results import Result
 from tpuconvert.runtime.session import Session
 from tpuconvert.schema.control_flow import all_graphs, subgraphs_of
@@ -48,6 +47,7 @@ from tpuconvert.verify.tensor_comparison import (
     compare_outputs,
     pair_outputs,
 )
+from tpuconvert.verify.text import noise_lines, verdict_lines, verification_lines, verification_rows
 
 QUANTIZED_COSINE = 0.95
 """Smallest accepted cosine similarity of outputs of a quantized model."""

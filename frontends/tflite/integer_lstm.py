@@ -23,7 +23,7 @@ from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.types import I8, I16, I32, Arithmetic, Array, QuantParams, Scalar
 
 if TYPE_CHECKING:
-    from tpuconvert.frontends.tflite.recurrent import InputIndices, Sequence
+    from tpuconvert.frontends.tflite.recurrent_input import InputIndices, Sequence
 
 
 def _in_cell(params: QuantParams) -> QuantParams:

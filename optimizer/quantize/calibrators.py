@@ -9,6 +9,7 @@ from tpuconvert.optimizer.precision_rules import AUTO, METHODS, split_method
 from tpuconvert.optimizer.quantize.ranges import Range, RangeCollector
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.types import Array
+from tpuconvert.schema.user_code import note_definition
 
 
 class Collector(Protocol):
@@ -69,3 +70,22 @@ def collector(method: str, *, keeps_histogram: bool = False) -> Collector:
         raise ValueError("the method of a tensor, expected another one than auto")
     name, _ = split_method(method)
     return RangeCollector(method, keeps_histogram=keeps_histogram) if name in METHODS else _CALIBRATORS[method]()
+
+
+def register_calibrator(name: str) -> Callable[[type[Collector]], type[Collector]]:
+    """Decorator that adds a calibration method, for ``--calibration-method NAME``.
+
+    The class is instantiated once per tensor. ``add(array)`` is called for each sample. ``result()`` is called at the
+    end and returns a ``Range``: the smallest and largest value of all samples, and the threshold for quantization.
+
+    Raises:
+        UsageError: the name is taken.
+
+    """
+    register = add_calibrator(name)
+
+    def noting(kind: type[Collector]) -> type[Collector]:
+        note_definition(kind)
+        return register(kind)
+
+    return noting

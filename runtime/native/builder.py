@@ -22,13 +22,28 @@ from tpuconvert.runtime.native.storage import (
     row_major,
 )
 from tpuconvert.runtime.native.views import View
-from tpuconvert.runtime.native.winograd import Candidate
 from tpuconvert.schema.graph import Graph, Node, Value, static
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.types import I8, Array, DType, Scalar
 
 Tensors = dict[str, Stored | None]
 """Tensors of a step, by the field of its spec that contains the address. None is an absent tensor."""
+
+
+class Candidate(NamedTuple):
+    """A step of the direct kernel that the Winograd convolution would speed up.
+
+    Args:
+        position: index of the step in the plan.
+        spec: spec of either kernel.
+        gain: difference of the estimated costs, in register products.
+        weight_bytes: size of the transformed weights.
+    """
+
+    position: int
+    spec: Any
+    gain: int
+    weight_bytes: int
 
 
 class NativeStep(NamedTuple):

@@ -3,32 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, cast
 
 from tpuconvert.runtime.native import arena
+from tpuconvert.runtime.native.builder import Builder, Candidate, NativeStep
+from tpuconvert.runtime.native.storage import Stored
 from tpuconvert.schema.errors import UsageError
 
-if TYPE_CHECKING:
-    from tpuconvert.runtime.native.builder import Builder, NativeStep
-    from tpuconvert.runtime.native.storage import Stored
-
 DIRECT, WINOGRAD = "conv_int8", "conv_int8_winograd"
-
-
-class Candidate(NamedTuple):
-    """A step of the direct kernel that the Winograd convolution would speed up.
-
-    Args:
-        position: index of the step in the plan.
-        spec: spec of either kernel.
-        gain: difference of the estimated costs, in register products.
-        weight_bytes: size of the transformed weights.
-    """
-
-    position: int
-    spec: Any
-    gain: int
-    weight_bytes: int
 
 
 def add_convolution(

@@ -10,8 +10,7 @@ import onnx
 import pytest
 import yaml
 
-from tpuconvert.__main__ import main
-from tpuconvert.cli import check_files
+from tpuconvert.__main__ import check_files, main
 
 Captured = pytest.CaptureFixture[str]
 
@@ -330,9 +329,9 @@ def test_five_models_of_the_data_set(data_root: Path, capsys: Captured) -> None:
 
 
 def test_files_of_a_commit(digits: Path, capsys: Captured) -> None:
-    assert check_files.main([str(digits / "digits.onnx"), str(digits / "digits.tflite")]) == 0
+    assert check_files([str(digits / "digits.onnx"), str(digits / "digits.tflite")]) == 0
     Path("broken.tflite").write_bytes(b"no model")
-    assert check_files.main(["broken.tflite", str(digits / "digits.onnx")]) == 4
+    assert check_files(["broken.tflite", str(digits / "digits.onnx")]) == 4
     assert "broken.tflite" in capsys.readouterr().err
 
 

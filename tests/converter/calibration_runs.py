@@ -19,8 +19,8 @@ from tpuconvert.optimizer.precision_rules import METHODS
 from tpuconvert.optimizer.quantize.calibration import AutoTensors
 from tpuconvert.optimizer.quantize.first_samples import FirstMeans
 from tpuconvert.options import Options
+from tpuconvert.quantize.calibration_feeds import calibration_feeds
 from tpuconvert.quantize.calibration_shards import calibrate_on
-from tpuconvert.quantize.quantization import calibration_feeds
 from tpuconvert.samples.calibration_data import FeedSource
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph import Graph

@@ -35,7 +35,7 @@ def model() -> Model:
 
 
 def test_calibration_is_recorded_for_the_integer_tensors(model: Model) -> None:
-    description = describe_model(model)
+    description = describe_model(model.content)
     quantized = {
         value["name"]
         for layer in description["layers"]
@@ -62,7 +62,7 @@ def test_record_is_kept_in_the_file(model: Model, tmp_path: Path) -> None:
     model.save(tmp_path / "net.tpum")
     loaded = tc.load(tmp_path / "net.tpum")
     assert read_record(loaded.graph, loaded.metadata) == read_record(model.graph, model.metadata)
-    assert describe_model(loaded)["histograms"] == describe_model(model)["histograms"]
+    assert describe_model(loaded.content)["histograms"] == describe_model(model.content)["histograms"]
 
 
 def test_two_workers_give_the_same_record(model: Model) -> None:
@@ -104,17 +104,17 @@ def conv_with_batch_norm() -> Graph:
 
 def test_rules_of_a_fused_node_are_recorded(tmp_path: Path) -> None:
     model = convert_graph(conv_with_batch_norm(), Options.of(chip="bm1686"))
-    [layer] = describe_model(model)["layers"]
+    [layer] = describe_model(model.content)["layers"]
     assert layer["rules"] == ["fold_scale_into_previous_linear"] and layer["op"] == "conv"
     assert layer["sources"] == ["net.onnx: Conv 'conv'", "net.onnx: BatchNormalization 'norm'"]
     model.save(tmp_path / "net.tpum")
-    assert describe_model(tc.load(tmp_path / "net.tpum"))["layers"] == [layer]
+    assert describe_model(tc.load(tmp_path / "net.tpum").content)["layers"] == [layer]
 
 
 def test_rules_are_passed_on_to_integer_nodes() -> None:
     samples = {"x": np.random.default_rng(0).normal(size=(8, 2, 4, 4)).astype(np.float32)}
     model = convert_graph(conv_with_batch_norm(), Options.of(chip="bm1686", quantize="int8"), samples)
-    by_op = {layer["op"]: layer for layer in describe_model(model)["layers"]}
+    by_op = {layer["op"]: layer for layer in describe_model(model.content)["layers"]}
     for op in ("conv_v2", "requant_int32"):
         assert by_op[op]["rules"] == ["fold_scale_into_previous_linear"], by_op[op]
 
@@ -165,4 +165,4 @@ def test_damaged_record_is_an_error(model: Model, damage: Any) -> None:
     metadata = {**model.metadata, KEY: damage(copy.deepcopy(model.metadata[KEY]))}
     damaged = Model(dataclasses.replace(model.content, metadata=metadata))
     with pytest.raises(CorruptInputError, match="the record of the conversion is damaged"):
-        describe_model(damaged)
+        describe_model(damaged.content)

@@ -13,7 +13,7 @@ import pytest
 import tpuconvert as tc
 from tpuconvert.__main__ import main
 from tpuconvert.diagnosis import installation as module
-from tpuconvert.diagnosis.packages import Package
+from tpuconvert.requirements import Package
 from tpuconvert.runtime.native import loader
 from tpuconvert.runtime.session import Session
 

@@ -21,7 +21,7 @@ def model() -> Model:
 def names_of(model: Model) -> dict[str, list[str]]:
     """Return the operators of nodes that can be kept in float, by the name of the float node."""
     found: dict[str, list[str]] = {}
-    for layer in describe_model(model)["layers"]:
+    for layer in describe_model(model.content)["layers"]:
         if layer["keep_float"] is not None:
             found.setdefault(layer["keep_float"], []).append(layer["op"])
     return found

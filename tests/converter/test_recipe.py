@@ -19,11 +19,12 @@ from tpuconvert.options import OPTIONS, Options
 from tpuconvert.pipeline import convert_source
 from tpuconvert.progress import SILENT
 from tpuconvert.quantize.ranges_file import measure_ranges
-from tpuconvert.recipe import file_digest, write_options
+from tpuconvert.recipe import write_options
 from tpuconvert.reproduction import first_difference, read_options, reproduce
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.schema import mapped_pages
 from tpuconvert.schema.content_digest import CHUNK
+from tpuconvert.schema.file_digest import file_digest
 from tpuconvert.schema.graph import Port
 
 PIXELS = "color=GRAY,scale=0.0625"

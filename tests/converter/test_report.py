@@ -14,12 +14,13 @@ from tpuconvert.report.attribute_text import short_lists
 from tpuconvert.report.full_text import full_text
 from tpuconvert.report.html_page import to_html
 from tpuconvert.report.model_description import describe_graph, describe_model
+from tpuconvert.report.model_text import summary_text
 from tpuconvert.report.notes import note_lines
-from tpuconvert.report.text import summary_text, table
 from tpuconvert.schema.file_model import Note
 from tpuconvert.schema.graph import Graph, Port
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.types import DType, QuantParams, TensorType
+from tpuconvert.text.table import table
 from tpuconvert.text_format import LONGEST, shorten
 from tpuconvert.verify.difference import Difference
 from tpuconvert.verify.verification import Verification, verify
@@ -33,7 +34,7 @@ def model() -> Model:
 
 
 def test_summary_has_what_one_wants_to_know(model: Model) -> None:
-    text = summary_text(describe_model(model))
+    text = summary_text(describe_model(model.content))
     assert text.splitlines()[0] == "small.onnx for BM1686, float (made by tpuconvert 0.0.0)"
     assert "input   x  float32[1, 4]" in text
     assert "output  y  float32[1, 4]" in text
@@ -44,13 +45,13 @@ def test_summary_has_what_one_wants_to_know(model: Model) -> None:
 
 
 def test_full_text_has_a_line_per_node(model: Model) -> None:
-    lines = full_text(describe_model(model)).splitlines()
+    lines = full_text(describe_model(model.content)).splitlines()
     assert lines[-2].split() == ["0", "mul", "product", "FLOAT32[1,", "4]", "-", "Mul", "'mul_0'"]
     assert lines[-1].split() == ["1", "add", "y", "FLOAT32[1,", "4]", "-", "Add", "'add_0'"]
 
 
 def test_description_has_plain_values(model: Model) -> None:
-    description = describe_model(model)
+    description = describe_model(model.content)
     assert json.loads(json.dumps(description)) == description
     assert description["chip"] == "BM1686"
     assert [layer["op"] for layer in description["layers"]] == ["mul", "add"]
@@ -60,7 +61,7 @@ def test_description_has_plain_values(model: Model) -> None:
 
 
 def test_a_description_without_layers_has_all_the_rest(model: Model) -> None:
-    whole, short = describe_model(model), describe_model(model, layers=False)
+    whole, short = describe_model(model.content), describe_model(model.content, layers=False)
     assert len(whole["layers"]) == whole["nodes"] > 0
     assert short == whole | {"layers": []}
 
@@ -140,7 +141,7 @@ def block_of(page: str) -> dict[str, Any]:
 def test_page_is_well_formed_and_needs_nothing_from_elsewhere(model: Model) -> None:
     feeds = [{"x": np.zeros((1, 4), np.float32)}]
     verification = verify(scaled_and_shifted(), scaled_and_shifted(), model, feeds)
-    page = to_html(describe_model(model, verification))
+    page = to_html(describe_model(model.content, verification.to_dict()))
     tags = parse_page(page)
     assert not {"link", "img", "iframe", "object"} & set(tags.seen)
     assert tags.seen.count("script") == 2, "the data and the program"
@@ -157,7 +158,7 @@ def test_names_from_a_file_stay_text() -> None:
     hostile = "<script>alert(1)</script>\"'&"
     graph = scaled_and_shifted(name=hostile)
     graph.rename(graph.nodes[0].outputs[0], hostile)
-    page = to_html(describe_model(model_of(graph, notes=(Note("float", hostile, hostile),))))
+    page = to_html(describe_model(model_of(graph, notes=(Note("float", hostile, hostile),)).content))
     tags = parse_page(page)
     assert tags.seen.count("script") == 2, "the data and the program"
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
@@ -169,7 +170,7 @@ def test_page_shortens_and_counts() -> None:
     graph.rename(graph.nodes[0].outputs[0], long_name)
     notes = [Note("float", f"n{i}", "mul: no integer form") for i in range(20)]
     notes += [Note("chip", graph.nodes[0].name, "the vendor marks mul as unfinished")]
-    page = to_html(describe_model(model_of(graph, notes=tuple(notes), quantize="int8")))
+    page = to_html(describe_model(model_of(graph, notes=tuple(notes), quantize="int8").content))
     parse_page(page)
     shown = page.split("<script")[0]
     assert shown.count("no integer form") == 1
@@ -202,7 +203,7 @@ def test_page_of_a_quantized_model_shows_the_noise() -> None:
         True,
         0,
     )
-    description = describe_model(model_of(final, quantize="int8"), verification)
+    description = describe_model(model_of(final, quantize="int8").content, verification.to_dict())
     page = to_html(description)
     parse_page(page)
     for words in (
@@ -227,7 +228,7 @@ def test_page_finds_a_noisy_tensor_that_is_channels_first_in_the_model() -> None
     graph.output(y, Port("y", "int8", (1, 2)))
     noisy = Difference("y:nchw", "permute", "quantize", ("x",), added=0.25, max_absolute=3.0)
     verification = Verification("small.tflite", 1, (Difference("x"), noisy), (Difference("y", "output"),), True, 0)
-    page = to_html(describe_model(model_of(graph, quantize="int8"), verification))
+    page = to_html(describe_model(model_of(graph, quantize="int8").content, verification.to_dict()))
     section = page.split("Tensors with the most quantization noise")[1].split("</section>")[0]
     assert "0.625" in section
 

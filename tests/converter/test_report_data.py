@@ -148,7 +148,7 @@ def test_scales_ranges_and_zero_points() -> None:
     y.quant = QuantParams((0.5, 2.0), (1, -3), DType.INT8, 1)
     z.quant = QuantParams.per_tensor(0.25, 2, DType.INT8)
     graph.output(z)
-    (found,) = report_data(describe_model(model_of(graph, quantize="int8")))["models"]
+    (found,) = report_data(describe_model(model_of(graph, quantize="int8").content))["models"]
     assert found["nodes"]["scale"] == [[0.5, 2, 2, 1], 0.25]
     assert found["nodes"]["zero_point"] == [[-3, 1], 2]
     assert found["nodes"]["range"] == [[-250, 260], [-32.5, 31.25]]  # (-128 + 3) * 2, (127 + 3) * 2; -130 / 4, 125 / 4

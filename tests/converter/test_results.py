@@ -117,7 +117,7 @@ def test_functions_keep_their_names_beside_subpackages() -> None:
 import tpuconvert as tc
 from tpuconvert.verify.verification import Verification
 from tpuconvert.quantize.ranges_file import MeasuredRanges
-from tpuconvert.report.text import table
+from tpuconvert.text.table import table
 from tpuconvert import quantize, report, verify
 assert all(map(callable, (tc.verify, tc.quantize, tc.report, tc.op_test, verify, quantize, report)))
 assert dir(tc) == sorted(tc.__all__)

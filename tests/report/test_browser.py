@@ -213,7 +213,7 @@ def test_hostile_names_stay_text_in_the_browser(open_page: Any, tmp_path: Path) 
     graph.rename(graph.nodes[0].outputs[0], HOSTILE)
     path = tmp_path / "hostile.html"
     path.write_text(
-        to_html(describe_model(model_of(graph, notes=(Note("float", HOSTILE, HOSTILE),)))), encoding="utf-8"
+        to_html(describe_model(model_of(graph, notes=(Note("float", HOSTILE, HOSTILE),)).content)), encoding="utf-8"
     )
     with open_page(path) as page:
         assert page.evaluate("report.nameOf(0)") == HOSTILE

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 from tpuconvert.report.charts.drawing import LEFT, RIGHT, TOP, chart, horizontal_axis, mark, note, vertical_axis
 from tpuconvert.report.charts.nodes import node_indices, thin
 from tpuconvert.report.charts.scale import Scale
-from tpuconvert.report.text import share, sqnr_text
+from tpuconvert.text.table import share
 from tpuconvert.text_format import several, shorten
+from tpuconvert.verify.text import sqnr_text
 
 _HEIGHT = 210.0
 _NOISE_GAP, _NOISE_HEIGHT = 50.0, 80.0

@@ -13,14 +13,15 @@ from tpuconvert.report.notes import HEADINGS, SHARE, NoteGroup, group_notes, ope
 from tpuconvert.report.page.cards import cards
 from tpuconvert.report.page.elements import Cell, NodeLinks, bar, html_table, panel, source_html
 from tpuconvert.report.report_data import node_indices, worst_nodes
-from tpuconvert.report.text import number, share, sqnr_text, verdict_lines
 from tpuconvert.report.tuning import HEADING as TUNING_HEADING
 from tpuconvert.report.tuning import headline as tuning_headline
 from tpuconvert.report.tuning import row as tuning_row
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.html_text import escape
 from tpuconvert.schema.types import format_shape
+from tpuconvert.text.table import number, share
 from tpuconvert.text_format import bytes_text, operator_counts, several
+from tpuconvert.verify.text import sqnr_text, verdict_lines
 
 _BAR_FULL = 60.0
 """SQNR in dB at which its bar has the full length."""

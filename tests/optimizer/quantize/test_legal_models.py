@@ -7,7 +7,7 @@ from datasets import entries, input_shapes, model_files, reference_samples
 
 import tpuconvert as tc
 from tpuconvert.report.model_description import describe_model
-from tpuconvert.report.text import summary_text
+from tpuconvert.report.model_text import summary_text
 from tpuconvert.schema.errors import ProblemList
 from tpuconvert.schema.graph import Node
 from tpuconvert.schema.legality import check_graph
@@ -61,7 +61,7 @@ def test_legal_with_few_conversions_and_a_reason_for_every_float(model):
     if model.quantize == "int8":
         silent = [node for node in floats if node.name not in told and node.op.name not in MOVES]
         assert not [node for node in silent if not is_part_of_a_conversion(node)]
-    shown = describe_model(model)
+    shown = describe_model(model.content)
     assert shown["conversions"] == len(conversions)
     assert ("between integers and floats" in summary_text(shown)) == bool(conversions)
 

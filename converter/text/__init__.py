@@ -1,0 +1,1 @@
+"""Text for terminals and messages: tables, numbers, names, and results that print themselves."""
