@@ -17,7 +17,7 @@ SOURCE = Path(__file__).resolve().parent / "runtime" / "kernels"
 SWITCH = "TPUCONVERT_NATIVE"
 COMPILERS = ("c++", "g++", "clang++", "cl")
 STABLE_ABI = (3, 12)  # the first Python whose stable ABI nanobind can be linked against
-LEFT_OUT = "native_left_out.txt"  # beside the module; the installed package reads it (runtime/native/loader.py)
+LEFT_OUT = "native_left_out.txt"  # beside the module; the installed package reads it (runtime/native/builder/loader.py)
 
 
 def is_switched_off() -> bool:

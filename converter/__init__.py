@@ -63,20 +63,23 @@ if TYPE_CHECKING:
     from tpuconvert.frontends.registry import register_converter as register_converter
     from tpuconvert.model import Model as Model
     from tpuconvert.model import load as load
-    from tpuconvert.optimizer.engine import Skip as Skip
-    from tpuconvert.optimizer.pattern import pattern as pattern
+    from tpuconvert.optimizer.engine.engine import Skip as Skip
+    from tpuconvert.optimizer.engine.pattern import pattern as pattern
     from tpuconvert.optimizer.pipeline import register_rule as register_rule
-    from tpuconvert.optimizer.quantize.calibrators import register_calibrator as register_calibrator
-    from tpuconvert.optimizer.quantize.ranges import Range as Range
+    from tpuconvert.optimizer.quantize.ranges.calibrators import register_calibrator as register_calibrator
+    from tpuconvert.optimizer.quantize.ranges.ranges import Range as Range
     from tpuconvert.pipeline import convert as convert
     from tpuconvert.quantize.ranges_file import MeasuredRanges as MeasuredRanges
     from tpuconvert.reduction.result import Reduction as Reduction
     from tpuconvert.reproduction import Reproduction as Reproduction
     from tpuconvert.reproduction import reproduce as reproduce
-    from tpuconvert.runtime.border import TensorInfo as TensorInfo
     from tpuconvert.runtime.custom_kernel import NativeKernel as NativeKernel
     from tpuconvert.runtime.custom_kernel import include_folder as include_folder
+    from tpuconvert.runtime.session.border import TensorInfo as TensorInfo
     from tpuconvert.samples.preprocess import Preprocess as Preprocess
+    from tpuconvert.schema.definition.op import Op as Op
+    from tpuconvert.schema.definition.op import Operand as Operand
+    from tpuconvert.schema.definition.op import register_op as register_op
     from tpuconvert.schema.errors import AmbiguousInputError as AmbiguousInputError
     from tpuconvert.schema.errors import CorruptInputError as CorruptInputError
     from tpuconvert.schema.errors import InternalError as InternalError
@@ -89,11 +92,8 @@ if TYPE_CHECKING:
     from tpuconvert.schema.errors import TpuConvertError as TpuConvertError
     from tpuconvert.schema.errors import UnsupportedError as UnsupportedError
     from tpuconvert.schema.errors import UsageError as UsageError
-    from tpuconvert.schema.graph import Graph as Graph
-    from tpuconvert.schema.limits import limited as limited
-    from tpuconvert.schema.op import Op as Op
-    from tpuconvert.schema.op import Operand as Operand
-    from tpuconvert.schema.op import register_op as register_op
+    from tpuconvert.schema.graph.graph import Graph as Graph
+    from tpuconvert.schema.system.limits import limited as limited
     from tpuconvert.schema.types import Chip as Chip
     from tpuconvert.schema.types import DType as DType
     from tpuconvert.schema.types import QuantParams as QuantParams
@@ -134,18 +134,18 @@ _MODULES = {
     "tpuconvert.exporters.export": ("Export", "export"),
     "tpuconvert.frontends.registry": ("register_converter",),
     "tpuconvert.model": ("Model", "load"),
-    "tpuconvert.optimizer.engine": ("Skip",),
-    "tpuconvert.optimizer.pattern": ("pattern",),
-    "tpuconvert.optimizer.quantize.ranges": ("Range",),
+    "tpuconvert.optimizer.engine.engine": ("Skip",),
+    "tpuconvert.optimizer.engine.pattern": ("pattern",),
+    "tpuconvert.optimizer.quantize.ranges.ranges": ("Range",),
     "tpuconvert.pipeline": ("convert",),
-    "tpuconvert.optimizer.quantize.calibrators": ("register_calibrator",),
+    "tpuconvert.optimizer.quantize.ranges.calibrators": ("register_calibrator",),
     "tpuconvert.optimizer.pipeline": ("register_rule",),
     "tpuconvert.verify.metrics": ("register_metric",),
     "tpuconvert.quantize.ranges_file": ("MeasuredRanges",),
     "tpuconvert.reduction.result": ("Reduction",),
     "tpuconvert.reproduction": ("Reproduction", "reproduce"),
     "tpuconvert.samples.preprocess": ("Preprocess",),
-    "tpuconvert.runtime.border": ("TensorInfo",),
+    "tpuconvert.runtime.session.border": ("TensorInfo",),
     "tpuconvert.runtime.custom_kernel": ("NativeKernel", "include_folder"),
     "tpuconvert.schema.errors": (
         "AmbiguousInputError",
@@ -161,9 +161,9 @@ _MODULES = {
         "UnsupportedError",
         "UsageError",
     ),
-    "tpuconvert.schema.graph": ("Graph",),
-    "tpuconvert.schema.limits": ("limited",),
-    "tpuconvert.schema.op": ("Op", "Operand", "register_op"),
+    "tpuconvert.schema.graph.graph": ("Graph",),
+    "tpuconvert.schema.system.limits": ("limited",),
+    "tpuconvert.schema.definition.op": ("Op", "Operand", "register_op"),
     "tpuconvert.schema.types": ("Chip", "DType", "QuantParams", "TensorType"),
     "tpuconvert.session": ("Session",),
     "tpuconvert.tuning.mixed_precision": ("Tuning", "tune"),

@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         # The imports take 80 ms. They are inside the try block so that an interrupt during them prints no traceback.
-        from tpuconvert.schema.gc_control import reduced_gc_frequency
+        from tpuconvert.schema.system.gc_control import reduced_gc_frequency
 
         with reduced_gc_frequency():
             from tpuconvert.cli.entry import run

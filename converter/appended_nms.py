@@ -8,9 +8,9 @@ from __future__ import annotations
 from tpuconvert.frontends import emit
 from tpuconvert.nms_options import NmsTail
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.graph import Graph, Port, Source, Value
-from tpuconvert.schema.ops.host_multiclass_nms import HostMulticlassNms
-from tpuconvert.schema.spelling import did_you_mean
+from tpuconvert.schema.graph.graph import Graph, Port, Source, Value
+from tpuconvert.schema.ops.host.multiclass_nms import HostMulticlassNms
+from tpuconvert.schema.text.spelling import did_you_mean
 from tpuconvert.schema.types import DType, Scalar, format_shape
 
 OUTPUTS = ("nms_boxes", "nms_scores", "nms_classes", "nms_images")

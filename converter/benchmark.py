@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tpuconvert.schema.cost import bytes_moved, macs, sum_known
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.cost import bytes_moved, macs, sum_known
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import Array
 
 if TYPE_CHECKING:
-    from tpuconvert.runtime.profile import StepProfile
-    from tpuconvert.runtime.session import Session
+    from tpuconvert.runtime.reference.profile import StepProfile
+    from tpuconvert.runtime.session.session import Session
 
 PERCENTILES = (50, 90, 99)
 

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tpuconvert.schema.count_levels import counts_of
+from tpuconvert.schema.arithmetic.count_levels import counts_of
 from tpuconvert.schema.errors import CorruptInputError
-from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.graph.graph import Graph, Value
 
 KEY = "conversion"
 """Key of the record in the metadata of a model."""

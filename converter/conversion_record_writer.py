@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tpuconvert.conversion_record import COLUMNS, tensors_of
-from tpuconvert.optimizer.range_statistics import RangeStatistics, typical_growth
-from tpuconvert.schema.graph import Graph
+from tpuconvert.optimizer.quantize.ranges.range_statistics import RangeStatistics, typical_growth
+from tpuconvert.schema.graph.graph import Graph
 
 if TYPE_CHECKING:
-    from tpuconvert.optimizer.quantize.ranges import Range
+    from tpuconvert.optimizer.quantize.ranges.ranges import Range
 
 _BITS = 16
 """Widest integer type of an activation, in bits. Wider integers are accumulators."""

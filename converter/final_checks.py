@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 from tpuconvert.frontends import cuts
 from tpuconvert.optimizer import why_not_expandable
-from tpuconvert.schema.composite import Composite
-from tpuconvert.schema.control_flow import all_graphs, subgraphs_of
+from tpuconvert.schema.arithmetic.finite import is_finite
+from tpuconvert.schema.definition.op import Op, non_finite_parameters
 from tpuconvert.schema.errors import UNKNOWN_SHAPE, ProblemList, ThresholdError, UsageError
-from tpuconvert.schema.file_model import Note
-from tpuconvert.schema.finite import is_finite
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.legality import Status, check_graph, check_use
-from tpuconvert.schema.mapped_pages import forget_pages
-from tpuconvert.schema.op import Op, non_finite_parameters
+from tpuconvert.schema.file.file_model import Note
+from tpuconvert.schema.graph.composite import Composite
+from tpuconvert.schema.graph.control_flow import all_graphs, subgraphs_of
+from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.graph.legality import Status, check_graph, check_use
+from tpuconvert.schema.system.mapped_pages import forget_pages
 from tpuconvert.schema.types import Array, Chip
 
 if TYPE_CHECKING:

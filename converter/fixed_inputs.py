@@ -14,7 +14,7 @@ import numpy as np
 
 from tpuconvert.samples.array_files import load_arrays
 from tpuconvert.schema.errors import CorruptInputError, UsageError
-from tpuconvert.schema.json_text import parse_json
+from tpuconvert.schema.text.json_text import parse_json
 
 MOST_ELEMENTS = 1 << 14
 """Largest number of elements of a fixed input. Its value is stored as text in the recipe of the model file."""

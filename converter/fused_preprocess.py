@@ -13,12 +13,12 @@ from dataclasses import replace
 import numpy as np
 
 from tpuconvert.frontends import emit
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.samples.preprocess import PIXEL_FORMATS, PLANE_FORMATS, Preprocess
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.graph import Graph, Port, Source, Value
-from tpuconvert.schema.ops.host_fit_image import METHODS, HostFitImage
-from tpuconvert.schema.ops.host_yuv import HostYuv420ToRgb
+from tpuconvert.schema.graph.graph import Graph, Port, Source, Value
+from tpuconvert.schema.ops.host.fit_image import METHODS, HostFitImage
+from tpuconvert.schema.ops.host.yuv import HostYuv420ToRgb
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.types import Array, DType, TensorType
 

@@ -14,7 +14,7 @@ from tpuconvert.schema.errors import (
     UnsupportedError,
     UsageError,
 )
-from tpuconvert.schema.memory_errors import not_enough_memory
+from tpuconvert.schema.system.memory_errors import not_enough_memory
 from tpuconvert.schema.user_code import HINT, place_of, unexpected
 
 _OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from tpuconvert.schema.visible_text import one_line
+from tpuconvert.schema.text.visible_text import one_line
 
 
 def code_span(text: str) -> str:

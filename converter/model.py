@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any
 from tpuconvert.plugins import load_plugins
 from tpuconvert.report.model_description import describe_model
 from tpuconvert.report.model_text import node_rows, summary_text
-from tpuconvert.runtime.border import info
+from tpuconvert.runtime.session.border import info
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.errors import CorruptInputError, UsageError
-from tpuconvert.schema.file_format import read_model
-from tpuconvert.schema.file_model import FileModel, Note
-from tpuconvert.schema.file_writer import write_model
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.html_text import notebook_html
-from tpuconvert.schema.input_files import refuse_input
-from tpuconvert.schema.states import State
+from tpuconvert.schema.file.file_format import read_model
+from tpuconvert.schema.file.file_model import FileModel, Note
+from tpuconvert.schema.file.file_writer import write_model
+from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.graph.states import State
+from tpuconvert.schema.system.input_files import refuse_input
+from tpuconvert.schema.text.html_text import notebook_html
 from tpuconvert.schema.types import Chip
 
 if TYPE_CHECKING:
-    from tpuconvert.runtime.border import TensorInfo
+    from tpuconvert.runtime.session.border import TensorInfo
 
 
 @dataclass(frozen=True)

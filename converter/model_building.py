@@ -17,14 +17,14 @@ from tpuconvert.options import Options
 from tpuconvert.plugins import plugins_of
 from tpuconvert.quantize.integer_share import check_integer_share
 from tpuconvert.report.notes import DEVIATION
-from tpuconvert.schema.control_flow import all_graphs
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.file_model import FileModel, Note
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.states import find_states
+from tpuconvert.schema.file.file_model import FileModel, Note
+from tpuconvert.schema.graph.control_flow import all_graphs
+from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.graph.states import find_states
 
 if TYPE_CHECKING:
-    from tpuconvert.optimizer.quantize.ranges import Range
+    from tpuconvert.optimizer.quantize.ranges.ranges import Range
 
 
 class QuantizedGraph(NamedTuple):

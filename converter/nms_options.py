@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.spelling import did_you_mean
+from tpuconvert.schema.text.spelling import did_you_mean
 
 FORMATS = ("xyxy", "cxcywh")
 _HINT = "boxes=NAME,scores=NAME, and optionally iou=0.5,score=0.25,max=100,format=xyxy or cxcywh,objectness=false"

@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tpuconvert.frontends.origins import Origin
+from tpuconvert.schema.arithmetic.finite import InfinityUse, is_finite
+from tpuconvert.schema.definition.op import Trait, non_finite_parameters
 from tpuconvert.schema.errors import NOT_FINITE, ProblemList
-from tpuconvert.schema.finite import InfinityUse, is_finite
-from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.op import Trait, non_finite_parameters
+from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.types import Array, format_shape
 from tpuconvert.text_format import several

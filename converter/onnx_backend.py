@@ -14,9 +14,9 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
-from tpuconvert.frontends.onnx.reader import NEWEST_OPSET
+from tpuconvert.frontends.onnx.file.reader import NEWEST_OPSET
 from tpuconvert.pipeline import convert
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import UNKNOWN_SHAPE, UnsupportedError, UsageError
 from tpuconvert.schema.types import Array
 

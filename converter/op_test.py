@@ -16,11 +16,11 @@ import numpy as np
 
 from tpuconvert.model import Model, load
 from tpuconvert.runtime.custom_kernel import NativeKernel
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.session.session import Session
+from tpuconvert.schema.definition.op import Op
 from tpuconvert.schema.errors import ThresholdError, UsageError
-from tpuconvert.schema.file_model import FileModel
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.op import Op
+from tpuconvert.schema.file.file_model import FileModel
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import I8, U8, Array, Chip, DType, QuantParams, TensorType
 
 STEPS = 2.0

@@ -13,8 +13,8 @@ from tpuconvert.optimizer.recurrent_layers import expand_recurrent_layers
 from tpuconvert.options import Options
 from tpuconvert.pass_instrumentation import Watch
 from tpuconvert.progress import SILENT, Progress
-from tpuconvert.schema.control_flow import nested_graphs
-from tpuconvert.schema.graph import Graph, Source
+from tpuconvert.schema.graph.control_flow import nested_graphs
+from tpuconvert.schema.graph.graph import Graph, Source
 from tpuconvert.source_loading import is_quantized_source
 
 if TYPE_CHECKING:

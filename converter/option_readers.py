@@ -15,10 +15,10 @@ from tpuconvert.optimizer.pipeline import check_names
 from tpuconvert.optimizer.precision_rules import FLOAT32, METHODS, parse_rule, split_method
 from tpuconvert.quantize.rule_files import Rules, expand_rules
 from tpuconvert.samples.preprocess import Preprocess
-from tpuconvert.schema.chip_names import parse_chip
+from tpuconvert.schema.definition.chip_names import parse_chip
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.shape_buckets import format_bucket
-from tpuconvert.schema.spelling import did_you_mean
+from tpuconvert.schema.graph.shape_buckets import format_bucket
+from tpuconvert.schema.text.spelling import did_you_mean
 from tpuconvert.schema.types import Chip, Dim, Shape
 
 WEIGHT_GROUPS = (16, 32, 64, 128, 256)
@@ -103,7 +103,7 @@ def is_method(name: str) -> bool:
 
 def _methods_and_plugins() -> tuple[str, ...]:
     # The import takes 185 ms: it loads the quantizer. Only methods of plugins need it.
-    from tpuconvert.optimizer.quantize.calibrators import calibrators
+    from tpuconvert.optimizer.quantize.ranges.calibrators import calibrators
 
     return calibrators()
 

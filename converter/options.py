@@ -47,9 +47,9 @@ from tpuconvert.option_readers import (
 )
 from tpuconvert.samples.preprocess import PIXEL_FORMATS, Preprocess
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.limits import DEFAULT_LIMITS
 from tpuconvert.schema.option_style import name_argument
-from tpuconvert.schema.spelling import did_you_mean
+from tpuconvert.schema.system.limits import DEFAULT_LIMITS
+from tpuconvert.schema.text.spelling import did_you_mean
 from tpuconvert.schema.types import Chip, Shape
 
 REFINEMENTS = ("reconstruction", "weight-rounding", "bias-correction")

@@ -13,11 +13,11 @@ from tpuconvert.optimizer.pipeline import Observer, Pass, check_names
 from tpuconvert.plugins import plugins_of
 from tpuconvert.report.model_description import describe_graph
 from tpuconvert.report.model_text import node_lines
-from tpuconvert.schema.file_model import FileModel
-from tpuconvert.schema.file_replacement import replacing
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.graph_copy import copy_graph
-from tpuconvert.schema.visible_text import visible
+from tpuconvert.schema.file.file_model import FileModel
+from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.graph.graph_copy import copy_graph
+from tpuconvert.schema.system.file_replacement import replacing
+from tpuconvert.schema.text.visible_text import visible
 
 if TYPE_CHECKING:
     from tpuconvert.options import Options

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tpuconvert.optimizer.validation import Validator
 from tpuconvert.samples.calibration_data import CalibrationSource, load_feeds
 from tpuconvert.samples.random_samples import random_feeds
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 
 if TYPE_CHECKING:
     from tpuconvert.options import Options

@@ -33,12 +33,12 @@ from tpuconvert.progress import SILENT, Progress
 from tpuconvert.quantize.rule_files import Rules
 from tpuconvert.recipe import make_recipe
 from tpuconvert.schema.errors import ShapeError, UsageError
-from tpuconvert.schema.file_model import LateMetadata
-from tpuconvert.schema.gc_control import reduced_gc_frequency
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.input_files import noting_inputs
-from tpuconvert.schema.mapped_constants import large_files, own_constants
-from tpuconvert.schema.memory_errors import MemoryErrors
+from tpuconvert.schema.file.file_model import LateMetadata
+from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.graph.mapped_constants import large_files, own_constants
+from tpuconvert.schema.system.gc_control import reduced_gc_frequency
+from tpuconvert.schema.system.input_files import noting_inputs
+from tpuconvert.schema.system.memory_errors import MemoryErrors
 from tpuconvert.schema.types import Chip
 from tpuconvert.source_loading import Source, load_source, with_preprocessing_of
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tpuconvert.frontends import emit
-from tpuconvert.runtime.session import Session
-from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.op import Trait
-from tpuconvert.schema.ops.lut import Lut
+from tpuconvert.runtime.session.session import Session
+from tpuconvert.schema.definition.op import Trait
+from tpuconvert.schema.graph.graph import Graph, Node, Value
+from tpuconvert.schema.ops.quantization.lut import Lut
 from tpuconvert.schema.types import Array, Chip, DType, QuantParams, TensorType
 
 BYTES = QuantParams((1.0,), (0,), DType.UINT8)

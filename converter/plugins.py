@@ -17,11 +17,11 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from tpuconvert.installed import may_have_entry_points
-from tpuconvert.schema.control_flow import all_graphs
+from tpuconvert.schema.definition.op import Op, OpKind, all_ops
 from tpuconvert.schema.errors import TpuConvertError, UsageError
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.input_files import note_input
-from tpuconvert.schema.op import Op, OpKind, all_ops
+from tpuconvert.schema.graph.control_flow import all_graphs
+from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.system.input_files import note_input
 from tpuconvert.schema.user_code import note_user_code
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import Any
 
 from tpuconvert.installed import NAME
 from tpuconvert.requirements import read_requirements
-from tpuconvert.schema.content_digest import ALGORITHM
-from tpuconvert.schema.file_replacement import replacing
+from tpuconvert.schema.system.content_digest import ALGORITHM
+from tpuconvert.schema.system.file_replacement import replacing
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PROVENANCE_TYPE = "https://slsa.dev/provenance/v1"

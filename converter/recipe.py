@@ -12,17 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tpuconvert.options import OPTIONS, Options, declaration, default_of
-from tpuconvert.schema.content_digest import ALGORITHM, digest_of
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.file_digest import file_digest
+from tpuconvert.schema.system.content_digest import ALGORITHM, digest_of
+from tpuconvert.schema.system.file_digest import file_digest
 from tpuconvert.source_loading import Source, source_format
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
     from tpuconvert.samples.calibration_data import FeedSource
-    from tpuconvert.schema.file_model import Json
-    from tpuconvert.schema.mapped_pages import MappedFile
+    from tpuconvert.schema.file.file_model import Json
+    from tpuconvert.schema.system.mapped_pages import MappedFile
 
 
 class RangesDigest(Protocol):

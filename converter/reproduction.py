@@ -22,12 +22,12 @@ from tpuconvert.provenance import make_statement, write_statement
 from tpuconvert.quantize.ranges_file import MeasuredRanges, read_ranges
 from tpuconvert.recipe import source_digest
 from tpuconvert.results import Result
-from tpuconvert.schema.bounded_files import open_regular
-from tpuconvert.schema.content_digest import ALGORITHM
-from tpuconvert.schema.control_flow import subgraphs_of
 from tpuconvert.schema.errors import CorruptInputError, ThresholdError, UsageError
-from tpuconvert.schema.file_digest import file_digest
-from tpuconvert.schema.input_files import refuse_input
+from tpuconvert.schema.graph.control_flow import subgraphs_of
+from tpuconvert.schema.system.bounded_files import open_regular
+from tpuconvert.schema.system.content_digest import ALGORITHM
+from tpuconvert.schema.system.file_digest import file_digest
+from tpuconvert.schema.system.input_files import refuse_input
 from tpuconvert.schema.types import Array
 from tpuconvert.source_loading import Source
 from tpuconvert.styled_text import concat, style
@@ -35,7 +35,7 @@ from tpuconvert.text_format import several
 
 if TYPE_CHECKING:
     from tpuconvert.samples.calibration_data import CalibrationSource
-    from tpuconvert.schema.graph import Graph
+    from tpuconvert.schema.graph.graph import Graph
 
 
 def read_options(model: Model, allow_root: str | os.PathLike[str] | None = None) -> Options:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from tpuconvert.schema.html_text import notebook_html
+from tpuconvert.schema.text.html_text import notebook_html
 from tpuconvert.styled_text import join_lines
 from tpuconvert.text_format import shorten
 

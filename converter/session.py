@@ -12,12 +12,12 @@ import numpy as np
 from tpuconvert.drawing.drawing import Decode, Drawing, as_picture, dequantize_outputs
 from tpuconvert.drawing.interpretation import MIN_SCORE, NMS_IOU, Interpreter
 from tpuconvert.drawing.labels import ClassNames, Labels
-from tpuconvert.runtime import batches, session
+from tpuconvert.runtime.session import batches, session
 from tpuconvert.samples.image_files import images_in
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.graph import Port
-from tpuconvert.schema.spelling import did_you_mean
+from tpuconvert.schema.graph.graph import Port
+from tpuconvert.schema.text.spelling import did_you_mean
 from tpuconvert.schema.types import Array
 
 Images = str | os.PathLike[str] | Array | Iterable[Any]

@@ -18,14 +18,14 @@ from tpuconvert.frontends.sniffing import identify_file
 from tpuconvert.nms_options import NmsTail
 from tpuconvert.options import Options, default_of
 from tpuconvert.samples.preprocess import Preprocess
-from tpuconvert.schema.constant_budget import constant_budget
 from tpuconvert.schema.errors import CorruptInputError, UsageError
-from tpuconvert.schema.gc_control import collect_if_due, note_arrays
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.input_files import note_input
-from tpuconvert.schema.limits import current_limits, reading_time
-from tpuconvert.schema.shape_buckets import KEY as BUCKETS
-from tpuconvert.schema.shape_buckets import Bucket, extents_of, format_buckets
+from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.graph.shape_buckets import KEY as BUCKETS
+from tpuconvert.schema.graph.shape_buckets import Bucket, extents_of, format_buckets
+from tpuconvert.schema.system.constant_budget import constant_budget
+from tpuconvert.schema.system.gc_control import collect_if_due, note_arrays
+from tpuconvert.schema.system.input_files import note_input
+from tpuconvert.schema.system.limits import current_limits, reading_time
 from tpuconvert.schema.types import Array, Dim, format_shape
 
 if TYPE_CHECKING:
@@ -71,7 +71,9 @@ def source_format(source: Source) -> str:
 
 
 def _format_of_object(source: object) -> str:
-    from tpuconvert.frontends.onnx.messages import ModelProto  # the import takes 15 ms and is not needed for a path
+    from tpuconvert.frontends.onnx.file.messages import (
+        ModelProto,  # the import takes 15 ms and is not needed for a path
+    )
 
     if isinstance(source, ModelProto):
         return "onnx"
@@ -133,15 +135,15 @@ def _origin(source: Source, weights: str | os.PathLike[str] | None, options: Opt
     kind = source_format(source)
     # Each of the imports below takes 40 to 60 ms, and only sources with an error need them.
     if kind == "onnx":
-        from tpuconvert.frontends.onnx.origins import find_origin as in_onnx
+        from tpuconvert.frontends.onnx.file.origins import find_origin as in_onnx
 
         return in_onnx(source, name, options.allow_root)
     path = _path(source)
     if kind == "tflite":
-        from tpuconvert.frontends.tflite.origins import find_origin as in_tflite
+        from tpuconvert.frontends.tflite.file.origins import find_origin as in_tflite
 
         return in_tflite(path, name)
-    from tpuconvert.frontends.caffe.origins import find_origin as in_caffe
+    from tpuconvert.frontends.caffe.file.origins import find_origin as in_caffe
 
     return None if weights is None else in_caffe(weights, name)
 
@@ -289,7 +291,7 @@ def _preprocess_of(graph: Graph, options: Options) -> Preprocess | None:
     if options.preprocess is not None or not graph.metadata:
         return options.preprocess
     # The import takes 100 ms: it loads the TFLite frontend.
-    from tpuconvert.frontends.tflite.metadata import preprocessing
+    from tpuconvert.frontends.tflite.file.metadata import preprocessing
 
     stated = preprocessing(graph.metadata, "NHWC" if options.keep_io_layout else "NCHW")
     return options.fused(Preprocess.from_mapping(stated)) if stated else None

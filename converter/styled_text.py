@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from tpuconvert.schema.visible_text import one_line
+from tpuconvert.schema.text.visible_text import one_line
 
 Style = Literal["heading", "good", "warning", "bad", "hint"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from tpuconvert.schema.visible_text import one_line
+from tpuconvert.schema.text.visible_text import one_line
 
 LONGEST = 72
 """Length above which a name is shortened in the middle; TFLite concatenates the names of fused nodes."""

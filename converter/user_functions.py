@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.input_files import note_input
+from tpuconvert.schema.system.input_files import note_input
 from tpuconvert.schema.user_code import note_definition
 
 _FORMS = "module:function, or FILE.py:function"

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tpuconvert.schema.bounded_files import read_text
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.limits import current_limits, exceeded
+from tpuconvert.schema.system.bounded_files import read_text
+from tpuconvert.schema.system.limits import current_limits, exceeded
 
 _MERGE = "tag:yaml.org,2002:merge"
 """Tag of the key ``<<``."""

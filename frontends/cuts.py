@@ -9,9 +9,9 @@ import shlex
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from tpuconvert.schema.definition.op import Trait
 from tpuconvert.schema.errors import Problem, ProblemList
-from tpuconvert.schema.graph import Value
-from tpuconvert.schema.op import Trait
+from tpuconvert.schema.graph.graph import Value
 from tpuconvert.schema.ops.cast import Cast
 
 MOST_NAMES = 8

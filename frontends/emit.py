@@ -18,12 +18,12 @@ from tpuconvert.frontends import open_extents
 from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.extents import Extents
 from tpuconvert.frontends.open_extents import OpenExtent, OpenExtentError, is_one
-from tpuconvert.schema.elementwise import Arithmetic
+from tpuconvert.schema.arithmetic.elementwise import Arithmetic
+from tpuconvert.schema.definition.extents import factorize, split_sum, times, without_parentheses
+from tpuconvert.schema.definition.op import Trait
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
-from tpuconvert.schema.extents import factorize, split_sum, times, without_parentheses
-from tpuconvert.schema.formula_source import formula_source
-from tpuconvert.schema.graph import Graph, Value, static
-from tpuconvert.schema.op import Trait
+from tpuconvert.schema.graph.formula_source import formula_source
+from tpuconvert.schema.graph.graph import Graph, Value, static
 from tpuconvert.schema.ops.arithmetic import Add, Mul, of_tensors
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Maxs, Mins, Muls, Rdivs, Rsubs, with_scalar
 from tpuconvert.schema.ops.cast import Cast

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.input_types import convert_input
-from tpuconvert.schema.spelling import did_you_mean
+from tpuconvert.schema.graph.input_types import convert_input
+from tpuconvert.schema.text.spelling import did_you_mean
 from tpuconvert.schema.types import Array, Dim, format_shape
 
 

@@ -11,16 +11,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from tpuconvert.frontends import emit
-from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.op import Op
+from tpuconvert.schema.definition.op import Op
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.activation import ActiveParam, ActiveType
 from tpuconvert.schema.ops.compare import Eq, Eqs, Gts, Lts
-from tpuconvert.schema.ops.conv import Conv
-from tpuconvert.schema.ops.deconv import Deconv
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.convolution.conv import Conv
+from tpuconvert.schema.ops.convolution.deconv import Deconv
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.quantization.round_to_integer import Ceil, Floor
 from tpuconvert.schema.ops.reduce import ReduceMethodType
-from tpuconvert.schema.ops.round_to_integer import Ceil, Floor
 from tpuconvert.schema.ops.selection import ConditionSelect
 from tpuconvert.schema.types import Array, Scalar
 

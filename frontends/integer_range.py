@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tpuconvert.frontends.value_bounds import Bounds, ValueBounds, are_within
-from tpuconvert.schema.control_flow import all_graphs
-from tpuconvert.schema.elementwise import Arithmetic
-from tpuconvert.schema.graph import Graph, Node, Source, Value
-from tpuconvert.schema.op import Trait
+from tpuconvert.schema.arithmetic.elementwise import Arithmetic
+from tpuconvert.schema.definition.op import Trait
+from tpuconvert.schema.graph.control_flow import all_graphs
+from tpuconvert.schema.graph.graph import Graph, Node, Source, Value
 from tpuconvert.schema.ops.arithmetic import BinaryArithmetic, Div
 from tpuconvert.schema.ops.arithmetic_with_scalar import ScalarArithmetic
 from tpuconvert.schema.ops.cast import Cast

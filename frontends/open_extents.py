@@ -14,8 +14,8 @@ from typing import NoReturn, cast
 
 import numpy as np
 
-from tpuconvert.schema.extents import factorize, plus, times
-from tpuconvert.schema.op import Op
+from tpuconvert.schema.definition.extents import factorize, plus, times
+from tpuconvert.schema.definition.op import Op
 from tpuconvert.schema.types import Array, Dim, Shape
 
 FUNCTIONS = frozenset({"max", "min", "ceil", "floor"})

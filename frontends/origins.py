@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from tpuconvert.schema.finite import is_finite
+from tpuconvert.schema.arithmetic.finite import is_finite
 from tpuconvert.schema.types import Array
 
 

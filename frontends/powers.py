@@ -13,11 +13,11 @@ import numpy as np
 
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.value_bounds import ValueBounds
-from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.compare import Eqs, Gts, Lts, Ne, ScalarComparison
 from tpuconvert.schema.ops.generation import NumberLike
-from tpuconvert.schema.ops.round_to_integer import Floor
+from tpuconvert.schema.ops.quantization.round_to_integer import Floor
 from tpuconvert.schema.ops.selection import ConditionSelect
 from tpuconvert.schema.types import Array, DType, Scalar
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tpuconvert.frontends import emit, functions
-from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.types import Array, DType, QuantParams
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.value_bounds import ValueBounds, are_within
-from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops.bit_logic import BitAnds, BitXors
 from tpuconvert.schema.types import DType, Scalar
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from tpuconvert.schema.absent_file import absent_file
-from tpuconvert.schema.bounded_files import open_regular
 from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError, UsageError
-from tpuconvert.schema.limits import Limits, current_limits
+from tpuconvert.schema.system.absent_file import absent_file
+from tpuconvert.schema.system.bounded_files import open_regular
+from tpuconvert.schema.system.limits import Limits, current_limits
 
 HEAD_BYTES = 4096
 _ONNX_FIRST_BYTES = (0x08, 0x12, 0x1A, 0x22, 0x2A, 0x32, 0x3A, 0x42)  # tags of ModelProto fields 1 to 8

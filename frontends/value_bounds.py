@@ -11,9 +11,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tpuconvert.schema.elementwise import Arithmetic
-from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.op import Op, Trait
+from tpuconvert.schema.arithmetic.elementwise import Arithmetic
+from tpuconvert.schema.definition.op import Op, Trait
+from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import BinaryArithmetic, Div, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Divs, Muls, ScalarArithmetic
@@ -21,15 +21,15 @@ from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.bit_logic import BitAnd, BitAnds, BitOr, BitOrs, BitXor, BitXors, ScalarLogic
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
-from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.convolution.conv import Conv
 from tpuconvert.schema.ops.generation import NumberLike, ShapeFetch
 from tpuconvert.schema.ops.host_unpool import HostMaxPositions
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.ordering import Arg, Argsort, Sort, Topk
 from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.ops.positions import FormulaPositions, Positions
+from tpuconvert.schema.ops.quantization.round_to_integer import Ceil, Floor
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
-from tpuconvert.schema.ops.round_to_integer import Ceil, Floor
 from tpuconvert.schema.ops.selection import ConditionSelect, Select
 from tpuconvert.schema.ops.shift_by_amount import ArithRshifts
 from tpuconvert.schema.types import DType

@@ -2,7 +2,7 @@
 
 from tpuconvert.optimizer.chip_lowering import fit_to_chip
 from tpuconvert.optimizer.constant_operands import provide_tensors
-from tpuconvert.optimizer.engine import Trace
+from tpuconvert.optimizer.engine.engine import Trace
 from tpuconvert.optimizer.expand_composites import (
     expand_composites,
     expand_where_illegal,

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from tpuconvert.optimizer.engine import run_rules
-from tpuconvert.optimizer.registry import rule_named, rules_of
-from tpuconvert.optimizer.trace import Trace
-from tpuconvert.schema.graph import Graph, Node
-from tpuconvert.schema.legality import Status, check_use
+from tpuconvert.optimizer.engine.engine import run_rules
+from tpuconvert.optimizer.engine.registry import rule_named, rules_of
+from tpuconvert.optimizer.engine.trace import Trace
+from tpuconvert.schema.graph.graph import Graph, Node
+from tpuconvert.schema.graph.legality import Status, check_use
 from tpuconvert.schema.types import F32, Chip
 
 STAGE = "chip lowering"

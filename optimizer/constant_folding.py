@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tpuconvert.optimizer.node_properties import operand, operands
+from tpuconvert.optimizer.engine.node_properties import operand, operands
+from tpuconvert.schema.definition.op import Op, OpKind, Trait
 from tpuconvert.schema.errors import TpuConvertError
-from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.limits import current_limits
-from tpuconvert.schema.op import Op, OpKind, Trait
+from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.system.limits import current_limits
 from tpuconvert.schema.types import Array, Chip, QuantParams, Shape
 
 

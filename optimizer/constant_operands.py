@@ -12,9 +12,9 @@ from collections.abc import Collection
 import numpy as np
 
 from tpuconvert.optimizer.constant_folding import fold_constants
-from tpuconvert.schema.graph import Graph, Source, Value
-from tpuconvert.schema.legality import Status, check, constants_refused_by
-from tpuconvert.schema.op import Op
+from tpuconvert.schema.definition.op import Op
+from tpuconvert.schema.graph.graph import Graph, Source, Value
+from tpuconvert.schema.graph.legality import Status, check, constants_refused_by
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.copy import Constdata
 from tpuconvert.schema.types import F32, Chip, TensorType

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.mapped_pages import WORTH_IT, forget_pages
-from tpuconvert.schema.op import Op, OpKind, Trait
+from tpuconvert.schema.definition.op import Op, OpKind, Trait
+from tpuconvert.schema.graph.graph import Graph, Node, Value
+from tpuconvert.schema.system.mapped_pages import WORTH_IT, forget_pages
 from tpuconvert.schema.types import Array
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tpuconvert.optimizer.node_properties import operands
-from tpuconvert.schema.composite import Composite, expansion
+from tpuconvert.optimizer.engine.node_properties import operands
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.graph import Graph, Node
-from tpuconvert.schema.legality import Status, check_use
+from tpuconvert.schema.graph.composite import Composite, expansion
+from tpuconvert.schema.graph.graph import Graph, Node
+from tpuconvert.schema.graph.legality import Status, check_use
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.types import Chip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tpuconvert.schema.graph import Graph, Node
+from tpuconvert.schema.graph.graph import Graph, Node
 
 
 def shorten_lifetimes(graph: Graph) -> None:

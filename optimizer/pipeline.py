@@ -10,12 +10,12 @@ from typing import TypedDict
 
 from tpuconvert.optimizer.constant_folding import fold_constants
 from tpuconvert.optimizer.cse import share_constants, share_nodes
-from tpuconvert.optimizer.engine import Candidates, Trace, run_rules
-from tpuconvert.optimizer.pattern import Pattern
-from tpuconvert.optimizer.registry import RuleFunction, load_rules, rule, rule_names, rules_of
+from tpuconvert.optimizer.engine.engine import Candidates, Trace, run_rules
+from tpuconvert.optimizer.engine.pattern import Pattern
+from tpuconvert.optimizer.engine.registry import RuleFunction, load_rules, rule, rule_names, rules_of
 from tpuconvert.optimizer.rule_order import ORDER
 from tpuconvert.schema.errors import InternalError, UsageError
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import Chip
 from tpuconvert.schema.user_code import note_definition
 

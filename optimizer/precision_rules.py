@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from tpuconvert.schema.definition.op import Trait
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.graph import Graph, Node, Source
-from tpuconvert.schema.op import Trait
-from tpuconvert.schema.spelling import did_you_mean
+from tpuconvert.schema.graph.graph import Graph, Node, Source
+from tpuconvert.schema.text.spelling import did_you_mean
 
 Method = Literal["auto", "mse", "kl", "minmax", "percentile", "octav", "aciq"]
 METHODS: tuple[str, ...] = get_args(Method)

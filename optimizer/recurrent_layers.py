@@ -9,9 +9,9 @@ from __future__ import annotations
 import dataclasses
 
 from tpuconvert.optimizer.expand_composites import expand_composites, is_expandable
-from tpuconvert.schema.graph import Graph, Node
-from tpuconvert.schema.ops.recurrent import Lstm, RecurrentLayer
-from tpuconvert.schema.ops.recurrent_int import LstmInt
+from tpuconvert.schema.graph.graph import Graph, Node
+from tpuconvert.schema.ops.recurrent.recurrent import Lstm, RecurrentLayer
+from tpuconvert.schema.ops.recurrent.recurrent_int import LstmInt
 from tpuconvert.schema.types import Chip
 
 

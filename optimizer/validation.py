@@ -15,13 +15,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tpuconvert.optimizer.engine import Trace
+from tpuconvert.optimizer.engine.engine import Trace
 from tpuconvert.optimizer.pipeline import Observer, Pass
 from tpuconvert.optimizer.quantize import as_float
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import ThresholdError
-from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.graph_copy import copy_graph
+from tpuconvert.schema.graph.graph import Graph, Value
+from tpuconvert.schema.graph.graph_copy import copy_graph
 from tpuconvert.schema.types import Array, Chip
 
 Feed = Mapping[str, Array]

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from tpuconvert.schema.definition.op import Op, OpKind
 from tpuconvert.schema.errors import RunError, UsageError
-from tpuconvert.schema.op import Op, OpKind
-from tpuconvert.schema.tpum_tables import DType as StoredDType
+from tpuconvert.schema.file.tpum_tables import DType as StoredDType
 from tpuconvert.schema.types import Array, DType, Scalar
 
 _MESSAGE_BYTES = 512

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.limits import exceeded, run_bytes_allowed
-from tpuconvert.schema.live_memory import find_excess, value_bytes
+from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.graph.live_memory import find_excess, value_bytes
+from tpuconvert.schema.system.limits import exceeded, run_bytes_allowed
 
 
 def check_run_memory(graph: Graph) -> None:

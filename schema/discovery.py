@@ -7,14 +7,18 @@ import pkgutil
 
 
 def import_modules(package: str) -> tuple[str, ...]:
-    """Import all modules directly below a package, sorted by name, and return their full import names.
+    """Import all modules of a package and of its subpackages, sorted by name, and return their full import names.
 
     Modules and subpackages whose name begins with ``_`` are skipped. The package may be a folder, an installed wheel or
     a zip file. Exceptions raised by a module are not caught.
     """
-    path = importlib.import_module(package).__path__
-    modules = [module.name for module in pkgutil.iter_modules(path) if not module.name.startswith("_")]
-    names = tuple(f"{package}.{module}" for module in sorted(modules))
-    for name in names:
+    names: list[str] = []
+    for module in sorted(pkgutil.iter_modules(importlib.import_module(package).__path__), key=lambda item: item.name):
+        if module.name.startswith("_"):
+            continue
+        name = f"{package}.{module.name}"
         importlib.import_module(name)
-    return names
+        names.append(name)
+        if module.ispkg:
+            names += import_modules(name)
+    return tuple(names)

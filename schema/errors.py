@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NoReturn
 
 from tpuconvert.schema.option_style import in_style
-from tpuconvert.schema.visible_text import one_line
+from tpuconvert.schema.text.visible_text import one_line
 
 _MOST_NAMES = 6
 """Largest number of node names listed per group of problems; of the others only the number is printed."""

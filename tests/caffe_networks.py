@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from tpuconvert.frontends import caffe
-from tpuconvert.frontends.caffe.messages import new_message
-from tpuconvert.schema.graph import Graph
+from tpuconvert.frontends.caffe.file.messages import new_message
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import Array
 
 INPUT = 'layer {{ name: "in" type: "Input" top: "x" input_param {{ shape {{ {dims} }} }} }}\n'

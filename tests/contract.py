@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from tpuconvert.schema.op import Op, all_ops
+from tpuconvert.schema.definition.op import Op, all_ops
 from tpuconvert.schema.types import Array, Chip, DType, Scalar, TensorType
 
 SPEC = Path(__file__).resolve().parent / "spec"

@@ -10,10 +10,10 @@ import numpy as np
 
 import tpuconvert as tc
 from tpuconvert.device import faults
-from tpuconvert.schema.fixed_point import RoundingMode
-from tpuconvert.schema.graph import Node, Value
-from tpuconvert.schema.op import Op
-from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
+from tpuconvert.schema.definition.op import Op
+from tpuconvert.schema.graph.graph import Node, Value
+from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.types import Array, DType
 
 Feed = Mapping[str, Array]

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from tpuconvert.runtime.native import plan as plans
-from tpuconvert.runtime.native.loader import available_isas
-from tpuconvert.schema.graph import Graph, Node
+from tpuconvert.runtime.native.builder.loader import available_isas
+from tpuconvert.schema.graph.graph import Graph, Node
 from tpuconvert.schema.types import F32, Array, Chip, TensorType
 
 THREADS = (1, 2, 4)

@@ -13,7 +13,7 @@ from integer_oracles.base import make
 from onnx import TensorProto, helper
 from onnx_reference import run_node_with_outputs
 
-from tpuconvert.schema.op import Op
+from tpuconvert.schema.definition.op import Op
 from tpuconvert.schema.ops.activation import ActiveType
 from tpuconvert.schema.ops.interpolate import InterpolateMode, PlatForm
 from tpuconvert.schema.ops.ordering import ArgMethod

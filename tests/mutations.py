@@ -12,8 +12,8 @@ import yaml
 from google.protobuf import text_format
 from google.protobuf.message import Message
 
-from tpuconvert.schema import tpum_tables as tpum
-from tpuconvert.schema.file_header import HEADER_SIZE, Header
+from tpuconvert.schema.file import tpum_tables as tpum
+from tpuconvert.schema.file.file_header import HEADER_SIZE, Header
 
 NUMBERS = [0, 1, -1, 2, 7, 64, 127, 128, 255, 256, 32767, 65535, 1 << 20]
 NUMBERS += [(1 << 31) - 1, 1 << 31, -(1 << 31), (1 << 32) - 1, 1 << 62, (1 << 63) - 1, -(1 << 63)]
@@ -170,7 +170,7 @@ def change_onnx(content: bytes, chance: random.Random) -> bytes:
 
 
 def _network() -> Any:
-    from tpuconvert.frontends.caffe.messages import new_message
+    from tpuconvert.frontends.caffe.file.messages import new_message
 
     return new_message("NetParameter")
 

@@ -11,7 +11,7 @@ from onnx import NodeProto, TensorProto, helper
 from onnx_models import save_model
 
 import tpuconvert as tc
-from tpuconvert.runtime.native import loader
+from tpuconvert.runtime.native.builder import loader
 from tpuconvert.schema.types import Array
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL

@@ -10,8 +10,8 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 from onnx_reference import evaluate
 
 from tpuconvert.frontends.onnx import load
-from tpuconvert.runtime.session import Session
-from tpuconvert.schema.graph import Graph
+from tpuconvert.runtime.session.session import Session
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import Array
 
 

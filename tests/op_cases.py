@@ -11,10 +11,10 @@ from typing import Any
 import contract
 import numpy as np
 
-from tpuconvert.runtime.session import Session
-from tpuconvert.schema.file_format import FileModel, read_model, write_model
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.op import Op
+from tpuconvert.runtime.session.session import Session
+from tpuconvert.schema.definition.op import Op
+from tpuconvert.schema.file.file_format import FileModel, read_model, write_model
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import Array, Chip, DType, TensorType
 
 

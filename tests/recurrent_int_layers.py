@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.schema.ops.recurrent import Direction
-from tpuconvert.schema.ops.recurrent_int import GruInt, IntegerLayer, LstmInt, RnnInt
+from tpuconvert.schema.ops.recurrent.recurrent import Direction
+from tpuconvert.schema.ops.recurrent.recurrent_int import GruInt, IntegerLayer, LstmInt, RnnInt
 from tpuconvert.schema.types import I8, U8, Array, DType
 
 KINDS: tuple[tuple[type[IntegerLayer], dict[str, Any]], ...] = (

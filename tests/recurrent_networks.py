@@ -8,8 +8,8 @@ import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import tpuconvert as tc
-from tpuconvert.runtime.session import Session
-from tpuconvert.schema.graph import Graph
+from tpuconvert.runtime.session.session import Session
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import Array
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}

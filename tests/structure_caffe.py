@@ -15,7 +15,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from structure_values import HUGE, changed_list, changed_shapes
 
-from tpuconvert.frontends.caffe.messages import new_message
+from tpuconvert.frontends.caffe.file.messages import new_message
 
 Change = Callable[[], bytes]
 

@@ -20,8 +20,8 @@ from tflite_cases import all_cases, numbers
 from tflite_models import O, S, T, single
 from tflite_reference import subgraph_of
 
+from tpuconvert.frontends.onnx.file.reader import NEWEST_OPSET
 from tpuconvert.frontends.onnx.node import onnx_op
-from tpuconvert.frontends.onnx.reader import NEWEST_OPSET
 
 # TFLite
 

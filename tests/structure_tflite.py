@@ -12,8 +12,8 @@ import numpy as np
 from structure_values import HUGE, changed_list, changed_numbers, changed_shapes, resized
 from tflite_models import O, S, T, serialize
 
-from tpuconvert.frontends.tflite.schema import SCHEMA
-from tpuconvert.schema.flatbuffer_schema import Kind
+from tpuconvert.frontends.tflite.file.schema import SCHEMA
+from tpuconvert.schema.file.flatbuffer_schema import Kind
 
 TYPES = ("INT8", "UINT8", "FLOAT16", "BOOL", "STRING", "INT64", "COMPLEX64", "FLOAT32", "INT32")
 _NUMPY = {name: np.dtype(name.lower()) for name in TYPES if name != "STRING"}

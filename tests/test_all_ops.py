@@ -6,7 +6,7 @@ import contract
 import pytest
 from op_cases import all_cases
 
-from tpuconvert.schema.op import OpKind, all_ops
+from tpuconvert.schema.definition.op import OpKind, all_ops
 
 OPERATORS = {name: definition for name, definition in all_ops().items() if definition.kind is not OpKind.CUSTOM}
 GOLDEN = {entry["name"] for entry in contract.every_entry() if entry["examples"]}

@@ -165,7 +165,7 @@ CONVERTER = '''
 """Soft shrinkage of the domain com.example."""
 
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.soft_shrink import SoftShrink
 
 
@@ -182,7 +182,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tpuconvert as tc
 from tpuconvert.optimizer.grouping.slicing import rules
-from tpuconvert.schema.op import find_op
+from tpuconvert.schema.definition.op import find_op
 
 rng = np.random.default_rng(0)
 weights = [rng.normal(size=(4, 4, 1, 1)).astype(np.float32) for _ in range(2)]

@@ -19,7 +19,7 @@ from accuracy import labelled, ledger
 from datasets import entries, labelled_set
 from onnx_reference import NEEDS_NEWEST
 
-from tpuconvert.runtime.native.loader import extension
+from tpuconvert.runtime.native.builder.loader import extension
 
 ROOT = Path(__file__).resolve().parent.parent
 

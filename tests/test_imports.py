@@ -164,7 +164,7 @@ except SystemExit as stop:
 def test_runtime_needs_no_frontend() -> None:
     listing = "import sys; print([name for name in sys.modules if name.startswith('tpuconvert.frontends')])"
     done = subprocess.run(
-        [sys.executable, "-c", f"import tpuconvert.runtime.session\n{listing}"], capture_output=True, text=True
+        [sys.executable, "-c", f"import tpuconvert.runtime.session.session\n{listing}"], capture_output=True, text=True
     )
     assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
 

@@ -1,7 +1,7 @@
 """No module outside ``schema/ops`` contains a list of operators: facts about operators are in their definitions.
 
 A separate list is easily forgotten when an operator is added. The traits that replace such lists are members of
-``tpuconvert.schema.op.Trait``; facts that depend on parameters are methods of ``Op``.
+``tpuconvert.schema.definition.op.Trait``; facts that depend on parameters are methods of ``Op``.
 """
 
 import ast
@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from tpuconvert.schema.op import Op, Trait, all_ops
+from tpuconvert.schema.definition.op import Op, Trait, all_ops
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("converter", "frontends", "optimizer", "runtime", "schema")
@@ -18,9 +18,9 @@ FEWEST = 3
 
 ALLOWED: dict[str, str] = {
     "frontends/open_extents.py: FUNCTIONS": "functions in formulas of extents",
-    "frontends/onnx/fold_shapes.py: _COMBINATIONS": "values of an ONNX attribute",
+    "frontends/onnx/folding/shapes.py: _COMBINATIONS": "values of an ONNX attribute",
     "frontends/value_bounds.py: _RULES": "operators with a rule of interval arithmetic in this module",
-    "runtime/native/plan_any_elements.py: _WITHOUT_OVERFLOW": "operations of the kernel any_elements",
+    "runtime/native/matchers/any_elements.py: _WITHOUT_OVERFLOW": "operations of the kernel any_elements",
 }
 """Tables that are not lists of operators, as ``path: name``, each with the reason."""
 

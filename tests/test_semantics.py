@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tpuconvert.schema.fixed_point import RoundingMode, round_shift
+from tpuconvert.schema.arithmetic.fixed_point import RoundingMode, round_shift
 
 PAGE = "docs/semantics.md"
 CITATION = re.compile(

@@ -12,9 +12,9 @@ from onnx_reference import NEEDS_NEWEST
 
 from tpuconvert.frontends.registry import FORMATS, Kind, registry
 from tpuconvert.report.operator_tables import refused_operators, source_operators
+from tpuconvert.schema.definition.op import OpKind
 from tpuconvert.schema.errors import UnsupportedError
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.op import OpKind
+from tpuconvert.schema.graph.graph import Graph
 
 MOVES = {"reshape", "permute", "cast", "squeeze", "expand_dims", "constdata", "copy"}
 

@@ -12,8 +12,8 @@ import numpy as np
 import tflite
 
 from tpuconvert.frontends.tflite import load
-from tpuconvert.runtime import border
-from tpuconvert.schema.graph import Graph
+from tpuconvert.runtime.session import border
+from tpuconvert.schema.graph.graph import Graph
 
 _TYPES = {
     **{np.dtype("float32"): "FLOAT32", np.dtype("float16"): "FLOAT16", np.dtype("bool"): "BOOL"},

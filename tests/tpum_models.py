@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from tpuconvert.schema.control_flow import Subgraph
-from tpuconvert.schema.file_format import FileModel, Note, write_model
-from tpuconvert.schema.graph import Graph, Port, Source, Value
-from tpuconvert.schema.op import Op, Operand, OpKind, tpu_op
-from tpuconvert.schema.ops.host_control import HostIf, HostLoop
+from tpuconvert.schema.definition.op import Op, Operand, OpKind, tpu_op
+from tpuconvert.schema.file.file_format import FileModel, Note, write_model
+from tpuconvert.schema.graph.control_flow import Subgraph
+from tpuconvert.schema.graph.graph import Graph, Port, Source, Value
+from tpuconvert.schema.ops.host.control import HostIf, HostLoop
 from tpuconvert.schema.types import F32, I8, I32, U8, Array, Chip, DType, QuantParams, Scalar, TensorType
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 import tpuconvert as tc
-from tpuconvert.schema.file_model import FileModel
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.file.file_model import FileModel
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import Chip
 
 COMPILE_SECONDS = 1800

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import tpuconvert
-from tpuconvert.schema.input_types import convert_input
+from tpuconvert.schema.graph.input_types import convert_input
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "python-api.md"

@@ -22,7 +22,7 @@ from datasets import data_root, entries
 
 import tpuconvert as tc
 from tpuconvert.schema.errors import TpuConvertError
-from tpuconvert.schema.graph import Node
+from tpuconvert.schema.graph.graph import Node
 from tpuconvert.schema.types import Array
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "fallbacks.md"

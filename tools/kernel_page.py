@@ -12,10 +12,10 @@ from pathlib import Path
 
 from generated_file import write_or_check
 
-from tpuconvert.runtime.native.groups import MatcherEntry, matchers
-from tpuconvert.runtime.native.loader import kernels, native
-from tpuconvert.schema.control_flow import ControlFlowOp
-from tpuconvert.schema.op import Op, OpKind, all_ops
+from tpuconvert.runtime.native.builder.loader import kernels, native
+from tpuconvert.runtime.native.matchers.matcher import MatcherEntry, matchers
+from tpuconvert.schema.definition.op import Op, OpKind, all_ops
+from tpuconvert.schema.graph.control_flow import ControlFlowOp
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "kernels.md"
 ISAS = ("scalar", "avx2", "avxvnni", "avx512vnni", "amx", "neon", "dotprod", "i8mm")

@@ -20,7 +20,7 @@ from generated_file import replace_section, section
 from tpuconvert.optimizer import optimize
 from tpuconvert.optimizer.pipeline import describe_passes
 from tpuconvert.options import Options
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.source_loading import load_source
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "optimizer.md"

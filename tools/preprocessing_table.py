@@ -32,7 +32,7 @@ from tpuconvert.options import Options
 from tpuconvert.pipeline import convert_graph
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.samples.preprocess import Preprocess
-from tpuconvert.schema.content_digest import digest_of
+from tpuconvert.schema.system.content_digest import digest_of
 from tpuconvert.schema.types import Array
 from tpuconvert.source_loading import is_quantized_source, load_source
 

@@ -13,10 +13,10 @@ from generated_file import replace_section
 
 import tpuconvert.optimizer.quantize  # noqa: F401  registers the lowerings
 from tpuconvert.frontends.registry import FORMATS, registry
-from tpuconvert.optimizer.quantize.lowering import find_lowering
+from tpuconvert.optimizer.quantize.lowering.lowering import find_lowering
 from tpuconvert.options import OPTIONS, declaration, default_of
 from tpuconvert.report.operator_tables import source_operators, tpu_operators
-from tpuconvert.schema.op import OpKind, all_ops
+from tpuconvert.schema.definition.op import OpKind, all_ops
 from tpuconvert.schema.types import Chip, DType
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -27,9 +27,9 @@ import numpy as np
 from datasets import Entry, data_root, entries, labelled_set, model_files, reference_samples
 
 import tpuconvert as tc
-from tpuconvert.frontends.tflite.reader import read_model
+from tpuconvert.frontends.tflite.file.reader import read_model
 from tpuconvert.schema.errors import TpuConvertError
-from tpuconvert.schema.graph import Value
+from tpuconvert.schema.graph.graph import Value
 from tpuconvert.schema.types import Array
 
 Arrays = list[Array]
@@ -141,7 +141,7 @@ class Line:
 
 def operators(file: Path) -> str:
     """Return the operators of a file with their counts, as text."""
-    from tpuconvert.schema.limits import DEFAULT_LIMITS
+    from tpuconvert.schema.system.limits import DEFAULT_LIMITS
 
     counts = Counter(op.name for op in read_model(file, DEFAULT_LIMITS).subgraphs[0].operators)
     return ", ".join(f"{name} {count}" for name, count in counts.items())

@@ -15,8 +15,8 @@ from zoo_peer import quantize, session
 
 import tpuconvert as tc
 from tpuconvert.options import Options
-from tpuconvert.schema.cost import macs
 from tpuconvert.schema.errors import UNKNOWN_SHAPE
+from tpuconvert.schema.graph.cost import macs
 from tpuconvert.verify.difference import FLOAT_TOLERANCE
 from tpuconvert.verify.source_comparison import verify_source
 from tpuconvert.verify.verification import Thresholds

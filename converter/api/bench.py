@@ -13,11 +13,11 @@ from tpuconvert.benchmark import PERCENTILES, KernelCost, StepCost, Timing, by_k
 from tpuconvert.model import Model, load
 from tpuconvert.plugins import load_plugins
 from tpuconvert.results import Result
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.samples.random_samples import random_feeds, unknown_extents
-from tpuconvert.schema.cost import total_macs
 from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.graph.cost import total_macs
 from tpuconvert.schema.types import Chip
 from tpuconvert.styled_text import style
 from tpuconvert.text.table import table

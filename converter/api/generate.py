@@ -14,9 +14,9 @@ import numpy as np
 from tpuconvert.model import Model, load
 from tpuconvert.plugins import load_plugins
 from tpuconvert.results import Result
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import CorruptInputError, MissingExtraError, UsageError
-from tpuconvert.schema.input_files import note_input
+from tpuconvert.schema.system.input_files import note_input
 from tpuconvert.schema.types import Array, format_shape
 
 CHUNK = 128

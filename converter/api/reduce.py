@@ -27,7 +27,7 @@ from tpuconvert.reduction.tflite_format import TfliteFormat
 from tpuconvert.reduction.trial import Request, observe
 from tpuconvert.reduction.worker import Worker, WorkerDiedError
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.input_files import note_input, noting_inputs, refuse_input
+from tpuconvert.schema.system.input_files import note_input, noting_inputs, refuse_input
 from tpuconvert.source_loading import source_format
 from tpuconvert.tuning.mixed_precision import seconds_of
 from tpuconvert.user_functions import is_function_name

@@ -26,7 +26,7 @@ from typing import Any
 
 from tpuconvert.ci.manifest import Job
 from tpuconvert.ci.measures import Measurement
-from tpuconvert.frontends.onnx.external_files import external_file
+from tpuconvert.frontends.onnx.file.external_files import external_file
 from tpuconvert.installed import version
 from tpuconvert.model import load
 from tpuconvert.options import Options
@@ -34,14 +34,14 @@ from tpuconvert.plugins import installed_modules
 from tpuconvert.recipe import write_options
 from tpuconvert.reproduction import file_sha256
 from tpuconvert.samples.image_files import IMAGE_SUFFIXES
-from tpuconvert.schema.bounded_files import open_regular
-from tpuconvert.schema.content_digest import ALGORITHM
 from tpuconvert.schema.errors import CorruptInputError, TpuConvertError, UsageError
-from tpuconvert.schema.file_digest import file_digest
-from tpuconvert.schema.file_replacement import replacing_link
-from tpuconvert.schema.input_files import note_input
-from tpuconvert.schema.json_text import parse_json
-from tpuconvert.schema.temporary_files import temporary_folder
+from tpuconvert.schema.system.bounded_files import open_regular
+from tpuconvert.schema.system.content_digest import ALGORITHM
+from tpuconvert.schema.system.file_digest import file_digest
+from tpuconvert.schema.system.file_replacement import replacing_link
+from tpuconvert.schema.system.input_files import note_input
+from tpuconvert.schema.system.temporary_files import temporary_folder
+from tpuconvert.schema.text.json_text import parse_json
 from tpuconvert.source_loading import source_format
 
 PACKAGES = ("tpuconvert", "tpuconvert.schema", "tpuconvert.runtime", "tpuconvert.frontends", "tpuconvert.optimizer")

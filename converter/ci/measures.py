@@ -21,7 +21,7 @@ from tpuconvert.model import Model, load
 from tpuconvert.options import QUANTIZATION_OPTIONS, Options
 from tpuconvert.pipeline import convert_source
 from tpuconvert.plugins import load_plugins
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.types import Array

@@ -12,7 +12,7 @@ from tpuconvert.report.model_description import Description
 from tpuconvert.report.page.elements import Cell, html_table, panel
 from tpuconvert.report.report_description import describe_for_report
 from tpuconvert.schema.errors import CorruptInputError
-from tpuconvert.schema.html_text import escape
+from tpuconvert.schema.text.html_text import escape
 from tpuconvert.text_format import several
 
 

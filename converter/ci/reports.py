@@ -14,7 +14,7 @@ from tpuconvert.ci.manifest import LIMITS
 from tpuconvert.ci.runner import Miss, Outcome
 from tpuconvert.installed import version
 from tpuconvert.markdown_text import table_code_span
-from tpuconvert.schema.visible_text import for_json, one_line, visible
+from tpuconvert.schema.text.visible_text import for_json, one_line, visible
 from tpuconvert.styled_text import Style, concat, style
 from tpuconvert.text_format import bytes_text
 

@@ -17,11 +17,11 @@ from tpuconvert.ci.manifest import ACCEPTED, ACCURACY, LIMITS, Job, Limit
 from tpuconvert.ci.measures import Measurement, Measures, convert_and_measure
 from tpuconvert.known_errors import known_error
 from tpuconvert.reproduction import file_sha256
-from tpuconvert.schema.content_digest import CHUNK
 from tpuconvert.schema.errors import CorruptInputError, TpuConvertError, UsageError
-from tpuconvert.schema.file_replacement import replacing
-from tpuconvert.schema.input_files import refuse_input
-from tpuconvert.schema.temporary_files import remove_abandoned
+from tpuconvert.schema.system.content_digest import CHUNK
+from tpuconvert.schema.system.file_replacement import replacing
+from tpuconvert.schema.system.input_files import refuse_input
+from tpuconvert.schema.system.temporary_files import remove_abandoned
 from tpuconvert.text_format import against_limit
 from tpuconvert.workers.choice import open_workers
 from tpuconvert.workers.workers import Failure, Shard, ThisProcess, Workers

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tpuconvert.schema.spelling import did_you_mean
+from tpuconvert.schema.text.spelling import did_you_mean
 
 
 class Choice(click.Choice[str]):

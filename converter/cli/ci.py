@@ -18,8 +18,8 @@ from tpuconvert.cli.problems import ensure, ensure_writable
 from tpuconvert.cli.shared_options import no_plugins_option, report_option, scheduler_option
 from tpuconvert.cli.terminal import echo, write_commands
 from tpuconvert.report.report_file import write_reports
-from tpuconvert.schema.file_replacement import replacing
-from tpuconvert.schema.input_files import note_input, refuse_input
+from tpuconvert.schema.system.file_replacement import replacing
+from tpuconvert.schema.system.input_files import note_input, refuse_input
 
 DEFAULT = "tpuconvert.yaml"
 

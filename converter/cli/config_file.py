@@ -14,7 +14,7 @@ import click
 
 from tpuconvert.quantize.rule_files import expand_rules
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.input_files import note_input
+from tpuconvert.schema.system.input_files import note_input
 from tpuconvert.yaml_files import parse_yaml, read_yaml
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -19,7 +19,7 @@ from tpuconvert.drawing.picture import PICTURE_SUFFIXES, draw_results, import_pi
 from tpuconvert.evaluation.images import image_size
 from tpuconvert.samples.image_files import IMAGE_SUFFIXES
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.input_files import refuse_input
+from tpuconvert.schema.system.input_files import refuse_input
 
 if TYPE_CHECKING:
     from tpuconvert.model import Model

@@ -16,8 +16,8 @@ from tpuconvert.cli.stdout_document import StdoutDocument
 from tpuconvert.cli.terminal import echo, style_error
 from tpuconvert.known_errors import explain, known_error
 from tpuconvert.schema.errors import TpuConvertError, UsageError
-from tpuconvert.schema.input_files import noting_inputs
 from tpuconvert.schema.option_style import command_line_style
+from tpuconvert.schema.system.input_files import noting_inputs
 
 INTERRUPTED = 130
 

@@ -1,7 +1,7 @@
 """click parameter types for names of input files, output files and output folders.
 
 A test checks that every parameter that names a file has one of these types. Input files are registered, so that the
-command cannot overwrite them (``schema/input_files.py``).
+command cannot overwrite them (``schema/system/input_files.py``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import click
 from click.types import StringParamType
 
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.input_files import note_input
+from tpuconvert.schema.system.input_files import note_input
 
 _OUTPUTS = "tpuconvert.outputs"
 

@@ -16,7 +16,7 @@ from tpuconvert.cli.bash_completion import JoinedWords
 from tpuconvert.cli.stdout_document import StdoutDocument
 from tpuconvert.cli.terminal import echo
 from tpuconvert.installed import version
-from tpuconvert.schema.limits import ENVIRONMENT, NAMES, parse_limits
+from tpuconvert.schema.system.limits import ENVIRONMENT, NAMES, parse_limits
 
 COMMANDS = {
     "convert": "Convert a source model to a .tpum file.",

@@ -10,7 +10,7 @@ import click
 
 from tpuconvert.cli.stdout_document import StdoutDocument
 from tpuconvert.schema.errors import UnsupportedError
-from tpuconvert.schema.visible_text import for_json
+from tpuconvert.schema.text.visible_text import for_json
 
 if TYPE_CHECKING:
     from tpuconvert.schema.errors import TpuConvertError

@@ -6,7 +6,7 @@ import io
 from collections.abc import Mapping
 from pathlib import Path
 
-from tpuconvert.schema.file_replacement import replacing
+from tpuconvert.schema.system.file_replacement import replacing
 from tpuconvert.schema.types import Array
 
 

@@ -6,7 +6,7 @@ import os
 
 from tpuconvert.report.report_file import check_report_name
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.input_files import refuse_input
+from tpuconvert.schema.system.input_files import refuse_input
 from tpuconvert.source_loading import SOURCE_SUFFIXES
 
 

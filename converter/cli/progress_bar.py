@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from tpuconvert.cli.terminal import echo
 from tpuconvert.progress import Progress
-from tpuconvert.schema.visible_text import for_log
+from tpuconvert.schema.text.visible_text import for_log
 
 SECONDS = 5.0
 """Time between two progress lines in a log. A shorter conversion prints none."""

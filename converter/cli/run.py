@@ -23,13 +23,13 @@ from tpuconvert.cli.shared_options import engine_options, memory_limit_option, p
 from tpuconvert.cli.terminal import echo
 from tpuconvert.model import load
 from tpuconvert.plugins import load_plugins
-from tpuconvert.runtime.batches import check_joinable
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.session.batches import check_joinable
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.samples.array_files import load_arrays
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.spelling import did_you_mean
+from tpuconvert.schema.text.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from tpuconvert.schema.types import Array

@@ -10,8 +10,8 @@ from click.shell_completion import CompletionItem
 from tpuconvert.optimizer.pipeline import known_names
 from tpuconvert.optimizer.precision_rules import DTYPES, METHODS, SYMMETRIES, WEIGHT_SCALES
 from tpuconvert.options import ALGORITHMS
-from tpuconvert.schema.chip_names import KNOWN
-from tpuconvert.schema.op import all_ops
+from tpuconvert.schema.definition.chip_names import KNOWN
+from tpuconvert.schema.definition.op import all_ops
 
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 

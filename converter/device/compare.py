@@ -14,10 +14,10 @@ from tpuconvert.device.faults import Evidence, Fault, classify
 from tpuconvert.exporters.program_digest import program_digest
 from tpuconvert.model import Model
 from tpuconvert.results import Result
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.samples.array_files import load_arrays
 from tpuconvert.schema.errors import CorruptInputError, ThresholdError, UsageError
-from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.types import Array
 from tpuconvert.styled_text import concat, style
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.schema.cost import macs
-from tpuconvert.schema.fixed_point import RoundingMode
-from tpuconvert.schema.graph import Node, Value
-from tpuconvert.schema.op import Op
+from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
+from tpuconvert.schema.definition.op import Op
+from tpuconvert.schema.graph.cost import macs
+from tpuconvert.schema.graph.graph import Node, Value
 from tpuconvert.schema.ops.interpolate import Interpolate
 from tpuconvert.schema.ops.upsample import Upsample
 from tpuconvert.schema.types import Array, Chip, DType

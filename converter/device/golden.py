@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.samples.array_files import number_type
 from tpuconvert.samples.random_samples import random_feeds
 from tpuconvert.schema.errors import CorruptInputError, UsageError
-from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.types import Array
 
 KEY = "golden"

@@ -15,15 +15,15 @@ from tpuconvert.device.golden import golden_feeds
 from tpuconvert.exporters.folder import write_folder
 from tpuconvert.exporters.program_digest import program_digest
 from tpuconvert.model import Model
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.samples.array_files import load_arrays
 from tpuconvert.samples.array_writer import write_npz
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.samples.random_samples import random_feeds
-from tpuconvert.schema.bounded_files import read_text
 from tpuconvert.schema.errors import CorruptInputError, UsageError
-from tpuconvert.schema.graph import Value
-from tpuconvert.schema.json_text import parse_json
+from tpuconvert.schema.graph.graph import Value
+from tpuconvert.schema.system.bounded_files import read_text
+from tpuconvert.schema.text.json_text import parse_json
 from tpuconvert.schema.types import Array
 
 PLAN = "plan.json"

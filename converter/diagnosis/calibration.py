@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tpuconvert.diagnosis.finding import Finding
-from tpuconvert.optimizer.quantize.calibration import choose_methods
-from tpuconvert.optimizer.quantize.calibrators import Collector, collector
-from tpuconvert.optimizer.quantize.ranges import Range
-from tpuconvert.runtime.session import Session
-from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.optimizer.quantize.calibration.calibration import choose_methods
+from tpuconvert.optimizer.quantize.ranges.calibrators import Collector, collector
+from tpuconvert.optimizer.quantize.ranges.ranges import Range
+from tpuconvert.runtime.session.session import Session
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.types import Array
 
 SETTLED = 0.01

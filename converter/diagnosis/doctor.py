@@ -25,12 +25,12 @@ from tpuconvert.pipeline import convert_graph
 from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.results import Result
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.samples.array_files import load_arrays
 from tpuconvert.samples.calibration_data import FeedSource, image_feeds, load_feeds
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.errors import ThresholdError, UsageError
-from tpuconvert.schema.graph import Graph, Port
+from tpuconvert.schema.graph.graph import Graph, Port
 from tpuconvert.schema.types import Array
 from tpuconvert.source_loading import Source, is_quantized_source, load_source, with_preprocessing_of
 from tpuconvert.styled_text import concat, style

@@ -16,8 +16,8 @@ from tpuconvert.options import Options
 from tpuconvert.pipeline import convert_source
 from tpuconvert.requirements import Extra, Package, read_requirements
 from tpuconvert.results import Result
-from tpuconvert.runtime.native.loader import available_isas, chosen_isa, is_left_out, native
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.native.builder.loader import available_isas, chosen_isa, is_left_out, native
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.runtime.threads import available_threads
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.schema.errors import MissingExtraError, ThresholdError, TpuConvertError

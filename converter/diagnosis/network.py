@@ -18,11 +18,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tpuconvert.diagnosis.finding import Finding
-from tpuconvert.optimizer.quantize.ranges import Range
-from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.optimizer.quantize.ranges.ranges import Range
+from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.ops.batch_norm import BatchNorm
-from tpuconvert.schema.ops.conv import Conv
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.convolution.conv import Conv
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.types import Array
 
 MOST_RATIO = 8.0

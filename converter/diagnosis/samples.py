@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from tpuconvert.diagnosis.finding import Finding
-from tpuconvert.schema.content_digest import digest_of
-from tpuconvert.schema.graph import Port
+from tpuconvert.schema.graph.graph import Port
+from tpuconvert.schema.system.content_digest import digest_of
 from tpuconvert.schema.types import Array
 from tpuconvert.text_format import several
 

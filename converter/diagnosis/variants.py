@@ -15,7 +15,7 @@ import numpy as np
 
 from tpuconvert.samples.calibration_data import FeedSource
 from tpuconvert.samples.preprocess import Preprocess
-from tpuconvert.schema.graph import Port
+from tpuconvert.schema.graph.graph import Port
 from tpuconvert.schema.types import Array
 
 _USUAL_FITS = ("stretch", "crop")

@@ -22,7 +22,7 @@ from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.report.model_description import Description
 from tpuconvert.report.report_description import describe_for_report, describe_source_for_report
-from tpuconvert.schema import cost
+from tpuconvert.schema.graph import cost
 
 if TYPE_CHECKING:
     from tpuconvert.option_types import ChipOptions

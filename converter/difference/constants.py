@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.difference.network import data_digest
-from tpuconvert.schema.graph import Value
+from tpuconvert.schema.graph.graph import Value
 from tpuconvert.schema.types import Array, QuantParams
 
 _RESCALED = 1e-6

@@ -17,7 +17,7 @@ from tpuconvert.difference.text import (
 )
 from tpuconvert.report.html_page import report_page
 from tpuconvert.report.page.elements import Cell, html_table, name_html, panel
-from tpuconvert.schema.html_text import escape
+from tpuconvert.schema.text.html_text import escape
 from tpuconvert.text.table import number
 from tpuconvert.text_format import several
 

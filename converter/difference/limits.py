@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tpuconvert.difference.change import CATEGORIES
 from tpuconvert.difference.text import MEASURES
 from tpuconvert.schema.errors import ThresholdError, UsageError
-from tpuconvert.schema.spelling import did_you_mean
+from tpuconvert.schema.text.spelling import did_you_mean
 from tpuconvert.text_format import against_limit, several
 from tpuconvert.verify.verification import Thresholds, limit_failures
 

@@ -21,7 +21,7 @@ from tpuconvert.difference.text import (
     value_text,
 )
 from tpuconvert.markdown_text import code_span
-from tpuconvert.schema.visible_text import one_line
+from tpuconvert.schema.text.visible_text import one_line
 from tpuconvert.text_format import shorten
 
 if TYPE_CHECKING:

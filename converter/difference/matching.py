@@ -15,7 +15,7 @@ import numpy as np
 from tpuconvert.difference.hash_matching import HashMatcher
 from tpuconvert.difference.network import Network, Skeleton, is_auxiliary, is_conversion
 from tpuconvert.difference.node_pairs import UNMATCHED, Matching, common_groups, match_ports
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 
 _ALIGNED = 4000
 """Largest number of nodes that are aligned by topological order, which takes quadratic time: 0.2 s for this number."""

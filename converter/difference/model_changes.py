@@ -12,7 +12,7 @@ from tpuconvert.difference.node_pairs import Matching
 from tpuconvert.difference.side import Side
 from tpuconvert.model import Model
 from tpuconvert.report.model_description import scale_text
-from tpuconvert.schema.graph import Port
+from tpuconvert.schema.graph.graph import Port
 from tpuconvert.schema.types import QuantParams, format_shape
 
 _NOTES = ("float", "chip")

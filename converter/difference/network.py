@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.optimizer.cse import commutes
-from tpuconvert.optimizer.node_properties import computed_operands
-from tpuconvert.schema.content_digest import digest_of
-from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.op import Op, Trait
+from tpuconvert.optimizer.engine.node_properties import computed_operands
+from tpuconvert.schema.definition.op import Op, Trait
+from tpuconvert.schema.graph.graph import Graph, Node, Value
+from tpuconvert.schema.system.content_digest import digest_of
 from tpuconvert.schema.types import Scalar
 
 _RESCALING = re.compile(

@@ -15,12 +15,12 @@ from tpuconvert.difference.network import (
     rescaling_parameters,
 )
 from tpuconvert.difference.node_pairs import Matching
-from tpuconvert.optimizer.node_properties import computed_operands
+from tpuconvert.optimizer.engine.node_properties import computed_operands
 from tpuconvert.optimizer.quantize.traits import keeps_scale
 from tpuconvert.report.model_description import scale_text
 from tpuconvert.report.operator_description import format_value
-from tpuconvert.schema.graph import Node, Value
-from tpuconvert.schema.op import Trait, operands_given
+from tpuconvert.schema.definition.op import Trait, operands_given
+from tpuconvert.schema.graph.graph import Node, Value
 from tpuconvert.schema.types import QuantParams, format_shape
 
 

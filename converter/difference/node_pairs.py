@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
 from tpuconvert.difference.network import Network
-from tpuconvert.schema.graph import Port
+from tpuconvert.schema.graph.graph import Port
 
 UNMATCHED = -1
 

@@ -14,10 +14,10 @@ from tpuconvert.difference.side import Side
 from tpuconvert.model import Model
 from tpuconvert.optimizer.quantize import as_float, legalize
 from tpuconvert.progress import Progress
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.samples.random_samples import random_feeds, unknown_extents
-from tpuconvert.schema.graph import Graph, Port
+from tpuconvert.schema.graph.graph import Graph, Port
 from tpuconvert.schema.types import Array, Chip, format_shape
 from tpuconvert.source_loading import is_quantized_source
 from tpuconvert.verify.difference import Difference

@@ -14,7 +14,7 @@ from tpuconvert.difference.markdown import to_markdown
 from tpuconvert.difference.record import DifferenceRecord
 from tpuconvert.difference.text import difference_lines
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.file_replacement import replacing
+from tpuconvert.schema.system.file_replacement import replacing
 from tpuconvert.styled_text import join_lines
 from tpuconvert.verify.verification import Thresholds
 

@@ -14,7 +14,7 @@ from tpuconvert.pipeline import convert_graph
 from tpuconvert.reproduction import stored_options
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.errors import TpuConvertError, UsageError
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.source_loading import Source, load_source, with_preprocessing_of
 
 Compared: TypeAlias = "Source | Model | Graph"

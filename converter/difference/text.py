@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tpuconvert.difference.change import CATEGORIES, Change
 from tpuconvert.difference.outputs import OutputComparison
-from tpuconvert.schema.visible_text import one_line
+from tpuconvert.schema.text.visible_text import one_line
 from tpuconvert.styled_text import concat, style
 from tpuconvert.text.table import number, table
 from tpuconvert.text_format import bytes_text, several, shorten

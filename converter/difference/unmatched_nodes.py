@@ -16,7 +16,7 @@ from tpuconvert.difference.change import Change
 from tpuconvert.difference.network import Network, computes_in_integers, is_auxiliary
 from tpuconvert.difference.node_changes import changes_precision
 from tpuconvert.difference.node_pairs import UNMATCHED, Matching
-from tpuconvert.schema.graph import Node
+from tpuconvert.schema.graph.graph import Node
 from tpuconvert.text_format import operator_counts
 
 _LISTED = 6

@@ -16,7 +16,7 @@ from tpuconvert.drawing.interpretation import Interpretation
 from tpuconvert.drawing.picture import draw_results, import_pillow, save_picture
 from tpuconvert.samples.image_files import open_image
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.graph import Port
+from tpuconvert.schema.graph.graph import Port
 from tpuconvert.schema.types import Array
 from tpuconvert.styled_text import join_lines
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from tpuconvert.evaluation.decoders import decoder_names
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.spelling import did_you_mean
+from tpuconvert.schema.text.spelling import did_you_mean
 from tpuconvert.schema.types import Array
 from tpuconvert.user_functions import is_function_name
 

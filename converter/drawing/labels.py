@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tpuconvert.schema.bounded_files import read_text
 from tpuconvert.schema.errors import CorruptInputError, UsageError
-from tpuconvert.schema.input_files import note_input
-from tpuconvert.schema.json_text import parse_json
+from tpuconvert.schema.system.bounded_files import read_text
+from tpuconvert.schema.system.input_files import note_input
+from tpuconvert.schema.text.json_text import parse_json
 from tpuconvert.text_format import several
 
 Labels = str | os.PathLike[str] | Iterable[str]

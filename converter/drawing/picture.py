@@ -14,9 +14,9 @@ import numpy as np
 from tpuconvert.drawing.interpretation import Interpretation, score_text
 from tpuconvert.samples.image_files import INSTALL_PILLOW
 from tpuconvert.schema.errors import MissingExtraError, UsageError
-from tpuconvert.schema.file_replacement import replacing
+from tpuconvert.schema.system.file_replacement import replacing
+from tpuconvert.schema.text.visible_text import one_line
 from tpuconvert.schema.types import Array
-from tpuconvert.schema.visible_text import one_line
 from tpuconvert.text_format import shorten
 
 Color = tuple[int, int, int]

@@ -12,9 +12,9 @@ import numpy as np
 
 from tpuconvert.samples.array_files import load_arrays
 from tpuconvert.samples.image_files import IMAGE_SUFFIXES
-from tpuconvert.schema.bounded_files import read_text
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.input_files import note_input
+from tpuconvert.schema.system.bounded_files import read_text
+from tpuconvert.schema.system.input_files import note_input
 from tpuconvert.schema.types import Array
 from tpuconvert.text_format import several
 

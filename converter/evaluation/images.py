@@ -8,7 +8,7 @@ import numpy as np
 
 from tpuconvert.samples.image_files import open_image
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.input_files import note_input
+from tpuconvert.schema.system.input_files import note_input
 from tpuconvert.schema.types import Array
 
 

@@ -15,7 +15,7 @@ from tpuconvert.model import Model
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.discovery import import_modules
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.graph import Port
+from tpuconvert.schema.graph.graph import Port
 from tpuconvert.schema.types import Array
 
 

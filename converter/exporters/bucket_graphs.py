@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.graph_copy import copy_graph
-from tpuconvert.schema.shape_buckets import Bucket, buckets_of, extents_of
+from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.graph.graph_copy import copy_graph
+from tpuconvert.schema.graph.shape_buckets import Bucket, buckets_of, extents_of
 
 
 def graph_of_bucket(graph: Graph, bucket: Bucket) -> Graph:

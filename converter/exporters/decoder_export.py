@@ -13,9 +13,9 @@ from tpuconvert.exporters.decoder_parts import Part, Parts, part_model, split_de
 from tpuconvert.exporters.folder import MANIFEST, write_folder
 from tpuconvert.exporters.program_digest import program_digest
 from tpuconvert.exporters.request import Request
+from tpuconvert.schema.definition.op import Trait
 from tpuconvert.schema.errors import NO_EXACT_FORM, ProblemList, UnsupportedError, UsageError
-from tpuconvert.schema.graph import Port
-from tpuconvert.schema.op import Trait
+from tpuconvert.schema.graph.graph import Port
 from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized
 
 WITH_FLOATS = "onnx"

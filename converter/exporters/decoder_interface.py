@@ -11,19 +11,19 @@ from dataclasses import dataclass, replace
 
 from tpuconvert.exporters.decoder_samples import LENGTHS, SampledValues, sample_values
 from tpuconvert.model import Model
-from tpuconvert.runtime.session_state import DERIVED
+from tpuconvert.runtime.session.session_state import DERIVED
+from tpuconvert.schema.definition.op import Trait
 from tpuconvert.schema.errors import NO_EXACT_FORM, ProblemList, TpuConvertError, UsageError
-from tpuconvert.schema.graph import Graph, Node, Port, Value
-from tpuconvert.schema.graph_copy import copy_graph
-from tpuconvert.schema.op import Trait
+from tpuconvert.schema.graph.graph import Graph, Node, Port, Value
+from tpuconvert.schema.graph.graph_copy import copy_graph
+from tpuconvert.schema.graph.states import FIXED, State
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.attention import Attention
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.copy import Constdata
 from tpuconvert.schema.ops.index_select import IndexSelect
-from tpuconvert.schema.ops.lut import Lut
+from tpuconvert.schema.ops.quantization.lut import Lut
 from tpuconvert.schema.ops.shape_change import Reshape, Squeeze
-from tpuconvert.schema.states import FIXED, State
 from tpuconvert.schema.types import F32, I32, Dim, TensorType
 
 MASKED = -10000.0

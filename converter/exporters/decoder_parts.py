@@ -13,9 +13,9 @@ from tpuconvert.exporters.decoder_interface import DETAIL, Cache, Decoder, split
 from tpuconvert.model import Model
 from tpuconvert.optimizer.constant_folding import fold_constants
 from tpuconvert.schema.errors import NO_EXACT_FORM, ProblemList
-from tpuconvert.schema.file_model import FileModel
-from tpuconvert.schema.graph import Graph, Port, Value
-from tpuconvert.schema.graph_copy import copy_graph, copy_subgraph
+from tpuconvert.schema.file.file_model import FileModel
+from tpuconvert.schema.graph.graph import Graph, Port, Value
+from tpuconvert.schema.graph.graph_copy import copy_graph, copy_subgraph
 
 EMBEDDING, BLOCK, HEAD, CACHED = "embedding", "block", "lm_head", "cache"
 """Words of the names of parts: ``embedding``, ``embedding_cache``, ``block_0``, ``block_cache_0``, ``lm_head``."""

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tpuconvert.model import Model
-from tpuconvert.runtime.border import to_value
-from tpuconvert.runtime.session_state import MASK, SessionState
-from tpuconvert.schema.extents import evaluate_extent
-from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.op import Trait
+from tpuconvert.runtime.session.border import to_value
+from tpuconvert.runtime.session.session_state import MASK, SessionState
+from tpuconvert.schema.definition.extents import evaluate_extent
+from tpuconvert.schema.definition.op import Trait
+from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.ops.copy import Constdata
 from tpuconvert.schema.ops.gather_group_quantized import GatherGroupQuantized
 from tpuconvert.schema.ops.index_select import IndexSelect

@@ -22,10 +22,10 @@ from tpuconvert.exporters.tpulang.package import PROGRAM, export_tpulang, lower_
 from tpuconvert.model import Model, load
 from tpuconvert.plugins import load_plugins
 from tpuconvert.results import Result
-from tpuconvert.schema.content_digest import ALGORITHM
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.file_digest import file_digest
-from tpuconvert.schema.shape_buckets import KEY, Bucket, buckets_of, format_bucket
+from tpuconvert.schema.graph.shape_buckets import KEY, Bucket, buckets_of, format_bucket
+from tpuconvert.schema.system.content_digest import ALGORITHM
+from tpuconvert.schema.system.file_digest import file_digest
 from tpuconvert.schema.types import Chip
 
 

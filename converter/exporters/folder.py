@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tpuconvert.schema.errors import ResourceLimitError, UsageError
-from tpuconvert.schema.file_replacement import is_disk_full
-from tpuconvert.schema.input_files import refuse_input
-from tpuconvert.schema.temporary_files import temporary_folder
+from tpuconvert.schema.system.file_replacement import is_disk_full
+from tpuconvert.schema.system.input_files import refuse_input
+from tpuconvert.schema.system.temporary_files import temporary_folder
 
 _HERE = -100  # AT_FDCWD: paths are relative to the working directory
 _RENAME_EXCHANGE = 2

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from tpuconvert.schema.graph import Node
-from tpuconvert.schema.op import Op
+from tpuconvert.schema.definition.op import Op
+from tpuconvert.schema.graph.graph import Node
 
 Context = TypeVar("Context")
 Operator = TypeVar("Operator", bound=Op)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tpuconvert.schema.content_digest import Digest
-from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.graph.graph import Graph, Value
+from tpuconvert.schema.system.content_digest import Digest
 
 
 def program_digest(graph: Graph) -> str:

@@ -12,7 +12,7 @@ from tpuconvert.progress import Progress
 from tpuconvert.quantize.calibration_feeds import calibration_feeds
 from tpuconvert.samples.random_samples import random_feeds, unknown_extents
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.source_loading import is_quantized_source
 
 SAMPLES = 2

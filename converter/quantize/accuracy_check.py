@@ -17,24 +17,24 @@ import numpy as np
 
 from tpuconvert.accuracy_notes import KEY
 from tpuconvert.model import Model
-from tpuconvert.optimizer.quantize.output_accuracy import (
+from tpuconvert.optimizer.quantize.calibration.recorded_floats import RecordedFloats
+from tpuconvert.optimizer.quantize.search.output_accuracy import (
     LEAST_COSINE,
     LEAST_EQUAL,
     LEAST_SQNR,
     OutputAccuracy,
     measure_outputs,
 )
-from tpuconvert.optimizer.quantize.output_branches import OutputBranches
-from tpuconvert.optimizer.quantize.recorded_floats import RecordedFloats
-from tpuconvert.optimizer.quantize.task_metrics.recognition import find_tasks
-from tpuconvert.optimizer.quantize.task_metrics.score import TARGET, Task
+from tpuconvert.optimizer.quantize.search.output_branches import OutputBranches
+from tpuconvert.optimizer.quantize.search.task_metrics.recognition import find_tasks
+from tpuconvert.optimizer.quantize.search.task_metrics.score import TARGET, Task
 from tpuconvert.quantize.sample_split import SampleSplit
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.samples.calibration_data import FeedSource
 from tpuconvert.schema.errors import ThresholdError
-from tpuconvert.schema.file_model import Note
-from tpuconvert.schema.gc_control import collect_dropped_graphs
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.file.file_model import Note
+from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.system.gc_control import collect_dropped_graphs
 from tpuconvert.schema.types import Array, Chip
 from tpuconvert.text_format import several
 

@@ -9,20 +9,20 @@ import numpy as np
 
 from tpuconvert.diagnosis.network import Expected, check_activations
 from tpuconvert.optimizer.quantize import Precision, Range, quantize
-from tpuconvert.optimizer.quantize.calibration import AutoTensors, choose_methods
-from tpuconvert.optimizer.quantize.first_samples import FirstMeans
-from tpuconvert.optimizer.quantize.method_search import HIGH_SHARE, SHARE, SearchStart, search_methods
-from tpuconvert.optimizer.quantize.output_error import count_held_out
+from tpuconvert.optimizer.quantize.calibration.calibration import AutoTensors, choose_methods
+from tpuconvert.optimizer.quantize.calibration.first_samples import FirstMeans
+from tpuconvert.optimizer.quantize.search.method_search import HIGH_SHARE, SHARE, SearchStart, search_methods
+from tpuconvert.optimizer.quantize.search.output_error import count_held_out
 from tpuconvert.options import METHOD_SEARCH
 from tpuconvert.quantize.calibration_shards import calibrate_on
-from tpuconvert.schema.file_model import Note
+from tpuconvert.schema.file.file_model import Note
 from tpuconvert.schema.types import Chip
 
 if TYPE_CHECKING:
     from tpuconvert.options import Options
     from tpuconvert.progress import Progress
     from tpuconvert.samples.calibration_data import FeedSource
-    from tpuconvert.schema.graph import Graph
+    from tpuconvert.schema.graph.graph import Graph
     from tpuconvert.workers.workers import Workers
 
 

@@ -14,11 +14,11 @@ from tpuconvert.optimizer.quantize import (
     forget_annotations,
     quantize,
 )
-from tpuconvert.optimizer.quantize.output_error import OutputError, count_held_out
+from tpuconvert.optimizer.quantize.search.output_error import OutputError, count_held_out
 from tpuconvert.options import Options
 from tpuconvert.report.notes import NAMED
 from tpuconvert.samples.calibration_data import FeedSource
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.text_format import several, shorten
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tpuconvert.options import Options
 from tpuconvert.samples.calibration_data import CalibrationSource, FeedSource, load_feeds
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 
 CALIBRATION_HINT = "--calibration with a folder of images, an .npz or .npy file; 50 to 200 samples are usual"
 

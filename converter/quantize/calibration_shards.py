@@ -9,21 +9,21 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.diagnosis.samples import SampleStatistics
-from tpuconvert.optimizer.quantize.calibration import (
+from tpuconvert.optimizer.quantize.calibration.calibration import (
     AutoTensors,
     calibrate,
     check_mergeable,
     collect,
 )
-from tpuconvert.optimizer.quantize.calibrators import Collector
-from tpuconvert.optimizer.quantize.first_samples import FirstMeans
-from tpuconvert.optimizer.quantize.ranges import Range
-from tpuconvert.optimizer.quantize.recorded_floats import RecordedFloats
+from tpuconvert.optimizer.quantize.calibration.first_samples import FirstMeans
+from tpuconvert.optimizer.quantize.calibration.recorded_floats import RecordedFloats
+from tpuconvert.optimizer.quantize.ranges.calibrators import Collector
+from tpuconvert.optimizer.quantize.ranges.ranges import Range
 from tpuconvert.quantize.counted_samples import Counted, Part
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.samples.calibration_data import FeedSource
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.graph_copy import FlatGraph
+from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.graph.graph_copy import FlatGraph
 from tpuconvert.workers.workers import Shard, ThisProcess, Workers, bounds
 
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tpuconvert.optimizer.quantize import Legalized, forget_annotations
-from tpuconvert.optimizer.quantize.coarse_nodes import COARSE, Coarse
-from tpuconvert.optimizer.quantize.output_accuracy import measure_outputs
-from tpuconvert.optimizer.quantize.output_error import Errors, OutputError
-from tpuconvert.runtime.session import Session
-from tpuconvert.schema.cost import macs
-from tpuconvert.schema.graph import Graph
+from tpuconvert.optimizer.quantize.search.coarse_nodes import COARSE, Coarse
+from tpuconvert.optimizer.quantize.search.output_accuracy import measure_outputs
+from tpuconvert.optimizer.quantize.search.output_error import Errors, OutputError
+from tpuconvert.runtime.session.session import Session
+from tpuconvert.schema.graph.cost import macs
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import Array, Chip
 
 ACCURATE = 0.01

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tpuconvert.diagnosis.samples import SampleStatistics
-from tpuconvert.optimizer.quantize.calibration import merge_collectors
-from tpuconvert.optimizer.quantize.calibrators import Collector, MergeableCollector
-from tpuconvert.schema.graph import Port
+from tpuconvert.optimizer.quantize.calibration.calibration import merge_collectors
+from tpuconvert.optimizer.quantize.ranges.calibrators import Collector, MergeableCollector
+from tpuconvert.schema.graph.graph import Port
 
 
 @dataclass(frozen=True)

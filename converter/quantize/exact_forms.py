@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from tpuconvert.exporters.bucket_graphs import graphs_of_buckets
 from tpuconvert.exporters.tpu_mlir.chips import target_of
 from tpuconvert.exporters.tpu_mlir.package import try_lowering
-from tpuconvert.optimizer.node_properties import dependent_nodes
+from tpuconvert.optimizer.engine.node_properties import dependent_nodes
 from tpuconvert.optimizer.quantize import Legalized, Quantize, forget_annotations
 from tpuconvert.options import Options
-from tpuconvert.schema.graph import Graph, Node
+from tpuconvert.schema.graph.graph import Graph, Node
 
 
 def quantize_exactly(graph: Graph, options: Options, quantize: Quantize, kept: Mapping[str, str]) -> Legalized:

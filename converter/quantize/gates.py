@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from tpuconvert.optimizer.quantize import Legalized
-from tpuconvert.optimizer.quantize.output_error import Errors, OutputError
+from tpuconvert.optimizer.quantize.search.output_error import Errors, OutputError
 from tpuconvert.options import REFINEMENT_NEEDS
 
 STRUCTURAL = ("channel-scales", "two-term-weights")

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tpuconvert.optimizer.node_properties import computed_operands
+from tpuconvert.optimizer.engine.node_properties import computed_operands
 from tpuconvert.optimizer.quantize import Legalized, Precision, forget_annotations
-from tpuconvert.optimizer.quantize.accuracy_floor import FEWEST as FLOOR_FEWEST
-from tpuconvert.optimizer.quantize.accuracy_floor import (
+from tpuconvert.optimizer.quantize.lowering.wide_plan import NO_PLAN, WidePlan, plan_wide_values, takes_16_bits
+from tpuconvert.optimizer.quantize.search.accuracy_floor import FEWEST as FLOOR_FEWEST
+from tpuconvert.optimizer.quantize.search.accuracy_floor import (
     LARGER_SHARES,
     RUNS,
     TARGET,
@@ -19,18 +20,17 @@ from tpuconvert.optimizer.quantize.accuracy_floor import (
     decibels,
     raise_to_floor,
 )
-from tpuconvert.optimizer.quantize.float_simulation import round_operands, simulate
-from tpuconvert.optimizer.quantize.int16_nodes import FEWEST, MOST_SAMPLES, Int16Nodes, choose_int16_nodes
-from tpuconvert.optimizer.quantize.measuring_work import affordable_feeds
-from tpuconvert.optimizer.quantize.task_metrics.score import TARGET as TASK_TARGET
+from tpuconvert.optimizer.quantize.search.float_simulation import round_operands, simulate
+from tpuconvert.optimizer.quantize.search.int16_nodes import FEWEST, MOST_SAMPLES, Int16Nodes, choose_int16_nodes
+from tpuconvert.optimizer.quantize.search.measuring_work import affordable_feeds
+from tpuconvert.optimizer.quantize.search.task_metrics.score import TARGET as TASK_TARGET
 from tpuconvert.optimizer.quantize.traits import has_constant_weight, is_table
-from tpuconvert.optimizer.quantize.wide_plan import NO_PLAN, WidePlan, plan_wide_values, takes_16_bits
 from tpuconvert.options import COARSE_NODES, INT16_NODES
 from tpuconvert.report.notes import NAMED
 from tpuconvert.samples.calibration_data import FeedSource
-from tpuconvert.schema.cost import macs
-from tpuconvert.schema.file_model import Note
-from tpuconvert.schema.graph import Graph, Node
+from tpuconvert.schema.file.file_model import Note
+from tpuconvert.schema.graph.cost import macs
+from tpuconvert.schema.graph.graph import Graph, Node
 from tpuconvert.schema.types import Chip, QuantParams
 from tpuconvert.text_format import several, shorten
 

@@ -6,18 +6,18 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from tpuconvert.optimizer.quantize import Balancing, Legalized, Precision, Range, balance, legalize, quantize
-from tpuconvert.optimizer.quantize.annotate import WIDE_HEADROOM, activation_params
-from tpuconvert.optimizer.quantize.channel_scales import OneMultiplier, scale_channels, scale_wide_channels
-from tpuconvert.optimizer.quantize.coarse_nodes import Coarse, CoarseNodes
-from tpuconvert.optimizer.quantize.deciding import forget_annotations
-from tpuconvert.optimizer.quantize.int16_nodes import Int16Nodes
-from tpuconvert.optimizer.quantize.narrow_scales import scale_narrow_forms
-from tpuconvert.optimizer.quantize.two_term_weights import choose_two_term_nodes
-from tpuconvert.optimizer.quantize.wide_plan import plan_wide_values
+from tpuconvert.optimizer.quantize.lowering.wide_plan import plan_wide_values
+from tpuconvert.optimizer.quantize.scales.annotate import WIDE_HEADROOM, activation_params
+from tpuconvert.optimizer.quantize.scales.channel_scales import OneMultiplier, scale_channels, scale_wide_channels
+from tpuconvert.optimizer.quantize.scales.narrow_scales import scale_narrow_forms
+from tpuconvert.optimizer.quantize.search.coarse_nodes import Coarse, CoarseNodes
+from tpuconvert.optimizer.quantize.search.deciding import forget_annotations
+from tpuconvert.optimizer.quantize.search.int16_nodes import Int16Nodes
+from tpuconvert.optimizer.quantize.weights.two_term_weights import choose_two_term_nodes
 from tpuconvert.options import INT16_NODES, Options
 from tpuconvert.quantize.coarse_nodes import Attempts
 from tpuconvert.quantize.int16_nodes import Annotated
-from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.types import Chip, QuantParams
 
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from tpuconvert.report.notes import SHARE, group_notes, names_text
-from tpuconvert.schema.cost import macs
 from tpuconvert.schema.errors import ThresholdError
-from tpuconvert.schema.file_model import Note
+from tpuconvert.schema.file.file_model import Note
+from tpuconvert.schema.graph.cost import macs
 
 if TYPE_CHECKING:
-    from tpuconvert.schema.graph import Graph, Node
+    from tpuconvert.schema.graph.graph import Graph, Node
 
 LITTLE = 0.5
 """Notes are added if the share is below this value."""

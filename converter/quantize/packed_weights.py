@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tpuconvert.model_building import QuantizedGraph
-from tpuconvert.optimizer.quantize.group_weights import (
+from tpuconvert.optimizer.quantize.weights.group_weights import (
     WORTHWHILE_ERROR,
     GroupFormat,
     PackedWeight,
@@ -20,7 +20,7 @@ from tpuconvert.optimizer.quantize.group_weights import (
 from tpuconvert.quantize.calibration_feeds import calibration_feeds
 from tpuconvert.quantize.sample_split import split_feeds
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.file_model import Note
+from tpuconvert.schema.file.file_model import Note
 from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized
 from tpuconvert.schema.types import I8
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tpuconvert.progress import Progress
     from tpuconvert.quantize.accuracy_check import AccuracyCheck
     from tpuconvert.samples.calibration_data import CalibrationSource, FeedSource
-    from tpuconvert.schema.graph import Graph, Node
+    from tpuconvert.schema.graph.graph import Graph, Node
     from tpuconvert.schema.types import Array
 
 KIND = "weights"

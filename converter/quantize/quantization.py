@@ -13,30 +13,22 @@ from typing import TYPE_CHECKING
 from tpuconvert.final_checks import check_finite, constant_arrays
 from tpuconvert.model_building import QuantizedGraph
 from tpuconvert.optimization import OptimizedGraph
+from tpuconvert.optimizer import prepare_quantization as prepare
 from tpuconvert.optimizer.precision_rules import FLOAT32, INT8
-from tpuconvert.optimizer.quantize import (
-    Legalized,
-    Precision,
-    Range,
-    apply_rules,
-    float_paths,
-    legalize,
-    prepare,
-    refine,
-)
-from tpuconvert.optimizer.quantize.deciding import forget_annotations
-from tpuconvert.optimizer.quantize.feature_maps import uncorrected_results
-from tpuconvert.optimizer.quantize.first_samples import FirstMeans
-from tpuconvert.optimizer.quantize.output_error import OutputError
-from tpuconvert.optimizer.quantize.precision_checks import (
+from tpuconvert.optimizer.quantize import Legalized, Precision, Range, apply_rules, float_paths, legalize, refine
+from tpuconvert.optimizer.quantize.calibration.feature_maps import uncorrected_results
+from tpuconvert.optimizer.quantize.calibration.first_samples import FirstMeans
+from tpuconvert.optimizer.quantize.calibration.recorded_floats import RecordedFloats
+from tpuconvert.optimizer.quantize.precision.precision_checks import (
     check_asymmetric_tensors,
     check_float16_ranges,
     check_wide_results,
 )
-from tpuconvert.optimizer.quantize.precision_effects import describe_effects
-from tpuconvert.optimizer.quantize.recorded_floats import RecordedFloats
-from tpuconvert.optimizer.quantize.response_correction import correct_responses
-from tpuconvert.optimizer.quantize.state_ranges import tie_state_ranges
+from tpuconvert.optimizer.quantize.precision.precision_effects import describe_effects
+from tpuconvert.optimizer.quantize.ranges.state_ranges import tie_state_ranges
+from tpuconvert.optimizer.quantize.refinement.response_correction import correct_responses
+from tpuconvert.optimizer.quantize.search.deciding import forget_annotations
+from tpuconvert.optimizer.quantize.search.output_error import OutputError
 from tpuconvert.options import INT16_NODES, REFINEMENTS, Options
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.quantize.accuracy_check import AccuracyCheck as AccuracyCheck
@@ -51,9 +43,9 @@ from tpuconvert.quantize.sample_split import NO_SAMPLES, SampleSplit, split_feed
 from tpuconvert.quantize.wider_nodes import WiderNodesSearch
 from tpuconvert.samples.calibration_data import CalibrationSource, FeedSource
 from tpuconvert.schema.errors import UsageError, without_operator
-from tpuconvert.schema.file_model import Note
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.heap_memory import large_arrays_returned
+from tpuconvert.schema.file.file_model import Note
+from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.system.heap_memory import large_arrays_returned
 from tpuconvert.schema.types import Array, Chip
 from tpuconvert.source_loading import is_quantized_source
 from tpuconvert.text_format import several

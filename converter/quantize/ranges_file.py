@@ -12,19 +12,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tpuconvert.optimization import optimize_graph
-from tpuconvert.optimizer.quantize import apply_rules, prepare
-from tpuconvert.optimizer.quantize.ranges import Channels, Range
-from tpuconvert.optimizer.range_statistics import BINS, RangeStatistics, sample_counts
+from tpuconvert.optimizer import prepare_quantization as prepare
+from tpuconvert.optimizer.quantize import apply_rules
+from tpuconvert.optimizer.quantize.ranges.range_statistics import BINS, RangeStatistics, sample_counts
+from tpuconvert.optimizer.quantize.ranges.ranges import Channels, Range
 from tpuconvert.quantize.auto_methods import calibrate_and_check
 from tpuconvert.quantize.calibration_feeds import calibration_feeds
 from tpuconvert.recipe import source_digest
 from tpuconvert.results import Result
-from tpuconvert.schema.bounded_files import read_text
-from tpuconvert.schema.content_digest import ALGORITHM, digest_of
 from tpuconvert.schema.errors import CorruptInputError, UsageError
-from tpuconvert.schema.file_replacement import replacing
-from tpuconvert.schema.input_files import note_input
-from tpuconvert.schema.json_text import parse_json
+from tpuconvert.schema.system.bounded_files import read_text
+from tpuconvert.schema.system.content_digest import ALGORITHM, digest_of
+from tpuconvert.schema.system.file_replacement import replacing
+from tpuconvert.schema.system.input_files import note_input
+from tpuconvert.schema.text.json_text import parse_json
 from tpuconvert.source_loading import Source, is_quantized_source, load_source, with_preprocessing_of
 from tpuconvert.text_format import several
 from tpuconvert.workers.choice import open_workers
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from tpuconvert.options import Options
     from tpuconvert.progress import Progress
     from tpuconvert.samples.calibration_data import CalibrationSource
-    from tpuconvert.schema.graph import Graph
+    from tpuconvert.schema.graph.graph import Graph
 
 FORMAT = "tpuconvert ranges"
 VERSION = 3

@@ -15,17 +15,17 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tpuconvert.optimizer.node_properties import operand, operands
-from tpuconvert.optimizer.quantize.first_samples import FirstMeans
-from tpuconvert.optimizer.quantize.operand_statistics import FloatReference, OperandSamples
-from tpuconvert.optimizer.quantize.ranges import ChannelMeans
-from tpuconvert.optimizer.quantize.reconstruction import DriftSums
-from tpuconvert.optimizer.quantize.recorded_floats import RecordedFloats
-from tpuconvert.optimizer.quantize.refinement import StatisticsOf
-from tpuconvert.optimizer.quantize.weight_rounding import InputSums
+from tpuconvert.optimizer.engine.node_properties import operand, operands
+from tpuconvert.optimizer.quantize.calibration.first_samples import FirstMeans
+from tpuconvert.optimizer.quantize.calibration.recorded_floats import RecordedFloats
+from tpuconvert.optimizer.quantize.ranges.ranges import ChannelMeans
+from tpuconvert.optimizer.quantize.refinement.operand_statistics import FloatReference, OperandSamples
+from tpuconvert.optimizer.quantize.refinement.refinement import StatisticsOf
+from tpuconvert.optimizer.quantize.weights.reconstruction import DriftSums
+from tpuconvert.optimizer.quantize.weights.weight_rounding import InputSums
 from tpuconvert.samples.calibration_data import FeedSource
-from tpuconvert.schema.graph import Graph, Node
-from tpuconvert.schema.graph_copy import FlatGraph
+from tpuconvert.schema.graph.graph import Graph, Node
+from tpuconvert.schema.graph.graph_copy import FlatGraph
 from tpuconvert.schema.types import Array, Chip
 from tpuconvert.workers.workers import Shard, ThisProcess, Workers
 

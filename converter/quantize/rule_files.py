@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.input_files import note_input
+from tpuconvert.schema.system.input_files import note_input
 from tpuconvert.yaml_files import read_yaml
 
 Rules = str | Mapping[str, Any] | Sequence[str]

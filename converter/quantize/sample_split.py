@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpuconvert.optimizer.quantize.deciding import SAMPLES as DECISION_SAMPLES
-from tpuconvert.optimizer.quantize.measuring_work import affordable_feeds
-from tpuconvert.optimizer.quantize.output_error import count_held_out
-from tpuconvert.optimizer.quantize.ranges import samples_in
+from tpuconvert.optimizer.quantize.ranges.ranges import samples_in
+from tpuconvert.optimizer.quantize.search.deciding import SAMPLES as DECISION_SAMPLES
+from tpuconvert.optimizer.quantize.search.measuring_work import affordable_feeds
+from tpuconvert.optimizer.quantize.search.output_error import count_held_out
 from tpuconvert.samples.calibration_data import FeedSource
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import Chip
 
 _FEWEST_HELD_OUT = 4

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tpuconvert.optimizer.quantize import Balancing, Legalized, Precision
-from tpuconvert.optimizer.quantize.accuracy_floor import Floor
-from tpuconvert.optimizer.quantize.deciding import forget_annotations
-from tpuconvert.optimizer.quantize.int16_nodes import Int16Nodes
-from tpuconvert.optimizer.quantize.output_error import Errors, OutputError
+from tpuconvert.optimizer.quantize.search.accuracy_floor import Floor
+from tpuconvert.optimizer.quantize.search.deciding import forget_annotations
+from tpuconvert.optimizer.quantize.search.int16_nodes import Int16Nodes
+from tpuconvert.optimizer.quantize.search.output_error import Errors, OutputError
 from tpuconvert.options import COARSE_NODES, INT16_NODES, Options
 from tpuconvert.progress import Progress
 from tpuconvert.quantize.coarse_nodes import ACCURATE, WorstError, choose_coarse_nodes
@@ -28,8 +28,8 @@ from tpuconvert.quantize.int16_nodes import (
 )
 from tpuconvert.quantize.integer_forms import IntegerForms
 from tpuconvert.samples.calibration_data import FeedSource
-from tpuconvert.schema.file_model import Note
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.file.file_model import Note
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import Chip
 
 _WORTHWHILE = 0.25

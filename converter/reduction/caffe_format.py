@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import EncodeError
 
-from tpuconvert.frontends.caffe.messages import new_message
+from tpuconvert.frontends.caffe.file.messages import new_message
+from tpuconvert.frontends.caffe.file.text import is_repeated
 from tpuconvert.frontends.caffe.node import caffe_op
-from tpuconvert.frontends.caffe.text import is_repeated
 from tpuconvert.options import Options
 from tpuconvert.reduction import caffe_network
 from tpuconvert.reduction.caffe_network import CaffeNetwork, Layer, Shape, find_shapes

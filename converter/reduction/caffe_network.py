@@ -14,16 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.frontends.caffe.description import NetDescription, read_description
+from tpuconvert.frontends.caffe.file.description import NetDescription, read_description
+from tpuconvert.frontends.caffe.file.messages import new_message
+from tpuconvert.frontends.caffe.file.text import UnknownField, is_repeated
+from tpuconvert.frontends.caffe.file.text_writer import format_message, quote
+from tpuconvert.frontends.caffe.file.weights import blob_of_message, read_weights
 from tpuconvert.frontends.caffe.importer import ImportOptions, blob_shapes
-from tpuconvert.frontends.caffe.messages import new_message
-from tpuconvert.frontends.caffe.text import UnknownField, is_repeated
-from tpuconvert.frontends.caffe.text_writer import format_message, quote
-from tpuconvert.frontends.caffe.weights import blob_of_message, read_weights
 from tpuconvert.reduction.model_format import NodeLinks, needed_nodes, part_inputs
 from tpuconvert.reduction.source_files import SourceFiles
 from tpuconvert.schema.errors import TpuConvertError
-from tpuconvert.schema.limits import current_limits
+from tpuconvert.schema.system.limits import current_limits
 from tpuconvert.schema.types import Array
 
 Shape = tuple[int, ...]

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.frontends.onnx.messages import GraphProto, ModelProto, NodeProto, TensorProto
-from tpuconvert.frontends.onnx.reader import subgraphs
-from tpuconvert.frontends.onnx.tensor_reader import TensorReader
+from tpuconvert.frontends.onnx.file.messages import GraphProto, ModelProto, NodeProto, TensorProto
+from tpuconvert.frontends.onnx.file.reader import subgraphs
+from tpuconvert.frontends.onnx.file.tensor_reader import TensorReader
 from tpuconvert.reduction.random_values import FEW, random_like
 from tpuconvert.schema.errors import CorruptInputError
-from tpuconvert.schema.limits import DEFAULT_LIMITS
+from tpuconvert.schema.system.limits import DEFAULT_LIMITS
 from tpuconvert.schema.types import Array
 
 _NUMPY: dict[int, np.dtype[Any]] = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tpuconvert.frontends.onnx.messages import GraphProto, ModelProto, NodeProto, ValueInfoProto
-from tpuconvert.frontends.onnx.reader import initializers, subgraphs
+from tpuconvert.frontends.onnx.file.messages import GraphProto, ModelProto, NodeProto, ValueInfoProto
+from tpuconvert.frontends.onnx.file.reader import initializers, subgraphs
 from tpuconvert.reduction.generic_names import GenericNames
 
 ONNX_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft"})

@@ -10,8 +10,8 @@ import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from tpuconvert.frontends.onnx.messages import FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
-from tpuconvert.frontends.onnx.reader import initializers, reads_of, subgraphs
+from tpuconvert.frontends.onnx.file.messages import FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
+from tpuconvert.frontends.onnx.file.reader import initializers, reads_of, subgraphs
 from tpuconvert.reduction.model_format import NodeLinks, needed_nodes, part_inputs, part_outputs
 
 

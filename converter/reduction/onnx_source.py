@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.frontends.onnx.messages import ModelProto, TensorProto
-from tpuconvert.frontends.onnx.reader import OnnxModel, initializers, read_model
+from tpuconvert.frontends.onnx.file.messages import ModelProto, TensorProto
+from tpuconvert.frontends.onnx.file.reader import OnnxModel, initializers, read_model
 from tpuconvert.options import Options
 from tpuconvert.reduction.model_format import needed_nodes
 from tpuconvert.reduction.onnx_constants import tensors_of, write_tensor
 from tpuconvert.reduction.onnx_parts import Infos, extract, node_links
-from tpuconvert.schema.limits import DEFAULT_LIMITS
+from tpuconvert.schema.system.limits import DEFAULT_LIMITS
 from tpuconvert.source_loading import fixed_arrays
 
 APPLIED = ("input_shapes", "inputs", "outputs", "fix_inputs", "allow_root")

@@ -14,8 +14,8 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-from tpuconvert.frontends.onnx.messages import ModelProto, NodeProto, TensorProto
-from tpuconvert.frontends.onnx.reader import subgraphs
+from tpuconvert.frontends.onnx.file.messages import ModelProto, NodeProto, TensorProto
+from tpuconvert.frontends.onnx.file.reader import subgraphs
 from tpuconvert.options import Options
 from tpuconvert.reduction.onnx_constants import read_tensor
 from tpuconvert.reduction.onnx_parts import TensorInfo

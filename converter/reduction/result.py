@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tpuconvert.frontends.onnx.messages import ModelProto
+from tpuconvert.frontends.onnx.file.messages import ModelProto
 from tpuconvert.reduction.failure import DESCRIPTIONS
 from tpuconvert.reduction.source_files import SUFFIXES, WEIGHTS_SUFFIX, SourceFiles, write_files
 from tpuconvert.results import Result
 from tpuconvert.schema.option_style import in_style
-from tpuconvert.schema.visible_text import one_line
+from tpuconvert.schema.text.visible_text import one_line
 from tpuconvert.text_format import several
 
 

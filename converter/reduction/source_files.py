@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.file_replacement import replacing
+from tpuconvert.schema.system.file_replacement import replacing
 
 SUFFIXES = {"onnx": ".onnx", "tflite": ".tflite", "caffe": ".prototxt"}
 """Format of a source -> suffix of its file."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tflite
 
-from tpuconvert.frontends.tflite.rows import ROWS
+from tpuconvert.frontends.tflite.file.rows import ROWS
 from tpuconvert.reduction.random_values import FEW, random_like
 from tpuconvert.reduction.tflite_parts import compact, elements, has_data
 from tpuconvert.schema.types import Array

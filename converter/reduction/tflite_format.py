@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.frontends.cannot_convert import CannotConvertError
+from tpuconvert.frontends.tflite.file.reader import ModelFile, read_model
+from tpuconvert.frontends.tflite.file.rows import write_rows
+from tpuconvert.frontends.tflite.file.signatures import Signature, choose
 from tpuconvert.frontends.tflite.importer import bind_tensors
-from tpuconvert.frontends.tflite.reader import ModelFile, read_model
-from tpuconvert.frontends.tflite.rows import write_rows
-from tpuconvert.frontends.tflite.signatures import Signature, choose
 from tpuconvert.options import Options
 from tpuconvert.reduction import tflite_constants, tflite_names, tflite_parts
 from tpuconvert.reduction.model_format import ModelFormat, NodeLinks, Search, needed_nodes

@@ -6,7 +6,7 @@ from typing import Any
 
 import tflite
 
-from tpuconvert.frontends.tflite.schema import enum_names
+from tpuconvert.frontends.tflite.file.schema import enum_names
 from tpuconvert.reduction.generic_names import GenericNames
 from tpuconvert.reduction.tflite_parts import compact, has_data
 

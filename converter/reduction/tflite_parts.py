@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.frontends.tflite.reader import ModelFile
-from tpuconvert.frontends.tflite.rows import ROWS, read_rows
+from tpuconvert.frontends.tflite.file.reader import ModelFile
+from tpuconvert.frontends.tflite.file.rows import ROWS, read_rows
 from tpuconvert.reduction.model_format import NodeLinks, part_inputs, part_outputs
 from tpuconvert.schema.types import Array
 

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.api.verify import verify
-from tpuconvert.frontends.onnx.messages import ModelProto
+from tpuconvert.frontends.onnx.file.messages import ModelProto
 from tpuconvert.model import Model
 from tpuconvert.options import SOURCE_OPTIONS, Options
 from tpuconvert.pipeline import convert
 from tpuconvert.reduction.failure import BACKENDS, CONDITION, ENGINE, ERROR, VERIFY, Failure, failures_of
 from tpuconvert.reduction.source_files import SourceFiles
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.samples.random_samples import random_feeds
 from tpuconvert.schema.errors import ThresholdError, TpuConvertError, UsageError
 from tpuconvert.schema.types import Array

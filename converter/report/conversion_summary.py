@@ -13,12 +13,12 @@ from tpuconvert.quantize.integer_share import integer_share, is_integer
 from tpuconvert.report.model_description import describe_model
 from tpuconvert.report.model_text import port_lines, requirement_lines
 from tpuconvert.report.notes import SHARE, NoteGroup, group_line, group_notes, share_lines
-from tpuconvert.schema.cost import total_macs
+from tpuconvert.schema.graph.cost import total_macs
 from tpuconvert.text_format import bytes_text, operator_counts, several, shorten
 from tpuconvert.verify.text import sqnr_text, verdict_lines
 
 if TYPE_CHECKING:
-    from tpuconvert.schema.graph import Node
+    from tpuconvert.schema.graph.graph import Node
     from tpuconvert.verify.verification import Verification
 
 Summary = dict[str, Any]

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from tpuconvert.optimizer.grouping.group_cost import group_cost
 from tpuconvert.optimizer.grouping.groups import Group
 from tpuconvert.optimizer.grouping.planner import plan_groups
-from tpuconvert.schema import cost
-from tpuconvert.schema.hardware import Hardware, hardware_of
+from tpuconvert.schema.definition.hardware import Hardware, hardware_of
+from tpuconvert.schema.graph import cost
 from tpuconvert.text.table import table
 from tpuconvert.text_format import bytes_text, operator_counts, several, shorten
 

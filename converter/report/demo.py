@@ -17,11 +17,11 @@ from tpuconvert.report.html_page import report_page
 from tpuconvert.report.model_description import Description
 from tpuconvert.report.page.elements import Cell, html_table, panel
 from tpuconvert.report.report_description import describe_for_report
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.file_replacement import replacing
-from tpuconvert.schema.html_text import escape
+from tpuconvert.schema.system.file_replacement import replacing
+from tpuconvert.schema.text.html_text import escape
 from tpuconvert.schema.types import Array, Chip
 from tpuconvert.verify.source_comparison import verify_source
 

@@ -45,7 +45,7 @@ from typing import Any
 
 from tpuconvert.report.graph_blocks import Blocks, adjacency, find_blocks, label_blocks
 from tpuconvert.report.layered_layout import Net, Plan, arrange
-from tpuconvert.schema.op import Op, Trait, find_op
+from tpuconvert.schema.definition.op import Op, Trait, find_op
 
 Description = dict[str, Any]
 

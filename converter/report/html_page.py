@@ -8,7 +8,7 @@ from tpuconvert.report.model_description import Description
 from tpuconvert.report.page.assembly import assemble_page
 from tpuconvert.report.page.sections import model_article
 from tpuconvert.report.report_data import report_data
-from tpuconvert.schema.html_text import escape
+from tpuconvert.schema.text.html_text import escape
 
 _NOSCRIPT = (
     "This page works without scripts. The table of all nodes, the search, the details of a node "

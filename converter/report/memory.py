@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from tpuconvert.optimizer.node_properties import computed_operands
-from tpuconvert.runtime.native.arena import live_bytes, place
-from tpuconvert.runtime.native.storage import ARENA, Buffer
-from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.op import Trait
+from tpuconvert.optimizer.engine.node_properties import computed_operands
+from tpuconvert.runtime.native.builder.arena import live_bytes, place
+from tpuconvert.runtime.native.builder.storage import ARENA, Buffer
+from tpuconvert.schema.definition.op import Trait
+from tpuconvert.schema.graph.graph import Graph, Value
 
 Description = dict[str, Any]
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from tpuconvert.conversion_record import KEY, read_record
 from tpuconvert.report.precision_fix import float_names
-from tpuconvert.schema.control_flow import all_graphs, subgraphs_of
-from tpuconvert.schema.cost import total_macs
-from tpuconvert.schema.file_model import FileModel
-from tpuconvert.schema.graph import Graph, Node, Port, Value
+from tpuconvert.schema.file.file_model import FileModel
+from tpuconvert.schema.graph.control_flow import all_graphs, subgraphs_of
+from tpuconvert.schema.graph.cost import total_macs
+from tpuconvert.schema.graph.graph import Graph, Node, Port, Value
 from tpuconvert.schema.types import QuantParams, format_shape
 
 Description = dict[str, Any]

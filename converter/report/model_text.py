@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from tpuconvert.report.model_description import Description, port_text, scale_text
 from tpuconvert.report.notes import SHARE, note_lines, operators_of, share_lines
 from tpuconvert.samples.preprocess import Preprocess
-from tpuconvert.schema.shape_buckets import buckets_of, format_buckets
+from tpuconvert.schema.graph.shape_buckets import buckets_of, format_buckets
 from tpuconvert.schema.types import format_shape
 from tpuconvert.styled_text import join_lines
 from tpuconvert.text.table import table

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-from tpuconvert.schema.op import ALL, ALL_SAME, Case, LocalityKind, Op, Operand, OpKind, Support
+from tpuconvert.schema.definition.op import ALL, ALL_SAME, Case, LocalityKind, Op, Operand, OpKind, Support
 from tpuconvert.schema.types import Chip, DType, Scalar
 
 Notes = dict[str, Any]

@@ -7,9 +7,9 @@ import itertools
 from typing import Any
 
 from tpuconvert.frontends.registry import Kind, Registration, registry
-from tpuconvert.schema.chip_names import parse_chip
+from tpuconvert.schema.definition.chip_names import parse_chip
+from tpuconvert.schema.definition.op import ALL, Op, OpKind, Support, all_ops, find_op
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.op import ALL, Op, OpKind, Support, all_ops, find_op
 from tpuconvert.schema.types import Chip, DType
 
 Row = dict[str, Any]

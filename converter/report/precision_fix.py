@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.op import Trait
+from tpuconvert.schema.definition.op import Trait
+from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.types import I32
 
 _ACCUMULATOR = ":int32"

@@ -16,8 +16,8 @@ from tpuconvert.report.model_description import Description
 from tpuconvert.report.node_columns import describe_port, more_results, node_columns
 from tpuconvert.report.notes import group_notes, operators_of
 from tpuconvert.report.rounding import round_number, round_numbers, without_none
+from tpuconvert.schema.text.visible_text import for_json
 from tpuconvert.schema.types import DType
-from tpuconvert.schema.visible_text import for_json
 
 VERSION = 1
 """Version of the block. It changes if keys are renamed or removed."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tpuconvert.report.cost import describe_cost
 from tpuconvert.report.memory import describe_memory
 from tpuconvert.report.model_description import Description, describe_graph, describe_model
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import format_shape
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from pathlib import Path
 from tpuconvert.report.full_text import full_text
 from tpuconvert.report.model_description import Description
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.file_replacement import replacing
-from tpuconvert.schema.visible_text import visible
+from tpuconvert.schema.system.file_replacement import replacing
+from tpuconvert.schema.text.visible_text import visible
 
 SUFFIXES = (".html", ".htm", ".json", ".txt")
 

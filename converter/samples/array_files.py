@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tpuconvert.schema.absent_file import absent_file
-from tpuconvert.schema.bounded_files import check_regular
 from tpuconvert.schema.errors import AmbiguousInputError, CorruptInputError, UsageError
-from tpuconvert.schema.input_files import note_input
-from tpuconvert.schema.limits import check_expansion
+from tpuconvert.schema.system.absent_file import absent_file
+from tpuconvert.schema.system.bounded_files import check_regular
+from tpuconvert.schema.system.input_files import note_input
+from tpuconvert.schema.system.limits import check_expansion
 from tpuconvert.schema.types import Array
 
 _MOST_RESIDENT = 1 << 22

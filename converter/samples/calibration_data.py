@@ -4,7 +4,7 @@ The same rules serve calibration, ``run``, ``verify`` and evaluation:
 
 - an array for an input has the input's rank; its first axis is the samples, and is split into batches of the model;
 - ``uint8`` images ([N, H, W, 3] or [N, H, W]) for an input of another type are preprocessed if preprocessing is given;
-  ``schema/input_types.py`` defines which types of other arrays are accepted.
+  ``schema/graph/input_types.py`` defines which types of other arrays are accepted.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.runtime.batches import one_by_one
-from tpuconvert.runtime.border import numpy_type
+from tpuconvert.runtime.session.batches import one_by_one
+from tpuconvert.runtime.session.border import numpy_type
 from tpuconvert.samples.array_files import copied_from_file, load_arrays, released_after_use
 from tpuconvert.samples.axis_order import axis_order
 from tpuconvert.samples.image_files import IMAGE_SUFFIXES, images_in
 from tpuconvert.samples.preprocess import Preprocess
-from tpuconvert.schema.absent_file import absent_file
-from tpuconvert.schema.content_digest import Digest, digest_of
+from tpuconvert.schema.arithmetic.finite import is_finite
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.finite import is_finite
-from tpuconvert.schema.graph import Port
-from tpuconvert.schema.input_files import note_input
-from tpuconvert.schema.input_types import convert_input
+from tpuconvert.schema.graph.graph import Port
+from tpuconvert.schema.graph.input_types import convert_input
+from tpuconvert.schema.system.absent_file import absent_file
+from tpuconvert.schema.system.content_digest import Digest, digest_of
+from tpuconvert.schema.system.input_files import note_input
 from tpuconvert.schema.types import Array
 from tpuconvert.text_format import several
 

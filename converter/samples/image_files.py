@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tpuconvert.schema.absent_file import absent_file
-from tpuconvert.schema.bounded_files import check_regular
 from tpuconvert.schema.errors import CorruptInputError, MissingExtraError, ResourceLimitError, UsageError
-from tpuconvert.schema.limits import current_limits, exceeded
+from tpuconvert.schema.system.absent_file import absent_file
+from tpuconvert.schema.system.bounded_files import check_regular
+from tpuconvert.schema.system.limits import current_limits, exceeded
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp")
 

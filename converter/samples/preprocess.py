@@ -16,11 +16,11 @@ from typing import Any, cast
 import numpy as np
 
 from tpuconvert.samples.image_files import INSTALL_PILLOW, open_image
+from tpuconvert.schema.arithmetic.opencv_resizing import RESIZERS
+from tpuconvert.schema.arithmetic.yuv420 import rgb_to_yuv420
 from tpuconvert.schema.errors import MissingExtraError, UsageError
-from tpuconvert.schema.input_files import note_input
-from tpuconvert.schema.opencv_resizing import RESIZERS
+from tpuconvert.schema.system.input_files import note_input
 from tpuconvert.schema.types import Array
-from tpuconvert.schema.yuv420 import rgb_to_yuv420
 from tpuconvert.yaml_files import read_yaml
 
 COLORS = {"RGB": 3, "BGR": 3, "GRAY": 1}

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tpuconvert.runtime.border import numpy_type
+from tpuconvert.runtime.session.border import numpy_type
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.graph import Port
+from tpuconvert.schema.graph.graph import Port
 from tpuconvert.schema.types import Array
 
 

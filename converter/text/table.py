@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tpuconvert.schema.visible_text import one_line
+from tpuconvert.schema.text.visible_text import one_line
 from tpuconvert.styled_text import concat, style
 
 

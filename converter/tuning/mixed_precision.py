@@ -25,13 +25,13 @@ from tpuconvert.quantize.quantization import CalibrationCache
 from tpuconvert.recipe import write_options
 from tpuconvert.report.tuning import HEADING, headline, row, tuning_lines
 from tpuconvert.results import Result
-from tpuconvert.schema.bounded_files import read_text
-from tpuconvert.schema.content_digest import digest_of
-from tpuconvert.schema.cost import macs
 from tpuconvert.schema.errors import CorruptInputError, UsageError
-from tpuconvert.schema.file_digest import file_digest
-from tpuconvert.schema.file_replacement import replacing
-from tpuconvert.schema.json_text import parse_json
+from tpuconvert.schema.graph.cost import macs
+from tpuconvert.schema.system.bounded_files import read_text
+from tpuconvert.schema.system.content_digest import digest_of
+from tpuconvert.schema.system.file_digest import file_digest
+from tpuconvert.schema.system.file_replacement import replacing
+from tpuconvert.schema.text.json_text import parse_json
 from tpuconvert.text_format import several
 from tpuconvert.tuning.metrics import Metric
 from tpuconvert.tuning.search import BudgetSpentError, Chosen, best_of, pareto, search

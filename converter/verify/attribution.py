@@ -15,8 +15,8 @@ import numpy as np
 from tpuconvert.memory_sources import AnySource, Weights, source_files
 from tpuconvert.model import Model, load_converted
 from tpuconvert.optimization import optimize_graph
-from tpuconvert.optimizer.node_properties import computed_operands
-from tpuconvert.optimizer.quantize import prepare
+from tpuconvert.optimizer import prepare_quantization as prepare
+from tpuconvert.optimizer.engine.node_properties import computed_operands
 from tpuconvert.optimizer.quantize.traits import is_max_pool
 from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import SILENT, Progress
@@ -27,7 +27,7 @@ from tpuconvert.results import Result
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.samples.random_samples import random_feeds
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import Array
 from tpuconvert.source_loading import is_quantized_source, load_source
 from tpuconvert.verify.integer_units import IntegerUnit, UnitOperand, find_units

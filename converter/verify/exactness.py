@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tpuconvert.report.notes import NAMED
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import Array, Chip, QuantParams
 from tpuconvert.text_format import several, shorten
 from tpuconvert.verify.difference import Difference

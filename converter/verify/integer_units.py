@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpuconvert.optimizer.node_properties import computed_operands
+from tpuconvert.optimizer.engine.node_properties import computed_operands
 from tpuconvert.optimizer.quantize.traits import is_product, keeps_scale
-from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.types import I32
 
 _ACCUMULATOR = ":int32"

@@ -28,10 +28,10 @@ import numpy as np
 from tpuconvert.model import Model
 from tpuconvert.optimizer.quantize.traits import has_constant_weight
 from tpuconvert.progress import Progress
-from tpuconvert.runtime.session import Session
-from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.graph_copy import copy_subgraph
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.runtime.session.session import Session
+from tpuconvert.schema.graph.graph import Graph, Value
+from tpuconvert.schema.graph.graph_copy import copy_subgraph
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.types import Array, QuantParams
 from tpuconvert.verify.integer_units import IntegerUnit
 from tpuconvert.verify.output_noise import NoiseSum, Powers, to_decibel

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tpuconvert.schema.json_text import parse_json
+from tpuconvert.schema.text.json_text import parse_json
 
 Arrays = dict[str, Any]
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tpuconvert.schema.graph import Graph, Port, Value
-from tpuconvert.schema.op import Trait
+from tpuconvert.schema.definition.op import Trait
+from tpuconvert.schema.graph.graph import Graph, Port, Value
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.types import Array
 from tpuconvert.text_format import several

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.types import Array
 
 

@@ -17,10 +17,10 @@ from tpuconvert.optimizer.precision_rules import AUTO
 from tpuconvert.options import ALGORITHMS, INT16_NODES, METHOD_SEARCH, REFINEMENTS, Options
 from tpuconvert.quantize.quantization import CalibrationCache, quantize_graph
 from tpuconvert.report.precision_fix import rule_options
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.schema.errors import TpuConvertError, UsageError
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import Array
 from tpuconvert.verify.output_noise import NoiseSum, to_decibel
 

@@ -17,11 +17,11 @@ from tpuconvert.optimizer.quantize import as_float, legalize
 from tpuconvert.options import Options
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.runtime.run_memory import check_run_memory
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.samples.random_samples import random_feeds
 from tpuconvert.schema.errors import UnsupportedError, UsageError
-from tpuconvert.schema.graph import Graph, KeptState
+from tpuconvert.schema.graph.graph import Graph, KeptState
 from tpuconvert.schema.types import Array, Chip
 from tpuconvert.source_loading import (
     fixed_arrays,

@@ -10,11 +10,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from tpuconvert.model_building import has_integers
-from tpuconvert.runtime.session import Session
-from tpuconvert.runtime.session_state import MASK, SessionState
+from tpuconvert.runtime.session.session import Session
+from tpuconvert.runtime.session.session_state import MASK, SessionState
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.graph import Graph, KeptState, Port
-from tpuconvert.schema.states import FIXED, find_states
+from tpuconvert.schema.graph.graph import Graph, KeptState, Port
+from tpuconvert.schema.graph.states import FIXED, find_states
 from tpuconvert.schema.types import Array
 from tpuconvert.verify.difference import FLOAT_TOLERANCE, Difference
 from tpuconvert.verify.oracle import Statement

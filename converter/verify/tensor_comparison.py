@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tpuconvert.optimizer.quantize.traits import keeps_scale
-from tpuconvert.schema.graph import Graph, Port, Value
+from tpuconvert.schema.graph.graph import Graph, Port, Value
 from tpuconvert.schema.types import Array, format_shape
 from tpuconvert.verify.difference import Difference
 from tpuconvert.verify.exactness import Codes, steps_between

@@ -25,10 +25,10 @@ from typing import Any
 from tpuconvert.model import Model
 from tpuconvert.model_building import has_integers
 from tpuconvert.results import Result
-from tpuconvert.runtime.session import Session
-from tpuconvert.schema.control_flow import all_graphs, subgraphs_of
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import OutputError, ThresholdError, UsageError
-from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.graph.control_flow import all_graphs, subgraphs_of
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.types import Array
 from tpuconvert.text_format import against_limit
 from tpuconvert.verify.difference import AS_READ, ENGINE_ERROR, FLOAT_TOLERANCE, LAYER_SQNR, Difference

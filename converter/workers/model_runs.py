@@ -10,10 +10,10 @@ from typing import Any, Literal
 import numpy as np
 
 from tpuconvert.model import Model
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.samples.calibration_data import FeedSource
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.graph_copy import FlatGraph
+from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.graph.graph_copy import FlatGraph
 from tpuconvert.schema.types import Array, Chip
 from tpuconvert.workers.workers import Shard, ThisProcess, Workers, bounds
 

@@ -24,7 +24,7 @@ from digits_network import (
 )
 from google.protobuf import text_format
 
-from tpuconvert.frontends.caffe.messages import new_message
+from tpuconvert.frontends.caffe.file.messages import new_message
 
 
 def layer_text(name: str, kind: str, bottoms: Iterable[str], top: str, parameters: str = "") -> str:

@@ -4,8 +4,8 @@ import os
 from collections.abc import Mapping, Sequence
 
 from tpuconvert.frontends.sniffing import identify
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.limits import Limits, current_limits
+from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.system.limits import Limits, current_limits
 
 
 def load(
@@ -40,9 +40,9 @@ def load(
         ResourceLimitError: a file or tensor exceeds the limits.
 
     """
-    from tpuconvert.frontends.caffe.description import read_description  # protobuf is loaded only for a Caffe file
+    from tpuconvert.frontends.caffe.file.description import read_description  # protobuf is loaded only for a Caffe file
+    from tpuconvert.frontends.caffe.file.weights import read_weights
     from tpuconvert.frontends.caffe.importer import ImportOptions, import_network
-    from tpuconvert.frontends.caffe.weights import read_weights
 
     limits = limits or current_limits()
     net = read_description(path, limits)

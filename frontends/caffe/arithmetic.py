@@ -1,7 +1,7 @@
 """Scalar multiply and add that emit no operator for the identities 1 and 0, the defaults of Caffe's parameters."""
 
 from tpuconvert.frontends import emit
-from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.graph.graph import Graph, Value
 
 
 def scale_by(g: Graph, x: Value, factor: float) -> Value:

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from tpuconvert.frontends import cuts
-from tpuconvert.frontends.caffe.description import LayerDescription, NetDescription
+from tpuconvert.frontends.caffe.file.description import LayerDescription, NetDescription
+from tpuconvert.frontends.caffe.file.weights import Blob, Weights, blob_of_message
+from tpuconvert.frontends.caffe.file.wire import AmbiguousWireError, WireError
 from tpuconvert.frontends.caffe.node import (
     CaffeNode,
     Converted,
@@ -24,8 +26,6 @@ from tpuconvert.frontends.caffe.node import (
     caffe_op,
 )
 from tpuconvert.frontends.caffe.unsupported import why_unsupported
-from tpuconvert.frontends.caffe.weights import Blob, Weights, blob_of_message
-from tpuconvert.frontends.caffe.wire import AmbiguousWireError, WireError
 from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.schema.errors import (
     INVALID_NODE,
@@ -40,9 +40,9 @@ from tpuconvert.schema.errors import (
     TpuConvertError,
     UsageError,
 )
-from tpuconvert.schema.graph import Graph, Port, Source, Value, static
-from tpuconvert.schema.limits import Limits, check_time
-from tpuconvert.schema.memory_errors import not_enough_memory
+from tpuconvert.schema.graph.graph import Graph, Port, Source, Value, static
+from tpuconvert.schema.system.limits import Limits, check_time
+from tpuconvert.schema.system.memory_errors import not_enough_memory
 from tpuconvert.schema.types import F32, MAX_RANK, Array, Shape, TensorType, format_shape
 from tpuconvert.schema.user_code import unexpected, with_place
 

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.frontends.caffe.description import LayerDescription
+from tpuconvert.frontends.caffe.file.description import LayerDescription
+from tpuconvert.frontends.caffe.file.weights import Blob
 from tpuconvert.frontends.caffe.fillers import Filler
 from tpuconvert.frontends.caffe.parameters import Parameters
-from tpuconvert.frontends.caffe.weights import Blob
 from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.extents import Extents
 from tpuconvert.frontends.registry import Kind, registry
+from tpuconvert.schema.definition.op import Op
 from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE, UNKNOWN_SHAPE, UNSUPPORTED_ATTRIBUTE, ProblemKind
-from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.limits import Limits
-from tpuconvert.schema.op import Op
+from tpuconvert.schema.graph.graph import Graph, Value
+from tpuconvert.schema.system.limits import Limits
 from tpuconvert.schema.types import Array, format_shape
 
 caffe_op = registry("caffe")

@@ -32,7 +32,7 @@ def why_unsupported(layer: Any) -> tuple[str, str]:
     """Message and next step for a layer whose type has no converter."""
     message, hint = REASONS.get(layer.type, ("", _PLUGIN))
     if layer.type not in REASONS:
-        from tpuconvert.schema.spelling import did_you_mean  # needed only for unknown layer types
+        from tpuconvert.schema.text.spelling import did_you_mean  # needed only for unknown layer types
 
         meant = did_you_mean(layer.type, (*caffe_op.names(), *REASONS))
         hint = f"{meant}\n{hint}" if meant else hint

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tpuconvert.frontends.sniffing import identify
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.limits import Limits, current_limits
+from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.system.limits import Limits, current_limits
 from tpuconvert.schema.types import Array, Dim
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ def load(
         ResourceLimitError: larger than the limits.
     """
     # 26 ms, which other formats do not need: the converters and the message classes of the onnx package.
+    from tpuconvert.frontends.onnx.file.reader import read_model
     from tpuconvert.frontends.onnx.importer import import_model
-    from tpuconvert.frontends.onnx.reader import read_model
 
     limits = limits or current_limits()
     model = read_model(source, limits, allow_root)

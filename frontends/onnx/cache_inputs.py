@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from tpuconvert.schema.states import present_names
+from tpuconvert.schema.graph.states import present_names
 
 Declared = Sequence[int | str | None]
 

@@ -17,8 +17,8 @@ from tpuconvert.schema.errors import (
     ShapeError,
     TpuConvertError,
 )
-from tpuconvert.schema.graph import Graph, Port
-from tpuconvert.schema.memory_errors import not_enough_memory
+from tpuconvert.schema.graph.graph import Graph, Port
+from tpuconvert.schema.system.memory_errors import not_enough_memory
 from tpuconvert.schema.types import Shape, format_shape
 from tpuconvert.schema.user_code import unexpected, with_place
 

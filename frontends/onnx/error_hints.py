@@ -6,14 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 
 from tpuconvert.frontends import cuts
-from tpuconvert.frontends.onnx import subgraph_extraction
-from tpuconvert.frontends.onnx.messages import GraphProto, NodeProto
+from tpuconvert.frontends.onnx.file import subgraph_extraction
+from tpuconvert.frontends.onnx.file.messages import GraphProto, NodeProto
+from tpuconvert.frontends.onnx.file.reader import reads_of
 from tpuconvert.frontends.onnx.node import OnnxTensor, folds, onnx_op
-from tpuconvert.frontends.onnx.reader import reads_of
 from tpuconvert.frontends.onnx.unsupported_operators import DOMAINS, REASONS, reason
 from tpuconvert.schema.errors import NO_OPERATOR, CorruptInputError, Problem, ProblemList
-from tpuconvert.schema.graph import Graph, Port, Value
-from tpuconvert.schema.spelling import nearest
+from tpuconvert.schema.graph.graph import Graph, Port, Value
+from tpuconvert.schema.text.spelling import nearest
 from tpuconvert.schema.types import format_shape
 
 MOST_FIXED_ELEMENTS = 16

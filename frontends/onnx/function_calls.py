@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from tpuconvert.frontends.cannot_convert import CannotConvertError
-from tpuconvert.frontends.onnx.messages import AttributeProto, FunctionProto, NodeProto
+from tpuconvert.frontends.onnx.file.messages import AttributeProto, FunctionProto, NodeProto
+from tpuconvert.frontends.onnx.file.reader import NEWEST_OPSET, OnnxModel, function_opsets, operators_of
 from tpuconvert.frontends.onnx.node import OnnxTensor
 from tpuconvert.frontends.onnx.output_tensors import Scope
-from tpuconvert.frontends.onnx.reader import NEWEST_OPSET, OnnxModel, function_opsets, operators_of
 from tpuconvert.frontends.onnx.standard_functions import has_other_schema
 from tpuconvert.schema.errors import INVALID_NODE, NO_OPERATOR
 

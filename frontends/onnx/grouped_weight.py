@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tpuconvert.frontends import emit
-from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops.matmul_group_quantized import GROUPS, MatmulGroupQuantized, pack_codes
 from tpuconvert.schema.types import Array
 

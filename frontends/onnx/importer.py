@@ -15,17 +15,26 @@ import numpy as np
 
 from tpuconvert.frontends import fixed_inputs
 from tpuconvert.frontends.cannot_convert import CannotConvertError
-from tpuconvert.frontends.onnx import converter_errors, input_types, quantization_params, subgraph_extraction
+from tpuconvert.frontends.onnx import converter_errors, input_types, quantization_params
 from tpuconvert.frontends.onnx.converter_errors import run_converter
 from tpuconvert.frontends.onnx.error_hints import complete, explain_unknown
-from tpuconvert.frontends.onnx.function_calls import attributes_of, body_scope, notes_of_other_opsets
-from tpuconvert.frontends.onnx.messages import (
+from tpuconvert.frontends.onnx.file import subgraph_extraction
+from tpuconvert.frontends.onnx.file.messages import (
     AttributeProto,
     FunctionProto,
     GraphProto,
     NodeProto,
     ValueInfoProto,
 )
+from tpuconvert.frontends.onnx.file.reader import (
+    NEWEST_OPSET,
+    OnnxModel,
+    node_domain,
+    other_opsets,
+    reads_of,
+    sparse_by_name,
+)
+from tpuconvert.frontends.onnx.function_calls import attributes_of, body_scope, notes_of_other_opsets
 from tpuconvert.frontends.onnx.node import (
     CompiledSubgraph,
     Converted,
@@ -39,17 +48,8 @@ from tpuconvert.frontends.onnx.node import (
 )
 from tpuconvert.frontends.onnx.output_tensors import Results, Scope, SeparateScope, roots_of
 from tpuconvert.frontends.onnx.quantization_params import drop_copies
-from tpuconvert.frontends.onnx.reader import (
-    NEWEST_OPSET,
-    OnnxModel,
-    node_domain,
-    other_opsets,
-    reads_of,
-    sparse_by_name,
-)
 from tpuconvert.frontends.onnx.standard_functions import standard_function
 from tpuconvert.frontends.open_extents import OpenExtentError, check_parameters
-from tpuconvert.schema.control_flow import MAX_DEPTH
 from tpuconvert.schema.errors import (
     INVALID_NODE,
     NO_OPERATOR,
@@ -61,10 +61,11 @@ from tpuconvert.schema.errors import (
     ShapeError,
     UsageError,
 )
-from tpuconvert.schema.graph import Graph, Port, Source
-from tpuconvert.schema.limits import Limits, check_time, exceeded
+from tpuconvert.schema.graph.control_flow import MAX_DEPTH
+from tpuconvert.schema.graph.graph import Graph, Port, Source
+from tpuconvert.schema.graph.value_limits import MAX_ELEMENTS
+from tpuconvert.schema.system.limits import Limits, check_time, exceeded
 from tpuconvert.schema.types import Array, Dim, DType, TensorType
-from tpuconvert.schema.value_limits import MAX_ELEMENTS
 
 if TYPE_CHECKING:
     from tpuconvert.frontends.onnx.converter_errors import DynamicShapeProblem

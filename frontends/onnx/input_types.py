@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 from tpuconvert.frontends import open_extents
 from tpuconvert.frontends.onnx import cache_inputs
-from tpuconvert.frontends.onnx.element_types import ELEMENTS, FLOAT, Element, describe
-from tpuconvert.frontends.onnx.messages import GraphProto, ValueInfoProto
+from tpuconvert.frontends.onnx.file.element_types import ELEMENTS, FLOAT, Element, describe
+from tpuconvert.frontends.onnx.file.messages import GraphProto, ValueInfoProto
+from tpuconvert.schema.definition.extents import plus
 from tpuconvert.schema.errors import TOO_LARGE, UNKNOWN_SHAPE, UNSUPPORTED_TYPE, ProblemList, UsageError
-from tpuconvert.schema.extents import plus
-from tpuconvert.schema.limits import Limits
-from tpuconvert.schema.spelling import did_you_mean
+from tpuconvert.schema.system.limits import Limits
+from tpuconvert.schema.text.spelling import did_you_mean
 from tpuconvert.schema.types import Dim, Shape, format_shape
 
 Declared = tuple[int | str | None, ...]

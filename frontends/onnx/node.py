@@ -11,13 +11,14 @@ import numpy as np
 from tpuconvert.frontends import emit, open_extents
 from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.extents import Extents
-from tpuconvert.frontends.onnx import element_types
-from tpuconvert.frontends.onnx.element_types import Element, element_of
+from tpuconvert.frontends.onnx.file import element_types
+from tpuconvert.frontends.onnx.file.element_types import Element, element_of
+from tpuconvert.frontends.onnx.file.messages import AttributeProto, GraphProto, NodeProto
+from tpuconvert.frontends.onnx.file.tensor_reader import TensorReader
 from tpuconvert.frontends.onnx.grouped_weight import GroupedWeight
-from tpuconvert.frontends.onnx.messages import AttributeProto, GraphProto, NodeProto
-from tpuconvert.frontends.onnx.tensor_reader import TensorReader
 from tpuconvert.frontends.quantized_integers import integers_of
 from tpuconvert.frontends.registry import ConverterRegistry, Kind, registry
+from tpuconvert.schema.definition.op import Op, OpKind
 from tpuconvert.schema.errors import (
     INVALID_NODE,
     TOO_LARGE,
@@ -26,10 +27,9 @@ from tpuconvert.schema.errors import (
     UNSUPPORTED_TYPE,
     ProblemKind,
 )
-from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.limits import Limits
-from tpuconvert.schema.op import Op, OpKind
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.system.limits import Limits
 from tpuconvert.schema.types import Array, DType, QuantParams, Shape
 
 onnx_op = registry("onnx")

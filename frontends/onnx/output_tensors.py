@@ -10,12 +10,12 @@ import numpy as np
 
 from tpuconvert.frontends import open_extents
 from tpuconvert.frontends.cannot_convert import CannotConvertError
-from tpuconvert.frontends.onnx.element_types import INT64, Element, element_of
-from tpuconvert.frontends.onnx.messages import AttributeProto, TensorProto
+from tpuconvert.frontends.onnx.file.element_types import INT64, Element, element_of
+from tpuconvert.frontends.onnx.file.messages import AttributeProto, TensorProto
+from tpuconvert.frontends.onnx.file.tensor_reader import TensorReader
 from tpuconvert.frontends.onnx.node import Converted, Folded, OnnxNode, OnnxTensor, Result, default_element
-from tpuconvert.frontends.onnx.tensor_reader import TensorReader
 from tpuconvert.schema.errors import TOO_LARGE
-from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.types import Array, Shape, TensorType, format_shape
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tpuconvert.frontends.onnx.messages import NodeProto
-from tpuconvert.schema.graph import Graph
+from tpuconvert.frontends.onnx.file.messages import NodeProto
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import Array, DType, QuantParams
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tpuconvert.frontends.onnx.node import OnnxNode
 from tpuconvert.frontends.open_extents import is_open
 from tpuconvert.schema.errors import UNKNOWN_SHAPE
-from tpuconvert.schema.ops.host_slice import clamped_range
+from tpuconvert.schema.ops.host.slice import clamped_range
 
 
 def attr_or_input(node: OnnxNode, name: str, index: int, input_since: int) -> tuple[int, ...] | None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from tpuconvert.frontends.onnx.messages import FunctionProto
+from tpuconvert.frontends.onnx.file.messages import FunctionProto
+from tpuconvert.frontends.onnx.file.reader import NEWEST_OPSET
 from tpuconvert.frontends.onnx.node import onnx_op
-from tpuconvert.frontends.onnx.reader import NEWEST_OPSET
 from tpuconvert.frontends.onnx.unsupported_operators import REASONS
 from tpuconvert.frontends.registry import Kind, Registration
 

@@ -3,8 +3,8 @@
 import os
 from collections.abc import Mapping, Sequence
 
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.limits import Limits
+from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.system.limits import Limits
 from tpuconvert.schema.types import Array
 
 
@@ -49,8 +49,8 @@ def load(
         UsageError: a name or shape in the arguments does not fit the model.
         ResourceLimitError: the model exceeds the limits.
     """
+    from tpuconvert.frontends.tflite.file.reader import read_model
     from tpuconvert.frontends.tflite.importer import import_model  # tflite is loaded only for a TFLite file
-    from tpuconvert.frontends.tflite.reader import read_model
 
     return import_model(
         read_model(path, limits),

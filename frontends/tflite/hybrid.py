@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.tflite.node import TfliteNode
-from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.activation import ActiveType
 from tpuconvert.schema.ops.reduce import ReduceMethodType

@@ -13,10 +13,12 @@ from tpuconvert.frontends import cuts
 from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.registry import Registration
 from tpuconvert.frontends.tflite import layout
+from tpuconvert.frontends.tflite.file.metadata import read_metadata
+from tpuconvert.frontends.tflite.file.reader import BUILTIN_NAMES, ModelFile, Operator, Subgraph, Tensor
+from tpuconvert.frontends.tflite.file.signatures import Signature, choose, signatures
 from tpuconvert.frontends.tflite.initial_state import initial_array
 from tpuconvert.frontends.tflite.layout import Permuted
 from tpuconvert.frontends.tflite.legacy_weights import UNSIGNED_WEIGHTS, has_unsigned_weights
-from tpuconvert.frontends.tflite.metadata import read_metadata
 from tpuconvert.frontends.tflite.node import Bound, Converted, TfliteNode, folds, tflite_op
 from tpuconvert.frontends.tflite.not_representable import (
     COPIED_OPERANDS,
@@ -28,8 +30,6 @@ from tpuconvert.frontends.tflite.not_representable import (
 )
 from tpuconvert.frontends.tflite.open_inputs import OF_SHAPES, OpenInput
 from tpuconvert.frontends.tflite.pruning import prune_operators
-from tpuconvert.frontends.tflite.reader import BUILTIN_NAMES, ModelFile, Operator, Subgraph, Tensor
-from tpuconvert.frontends.tflite.signatures import Signature, choose, signatures
 from tpuconvert.frontends.tflite.states import (
     StateMode,
     States,
@@ -53,13 +53,13 @@ from tpuconvert.schema.errors import (
     TpuConvertError,
     UsageError,
 )
-from tpuconvert.schema.graph import Graph, KeptState, Port, Source, Value, static
-from tpuconvert.schema.limits import check_time
-from tpuconvert.schema.memory_errors import not_enough_memory
-from tpuconvert.schema.spelling import nearest
+from tpuconvert.schema.graph.graph import Graph, KeptState, Port, Source, Value, static
+from tpuconvert.schema.graph.value_limits import check_size
+from tpuconvert.schema.system.limits import check_time
+from tpuconvert.schema.system.memory_errors import not_enough_memory
+from tpuconvert.schema.text.spelling import nearest
 from tpuconvert.schema.types import F32, MAX_RANK, Array, QuantParams, Shape, TensorType, format_shape
 from tpuconvert.schema.user_code import unexpected, with_place
-from tpuconvert.schema.value_limits import check_size
 
 CUSTOM_DOMAIN = "custom"
 """Registry domain of custom operators; plugins may omit it, as in ``register_converter("tflite", "MyOp")``."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tpuconvert.frontends.tflite.states import Content
-from tpuconvert.schema.graph import Graph, Port, Value
-from tpuconvert.schema.limits import check_time
+from tpuconvert.schema.graph.graph import Graph, Port, Value
+from tpuconvert.schema.system.limits import check_time
 from tpuconvert.schema.types import Array, Chip
 
 

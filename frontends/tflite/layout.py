@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tpuconvert.schema.graph import Value
+from tpuconvert.schema.graph.graph import Value
 from tpuconvert.schema.types import QuantParams
 
 NCHW = (0, 3, 1, 2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from tpuconvert.frontends.tflite.reader import Operator, Subgraph, Tensor
+from tpuconvert.frontends.tflite.file.reader import Operator, Subgraph, Tensor
 
 _LAYERS = frozenset(
     {"FULLY_CONNECTED", "CONV_2D", "SVDF", "RNN", "LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN", "UNIDIRECTIONAL_SEQUENCE_LSTM"}

@@ -10,9 +10,9 @@ import numpy as np
 
 from tpuconvert.frontends import emit, functions
 from tpuconvert.frontends.tflite.node import TfliteNode
+from tpuconvert.schema.arithmetic.fixed_point import shift_half_away
 from tpuconvert.schema.errors import INVALID_NODE
-from tpuconvert.schema.fixed_point import shift_half_away
-from tpuconvert.schema.graph import Graph, Value, static
+from tpuconvert.schema.graph.graph import Graph, Value, static
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape
 from tpuconvert.schema.types import I16, I32, Arithmetic, QuantParams

@@ -13,11 +13,12 @@ import numpy as np
 from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.extents import Extents
 from tpuconvert.frontends.registry import ConverterRegistry, registry
+from tpuconvert.frontends.tflite.file.reader import Operator, Subgraph, Tensor
 from tpuconvert.frontends.tflite.layout import NCHW, Permuted
 from tpuconvert.frontends.tflite.not_representable import REASONS
-from tpuconvert.frontends.tflite.reader import Operator, Subgraph, Tensor
 from tpuconvert.frontends.tflite.states import Content, Key, States, VariableTensor
 from tpuconvert.frontends.tflite.tensors import NUMPY_NAMES, ComplexPair, Tensors
+from tpuconvert.schema.definition.op import Op
 from tpuconvert.schema.errors import (
     INVALID_NODE,
     NO_OPERATOR,
@@ -26,8 +27,7 @@ from tpuconvert.schema.errors import (
     UNSUPPORTED_ATTRIBUTE,
     ProblemKind,
 )
-from tpuconvert.schema.graph import Graph, Port, Value
-from tpuconvert.schema.op import Op
+from tpuconvert.schema.graph.graph import Graph, Port, Value
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.types import Array, QuantParams, Scalar, TensorType

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tpuconvert.frontends.tflite.reader import ModelFile, Operator, Subgraph
-from tpuconvert.frontends.tflite.signatures import Signature
+from tpuconvert.frontends.tflite.file.reader import ModelFile, Operator, Subgraph
+from tpuconvert.frontends.tflite.file.signatures import Signature
 from tpuconvert.frontends.tflite.states import variable_handles
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.spelling import did_you_mean
+from tpuconvert.schema.text.spelling import did_you_mean
 
 _CALLED = {
     "CALL": ("subgraph",),

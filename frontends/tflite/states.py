@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tpuconvert.frontends.cannot_convert import CannotConvertError
-from tpuconvert.frontends.tflite.reader import ModelFile, Operator, Subgraph
+from tpuconvert.frontends.tflite.file.reader import ModelFile, Operator, Subgraph
 from tpuconvert.schema.errors import INVALID_NODE
-from tpuconvert.schema.graph import Graph, Port, Value
+from tpuconvert.schema.graph.graph import Graph, Port, Value
 from tpuconvert.schema.types import Array, QuantParams, TensorType, format_shape
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tpuconvert.frontends.tflite.file.reader import Operator
 from tpuconvert.frontends.tflite.node import TfliteNode
-from tpuconvert.frontends.tflite.reader import Operator
 from tpuconvert.schema.errors import UNSUPPORTED_ATTRIBUTE
 
 _FUNCTIONS = {

@@ -11,12 +11,12 @@ import numpy as np
 
 from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.tflite import layout
+from tpuconvert.frontends.tflite.file.reader import ModelFile, Subgraph, Tensor
 from tpuconvert.frontends.tflite.layout import Permuted
 from tpuconvert.frontends.tflite.legacy_weights import with_signed_weights
-from tpuconvert.frontends.tflite.reader import ModelFile, Subgraph, Tensor
 from tpuconvert.frontends.tflite.states import Content
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_TYPE
-from tpuconvert.schema.graph import Graph, Value, static
+from tpuconvert.schema.graph.graph import Graph, Value, static
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.types import F32, I32, Arithmetic, Array, DType, QuantParams

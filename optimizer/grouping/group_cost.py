@@ -10,9 +10,9 @@ from tpuconvert.optimizer.grouping.groups import Tiles
 from tpuconvert.optimizer.grouping.node_facts import Facts, LastUses, NodeKind, Shape
 from tpuconvert.optimizer.grouping.segment import Segment, Tilings
 from tpuconvert.optimizer.grouping.slicing import AXES, rules
-from tpuconvert.schema import cost
-from tpuconvert.schema.graph import Node, Value
-from tpuconvert.schema.hardware import Hardware, LocalMemory
+from tpuconvert.schema.definition.hardware import Hardware, LocalMemory
+from tpuconvert.schema.graph import cost
+from tpuconvert.schema.graph.graph import Node, Value
 
 
 class CannotCutError(ValueError):

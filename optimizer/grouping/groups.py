@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tpuconvert.schema.hardware import LocalMemory
+from tpuconvert.schema.definition.hardware import LocalMemory
 
 MAX_PARTS = 128
 """Largest number of tiles along one axis."""

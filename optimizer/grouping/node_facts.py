@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tpuconvert.optimizer.grouping.slicing import H, Rule, row_multiple, rules
-from tpuconvert.schema import cost
-from tpuconvert.schema.convolution_params import ConvolutionParams
-from tpuconvert.schema.graph import Node, Value
-from tpuconvert.schema.hardware import Hardware
-from tpuconvert.schema.locality import locality_of
-from tpuconvert.schema.op import OpKind
+from tpuconvert.schema.definition.hardware import Hardware
+from tpuconvert.schema.definition.op import OpKind
+from tpuconvert.schema.graph import cost
+from tpuconvert.schema.graph.graph import Node, Value
+from tpuconvert.schema.graph.locality import locality_of
+from tpuconvert.schema.ops.convolution.convolution_params import ConvolutionParams
 from tpuconvert.schema.types import Chip
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from tpuconvert.optimizer.grouping.groups import MAX_PARTS, Group, Grouping, Tiles
 from tpuconvert.optimizer.grouping.node_facts import Facts, facts_of
 from tpuconvert.optimizer.grouping.segment import Segment, Tiling, Tilings
-from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.hardware import Hardware, LocalMemory, hardware_of
+from tpuconvert.schema.definition.hardware import Hardware, LocalMemory, hardware_of
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.types import Chip
 
 LONGEST = 32

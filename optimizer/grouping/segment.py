@@ -28,8 +28,8 @@ from tpuconvert.optimizer.grouping.groups import Tiles
 from tpuconvert.optimizer.grouping.intervals import Axis, Intervals
 from tpuconvert.optimizer.grouping.node_facts import Facts, NodeKind, Operand, Shape
 from tpuconvert.optimizer.grouping.slicing import AXES, C, H
-from tpuconvert.schema.graph import Value
-from tpuconvert.schema.hardware import LocalMemory
+from tpuconvert.schema.definition.hardware import LocalMemory
+from tpuconvert.schema.graph.graph import Value
 
 Tiling = tuple[Tiles, bool]
 """Number of tiles per axis, and whether constants are resident (``Group.keeps_constants``)."""

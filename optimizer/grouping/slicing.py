@@ -14,17 +14,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tpuconvert.schema.convolution_params import ConvolutionParams
-from tpuconvert.schema.extents import normalize_axis
-from tpuconvert.schema.graph import Node, Value
-from tpuconvert.schema.op import Op, Trait
+from tpuconvert.schema.definition.extents import normalize_axis
+from tpuconvert.schema.definition.op import Op, Trait
+from tpuconvert.schema.graph.graph import Node, Value
 from tpuconvert.schema.ops.batch_norm import BatchNorm
 from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.ops.convolution.convolution_params import ConvolutionParams
 from tpuconvert.schema.ops.extract import Extract
-from tpuconvert.schema.ops.lut import Lut
 from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.ops.pool import Pool
 from tpuconvert.schema.ops.pool_int import PoolInt
+from tpuconvert.schema.ops.quantization.lut import Lut
 from tpuconvert.schema.ops.reduce import Reduce
 from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.ops.softmax_int import SoftmaxInt

@@ -7,16 +7,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 # The lowerings register themselves when their modules are imported.
-import tpuconvert.optimizer.quantize.lower_bm1684
-import tpuconvert.optimizer.quantize.lower_bm1684_shifts
-import tpuconvert.optimizer.quantize.lower_bm1686
-import tpuconvert.optimizer.quantize.lower_recurrent
-import tpuconvert.optimizer.quantize.lower_shared  # noqa: F401  they register themselves
-from tpuconvert.optimizer.node_properties import computed_operands
-from tpuconvert.optimizer.quantize.annotate import carry_scales, share_scales
-from tpuconvert.optimizer.quantize.float16 import float16_form
-from tpuconvert.optimizer.quantize.lower_onnx import exact_form as onnx_form
-from tpuconvert.optimizer.quantize.lowering import (
+import tpuconvert.optimizer.quantize.lowering.lower_bm1684
+import tpuconvert.optimizer.quantize.lowering.lower_bm1684_shifts
+import tpuconvert.optimizer.quantize.lowering.lower_bm1686
+import tpuconvert.optimizer.quantize.lowering.lower_recurrent
+import tpuconvert.optimizer.quantize.lowering.lower_shared  # noqa: F401  they register themselves
+from tpuconvert.optimizer.engine.node_properties import computed_operands
+from tpuconvert.optimizer.quantize.lowering.float16 import float16_form
+from tpuconvert.optimizer.quantize.lowering.lower_onnx import exact_form as onnx_form
+from tpuconvert.optimizer.quantize.lowering.lowering import (
     ONNX,
     Declined,
     Lowered,
@@ -25,14 +24,15 @@ from tpuconvert.optimizer.quantize.lowering import (
     find_lowering,
     integer_type,
 )
-from tpuconvert.optimizer.quantize.tflite import compared_operands, exact_form, forget_inner_scales
+from tpuconvert.optimizer.quantize.lowering.tflite import compared_operands, exact_form, forget_inner_scales
+from tpuconvert.optimizer.quantize.lowering.wide_plan import NO_PLAN, WidePlan
+from tpuconvert.optimizer.quantize.scales.annotate import carry_scales, share_scales
 from tpuconvert.optimizer.quantize.traits import has_integer_form
-from tpuconvert.optimizer.quantize.wide_plan import NO_PLAN, WidePlan
 from tpuconvert.optimizer.recurrent_layers import remove_cell_results
 from tpuconvert.schema.errors import InternalError
-from tpuconvert.schema.graph import Graph, Node, Port, Value
-from tpuconvert.schema.legality import Status, check_use
-from tpuconvert.schema.ops.recurrent import RecurrentLayer
+from tpuconvert.schema.graph.graph import Graph, Node, Port, Value
+from tpuconvert.schema.graph.legality import Status, check_use
+from tpuconvert.schema.ops.recurrent.recurrent import RecurrentLayer
 from tpuconvert.schema.types import F32, Chip, QuantParams, ScaleError
 
 

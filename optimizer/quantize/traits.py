@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 
-from tpuconvert.optimizer.node_properties import operand, operands, scalar_factor
-from tpuconvert.schema.graph import Node
-from tpuconvert.schema.op import Op, OpKind, Trait
+from tpuconvert.optimizer.engine.node_properties import operand, operands, scalar_factor
+from tpuconvert.schema.definition.op import Op, OpKind, Trait
+from tpuconvert.schema.graph.graph import Node
 from tpuconvert.schema.ops.arithmetic import BinaryArithmetic, Div
 from tpuconvert.schema.ops.arithmetic_with_scalar import Divs, Muls
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.types import Chip
 

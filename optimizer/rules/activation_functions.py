@@ -14,12 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tpuconvert.optimizer.annotations import rounds
-from tpuconvert.optimizer.engine import Replacement, Skip, rule
-from tpuconvert.optimizer.node_properties import computed_operands, operand, operands
-from tpuconvert.optimizer.pattern import Match, OperatorSet, p
-from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.op import Trait
+from tpuconvert.optimizer.engine.annotations import rounds
+from tpuconvert.optimizer.engine.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.engine.node_properties import computed_operands, operand, operands
+from tpuconvert.optimizer.engine.pattern import Match, OperatorSet, p
+from tpuconvert.schema.definition.op import Trait
+from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Div, Mul
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Muls
@@ -65,7 +65,7 @@ def _may_end_an_activation(node: Node) -> bool:
 def recognize_activation(graph: Graph, m: Match) -> Replacement:
     """Replace a cone that computes a known activation by this activation."""
     # Start-up cost: most networks have no decomposed activation.
-    from tpuconvert.optimizer.known_activations import activation_of
+    from tpuconvert.optimizer.rules.known_activations import activation_of
 
     reason = "no known function of one value"
     for cone in _cones(m.op):

@@ -13,18 +13,18 @@ from __future__ import annotations
 
 import math
 
-from tpuconvert.optimizer.annotations import is_interchangeable
-from tpuconvert.optimizer.engine import Replacement, Skip, rule
-from tpuconvert.optimizer.node_properties import is_float32, operand
-from tpuconvert.optimizer.pattern import Match, either_order, p
-from tpuconvert.optimizer.value_properties import is_never_negative
-from tpuconvert.schema.graph import Graph, Node
-from tpuconvert.schema.op import Op, Trait
+from tpuconvert.optimizer.engine.annotations import is_interchangeable
+from tpuconvert.optimizer.engine.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.engine.node_properties import is_float32, operand
+from tpuconvert.optimizer.engine.pattern import Match, either_order, p
+from tpuconvert.optimizer.rules.value_properties import is_never_negative
+from tpuconvert.schema.definition.op import Op, Trait
+from tpuconvert.schema.graph.graph import Graph, Node
 from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Max, Mul
 from tpuconvert.schema.ops.arithmetic_with_scalar import Maxs, Mins, Muls
 from tpuconvert.schema.ops.clamp import Clamp
-from tpuconvert.schema.ops.round_to_integer import Rounding
+from tpuconvert.schema.ops.quantization.round_to_integer import Rounding
 from tpuconvert.schema.ops.smooth_activation import HardSigmoid
 from tpuconvert.schema.types import F32, Scalar
 

@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 
-from tpuconvert.optimizer.annotations import is_interchangeable
-from tpuconvert.optimizer.engine import Replacement, Skip, rule
-from tpuconvert.optimizer.node_properties import is_active, is_float32, may_round_integers
-from tpuconvert.optimizer.pattern import Match, either_order, p
-from tpuconvert.optimizer.value_properties import is_never_negative
-from tpuconvert.schema.graph import Graph, Node
+from tpuconvert.optimizer.engine.annotations import is_interchangeable
+from tpuconvert.optimizer.engine.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.engine.node_properties import is_active, is_float32, may_round_integers
+from tpuconvert.optimizer.engine.pattern import Match, either_order, p
+from tpuconvert.optimizer.rules.value_properties import is_never_negative
+from tpuconvert.schema.graph.graph import Graph, Node
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Maxs, Muls, Rdivs, Rsubs

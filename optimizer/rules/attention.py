@@ -26,13 +26,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tpuconvert.optimizer.annotations import rounds
-from tpuconvert.optimizer.engine import Replacement, Skip, rule
-from tpuconvert.optimizer.node_properties import is_active, operand, operands, reduced_axes, scalar_factor
-from tpuconvert.optimizer.pattern import Match, p
+from tpuconvert.optimizer.engine.annotations import rounds
+from tpuconvert.optimizer.engine.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.engine.node_properties import is_active, operand, operands, reduced_axes, scalar_factor
+from tpuconvert.optimizer.engine.pattern import Match, p
 from tpuconvert.optimizer.rules.tiles import repeats_unit_axes, shrink_repeats
-from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.op import Op
+from tpuconvert.schema.definition.op import Op
+from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Div, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Divs, Maxs, Muls

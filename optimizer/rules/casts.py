@@ -6,12 +6,12 @@ without the first one. Both are removed if the second one casts back to the type
 
 from __future__ import annotations
 
-from tpuconvert.optimizer.annotations import is_interchangeable
-from tpuconvert.optimizer.engine import Replacement, Skip, rule
-from tpuconvert.optimizer.node_properties import operand
-from tpuconvert.optimizer.pattern import Match, p
-from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.legality import Status, check
+from tpuconvert.optimizer.engine.annotations import is_interchangeable
+from tpuconvert.optimizer.engine.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.engine.node_properties import operand
+from tpuconvert.optimizer.engine.pattern import Match, p
+from tpuconvert.schema.graph.graph import Graph, Node, Value
+from tpuconvert.schema.graph.legality import Status, check
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.types import F16, F32, Chip, DType
 

@@ -24,10 +24,11 @@ import dataclasses
 
 import numpy as np
 
-from tpuconvert.optimizer.affine import read_affine
-from tpuconvert.optimizer.engine import Replacement, Skip, rule
-from tpuconvert.optimizer.pattern import Match, p
-from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.optimizer.engine.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.engine.pattern import Match, p
+from tpuconvert.optimizer.rules.affine import read_affine
+from tpuconvert.schema.arithmetic.resize_weights import Coordinates, NearestRounding
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Div, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Axpy, Muls, Rdivs
@@ -38,16 +39,15 @@ from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode, PlatForm
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.ops.quantization.round_to_integer import Rounding
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.resize import ResizeNearest, ResizeWeighted
-from tpuconvert.schema.ops.round_to_integer import Rounding
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.ops.upsample import Upsample
-from tpuconvert.schema.resize_weights import Coordinates, NearestRounding
 from tpuconvert.schema.types import Array, Scalar
 
 _SWAP = (0, 1, 3, 2)

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from tpuconvert.optimizer.engine import Replacement, Skip, rule
-from tpuconvert.optimizer.node_properties import is_float32
-from tpuconvert.optimizer.pattern import Match, p
-from tpuconvert.optimizer.value_properties import is_boolean
-from tpuconvert.schema.graph import Graph, Node
-from tpuconvert.schema.op import Op
+from tpuconvert.optimizer.engine.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.engine.node_properties import is_float32
+from tpuconvert.optimizer.engine.pattern import Match, p
+from tpuconvert.optimizer.rules.value_properties import is_boolean
+from tpuconvert.schema.definition.op import Op
+from tpuconvert.schema.graph.graph import Graph, Node
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Rsubs, Subs
 from tpuconvert.schema.ops.compare import Comparison, Eq, Eqs, Ne, Nes, ScalarComparison, TensorComparison
 from tpuconvert.schema.ops.selection import ConditionSelect

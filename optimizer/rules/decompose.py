@@ -15,11 +15,11 @@ import math
 
 import numpy as np
 
-from tpuconvert.optimizer.engine import Replacement, Skip, rule
-from tpuconvert.optimizer.node_properties import operands
-from tpuconvert.optimizer.pattern import Match, p
-from tpuconvert.optimizer.value_properties import is_finite
-from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.optimizer.engine.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.engine.node_properties import operands
+from tpuconvert.optimizer.engine.pattern import Match, p
+from tpuconvert.optimizer.rules.value_properties import is_finite
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Max, Mul
 from tpuconvert.schema.ops.arithmetic_with_scalar import Maxs, Mins, Muls

@@ -5,11 +5,11 @@ Every squeeze and expand_dims becomes a reshape where possible, so that the rule
 
 from __future__ import annotations
 
-from tpuconvert.optimizer.annotations import is_interchangeable
-from tpuconvert.optimizer.engine import Replacement, Skip, rule
-from tpuconvert.optimizer.node_properties import may_round_integers, operand
-from tpuconvert.optimizer.pattern import Match, p
-from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.optimizer.engine.annotations import is_interchangeable
+from tpuconvert.optimizer.engine.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.engine.node_properties import may_round_integers, operand
+from tpuconvert.optimizer.engine.pattern import Match, p
+from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Muls, Subs
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.copy import Copy

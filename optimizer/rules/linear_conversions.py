@@ -20,15 +20,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tpuconvert.optimizer.annotations import rounds
-from tpuconvert.optimizer.engine import Replacement, Skip, rule
-from tpuconvert.optimizer.node_properties import operand, operands
-from tpuconvert.optimizer.pattern import Match, p
-from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.op import Op, Trait
+from tpuconvert.optimizer.engine.annotations import rounds
+from tpuconvert.optimizer.engine.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.engine.node_properties import operand, operands
+from tpuconvert.optimizer.engine.pattern import Match, p
+from tpuconvert.schema.definition.op import Op, Trait
+from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
-from tpuconvert.schema.ops.conv import Conv
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.convolution.conv import Conv
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.reduce import Reduce
 from tpuconvert.schema.ops.shape_change import Reshape

@@ -20,10 +20,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tpuconvert.optimizer.engine import Replacement, Skip, rule
-from tpuconvert.optimizer.node_properties import is_active, is_float32, operand, reduced_axes
-from tpuconvert.optimizer.pattern import Match, Pattern, either_order, p
-from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.optimizer.engine.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.engine.node_properties import is_active, is_float32, operand, reduced_axes
+from tpuconvert.optimizer.engine.pattern import Match, Pattern, either_order, p
+from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Div, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds

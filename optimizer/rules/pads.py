@@ -12,12 +12,12 @@ import dataclasses
 
 import numpy as np
 
-from tpuconvert.optimizer.engine import Replacement, Skip, rule
-from tpuconvert.optimizer.pattern import Match, p
-from tpuconvert.optimizer.value_properties import is_never_negative
-from tpuconvert.schema.graph import Graph, Node
-from tpuconvert.schema.op import Op
-from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.optimizer.engine.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.engine.pattern import Match, p
+from tpuconvert.optimizer.rules.value_properties import is_never_negative
+from tpuconvert.schema.definition.op import Op
+from tpuconvert.schema.graph.graph import Graph, Node
+from tpuconvert.schema.ops.convolution.conv import Conv
 from tpuconvert.schema.ops.pad import Pad, PadType
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.pool import Pool, PoolType

@@ -14,20 +14,20 @@ import math
 
 import numpy as np
 
-from tpuconvert.optimizer.engine import Replacement, Skip, rule
-from tpuconvert.optimizer.node_properties import reduced_axes
-from tpuconvert.optimizer.pattern import Match, either_order, p
+from tpuconvert.optimizer.engine.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.engine.node_properties import reduced_axes
+from tpuconvert.optimizer.engine.pattern import Match, either_order, p
 from tpuconvert.optimizer.rules.identity import reshape_like
-from tpuconvert.schema.formula_source import formula_source
-from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.op import Trait
+from tpuconvert.schema.definition.op import Trait
+from tpuconvert.schema.graph.formula_source import formula_source
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops.arithmetic import Add, Mul
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.batch_norm import BatchNorm
-from tpuconvert.schema.ops.conv import Conv
-from tpuconvert.schema.ops.conv3d import Conv3d
-from tpuconvert.schema.ops.deconv import Deconv
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.convolution.conv import Conv
+from tpuconvert.schema.ops.convolution.conv3d import Conv3d
+from tpuconvert.schema.ops.convolution.deconv import Deconv
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from tpuconvert.optimizer.engine import Replacement, Skip, rule
-from tpuconvert.optimizer.node_properties import is_float32, operand, reduced_axes
-from tpuconvert.optimizer.pattern import Match, p
+from tpuconvert.optimizer.engine.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.engine.node_properties import is_float32, operand, reduced_axes
+from tpuconvert.optimizer.engine.pattern import Match, p
 from tpuconvert.optimizer.rules.identity import reshape_like
-from tpuconvert.schema.graph import Graph, Node
+from tpuconvert.schema.graph.graph import Graph, Node
 from tpuconvert.schema.ops.reduce import Reduce
 from tpuconvert.schema.ops.shape_change import Reshape
 

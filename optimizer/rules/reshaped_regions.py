@@ -21,13 +21,13 @@ from collections import deque
 
 import numpy as np
 
-from tpuconvert.optimizer.annotations import rounds
-from tpuconvert.optimizer.engine import Replacement, Skip, rule
-from tpuconvert.optimizer.node_properties import operand, operands
-from tpuconvert.optimizer.pattern import Match, p
-from tpuconvert.optimizer.reshape_axes import INDIFFERENT, Extents, Regrouping
-from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.op import Op
+from tpuconvert.optimizer.engine.annotations import rounds
+from tpuconvert.optimizer.engine.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.engine.node_properties import operand, operands
+from tpuconvert.optimizer.engine.pattern import Match, p
+from tpuconvert.optimizer.rules.reshape_axes import INDIFFERENT, Extents, Regrouping
+from tpuconvert.schema.definition.op import Op
+from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.ops.concat import Split
 from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.normalization import LayerNorm, RmsNorm

@@ -13,11 +13,11 @@ import math
 
 import numpy as np
 
-from tpuconvert.optimizer.engine import Replacement, Skip, rule
-from tpuconvert.optimizer.node_properties import is_float32, operand, operands, scalar_factor
-from tpuconvert.optimizer.pattern import Match, either_order, p
-from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.op import Op
+from tpuconvert.optimizer.engine.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.engine.node_properties import is_float32, operand, operands, scalar_factor
+from tpuconvert.optimizer.engine.pattern import Match, either_order, p
+from tpuconvert.schema.definition.op import Op
+from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.ops.arithmetic import Add, BinaryArithmetic, Div, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Muls, Rsubs, Subs, with_scalar
 from tpuconvert.schema.types import F32, Scalar

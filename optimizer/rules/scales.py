@@ -22,17 +22,17 @@ import math
 
 import numpy as np
 
-from tpuconvert.optimizer.affine import Affine, fold_affine_after, fold_affine_before, is_affine, read_affine
-from tpuconvert.optimizer.annotations import rounds
-from tpuconvert.optimizer.engine import Replacement, Skip, rule
-from tpuconvert.optimizer.node_properties import computed_operands
-from tpuconvert.optimizer.pattern import Match, Pattern, p
-from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.op import Trait
+from tpuconvert.optimizer.engine.annotations import rounds
+from tpuconvert.optimizer.engine.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.engine.node_properties import computed_operands
+from tpuconvert.optimizer.engine.pattern import Match, Pattern, p
+from tpuconvert.optimizer.rules.affine import Affine, fold_affine_after, fold_affine_before, is_affine, read_affine
+from tpuconvert.schema.definition.op import Trait
+from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.ops.batch_norm import BatchNorm
 from tpuconvert.schema.ops.concat import Concat
-from tpuconvert.schema.ops.conv import Conv
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.convolution.conv import Conv
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.pad import Pad, PadType
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.shape_change import Reshape

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from tpuconvert.optimizer.annotations import rounds
-from tpuconvert.optimizer.engine import Replacement, Skip, rule
-from tpuconvert.optimizer.node_properties import operand, operands
-from tpuconvert.optimizer.pattern import Match, p
-from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.optimizer.engine.annotations import rounds
+from tpuconvert.optimizer.engine.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.engine.node_properties import operand, operands
+from tpuconvert.optimizer.engine.pattern import Match, p
+from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.ops.concat import Concat, Split
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.extract import Extract

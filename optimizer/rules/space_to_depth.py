@@ -21,15 +21,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tpuconvert.optimizer.annotations import rounds
-from tpuconvert.optimizer.engine import Replacement, Skip, rule
-from tpuconvert.optimizer.node_properties import operand, operands
-from tpuconvert.optimizer.pattern import Match, p
-from tpuconvert.optimizer.strided_view import View
-from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.op import Trait
+from tpuconvert.optimizer.engine.annotations import rounds
+from tpuconvert.optimizer.engine.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.engine.node_properties import operand, operands
+from tpuconvert.optimizer.engine.pattern import Match, p
+from tpuconvert.optimizer.rules.strided_view import View
+from tpuconvert.schema.definition.op import Trait
+from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.ops.concat import Concat
-from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.convolution.conv import Conv
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.ops.space_to_batch import BatchToSpace, SpaceToBatch

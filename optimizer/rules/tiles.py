@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from tpuconvert.optimizer.annotations import rounds
-from tpuconvert.optimizer.engine import Replacement, Skip, rule
-from tpuconvert.optimizer.node_properties import operand, operands
-from tpuconvert.optimizer.pattern import Match, either_order, p
+from tpuconvert.optimizer.engine.annotations import rounds
+from tpuconvert.optimizer.engine.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.engine.node_properties import operand, operands
+from tpuconvert.optimizer.engine.pattern import Match, either_order, p
+from tpuconvert.schema.definition.op import Op, Trait
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.op import Op, Trait
+from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.ops.selection import ConditionSelect
 from tpuconvert.schema.ops.tile import Repetition
 from tpuconvert.schema.types import Array

@@ -19,13 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tpuconvert.optimizer.annotations import rounds
-from tpuconvert.optimizer.engine import Replacement, Skip, rule
-from tpuconvert.optimizer.node_properties import operand
-from tpuconvert.optimizer.pattern import Match, p
+from tpuconvert.optimizer.engine.annotations import rounds
+from tpuconvert.optimizer.engine.engine import Replacement, Skip, rule
+from tpuconvert.optimizer.engine.node_properties import operand
+from tpuconvert.optimizer.engine.pattern import Match, p
 from tpuconvert.optimizer.rules.identity import reshape_like
-from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.op import Op, Trait
+from tpuconvert.schema.definition.op import Op, Trait
+from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.types import Shape

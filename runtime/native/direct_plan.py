@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.runtime.native.results import ResultMemory
+from tpuconvert.runtime.native.builder.results import ResultMemory
 from tpuconvert.schema.types import Array
 
 

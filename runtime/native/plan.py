@@ -11,20 +11,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tpuconvert.runtime.custom_kernel import NativeKernel, kernel_of
-from tpuconvert.runtime.native import arena, precision
-from tpuconvert.runtime.native.builder import Builder, Group, NativeStep, ReferenceStep
-from tpuconvert.runtime.native.cache_analysis import CachedHeads
-from tpuconvert.runtime.native.constants import remove_constdata
+from tpuconvert.runtime.native.builder import arena
+from tpuconvert.runtime.native.builder.builder import Builder, Group, NativeStep, ReferenceStep
+from tpuconvert.runtime.native.builder.cache_analysis import CachedHeads
+from tpuconvert.runtime.native.builder.constants import remove_constdata
+from tpuconvert.runtime.native.builder.loader import native
+from tpuconvert.runtime.native.builder.results import ResultMemory
+from tpuconvert.runtime.native.builder.storage import ARENA, EXTERNAL, Stored
+from tpuconvert.runtime.native.builder.winograd import spend_memory
 from tpuconvert.runtime.native.direct_plan import DirectPlan
-from tpuconvert.runtime.native.groups import Site, alternative_group, group_nodes, reason_without_kernel
-from tpuconvert.runtime.native.loader import native
-from tpuconvert.runtime.native.results import ResultMemory
-from tpuconvert.runtime.native.storage import ARENA, EXTERNAL, Stored
-from tpuconvert.runtime.native.winograd import spend_memory
-from tpuconvert.runtime.observers import Binding, StatisticsObserver
-from tpuconvert.runtime.plan import Evaluate, Observer, failure
-from tpuconvert.runtime.profile import REFERENCE, StepProfile
-from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.runtime.native.matchers import precision
+from tpuconvert.runtime.native.matchers.matcher import Site, alternative_group, group_nodes, reason_without_kernel
+from tpuconvert.runtime.native.statistics.observers import Binding, StatisticsObserver
+from tpuconvert.runtime.reference.plan import Evaluate, Observer, failure
+from tpuconvert.runtime.reference.profile import REFERENCE, StepProfile
+from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.types import I8, Array
 
 MOST_BATCH_BYTES = 1 << 30

@@ -7,15 +7,15 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from tpuconvert.runtime.native.cache_analysis import bind_caches, find_caches
+from tpuconvert.runtime.native.builder.cache_analysis import bind_caches, find_caches
 from tpuconvert.runtime.native.direct_plan import DirectPlan
 from tpuconvert.runtime.native.plan import NativePlan
 from tpuconvert.runtime.run_memory import check_run_memory
 from tpuconvert.schema.errors import CorruptInputError, ShapeError, UsageError
-from tpuconvert.schema.gc_control import reduced_gc_frequency
-from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.graph_copy import copy_graph
-from tpuconvert.schema.states import State
+from tpuconvert.schema.graph.graph import Graph, Value
+from tpuconvert.schema.graph.graph_copy import copy_graph
+from tpuconvert.schema.graph.states import State
+from tpuconvert.schema.system.gc_control import reduced_gc_frequency
 from tpuconvert.schema.types import format_shape
 
 KEPT = 4

@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tpuconvert.runtime.graph_partition import Part, split
 from tpuconvert.runtime.native.plan import NativePlan
 from tpuconvert.runtime.native.plans import KEPT, Plans, are_open_at_inputs_only
-from tpuconvert.runtime.plan import Evaluate, Plan, make_plan, run_plan
-from tpuconvert.runtime.profile import REFERENCE, StepProfile
-from tpuconvert.schema.gc_control import reduced_gc_frequency
-from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.graph_copy import specialize
-from tpuconvert.schema.states import State
+from tpuconvert.runtime.reference.graph_partition import Part, split
+from tpuconvert.runtime.reference.plan import Evaluate, Plan, make_plan, run_plan
+from tpuconvert.runtime.reference.profile import REFERENCE, StepProfile
+from tpuconvert.schema.graph.graph import Graph, Node, Value
+from tpuconvert.schema.graph.graph_copy import specialize
+from tpuconvert.schema.graph.states import State
+from tpuconvert.schema.system.gc_control import reduced_gc_frequency
 from tpuconvert.schema.types import Array
 
 

@@ -9,9 +9,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-from tpuconvert.schema.elementwise import in_binary64
-from tpuconvert.schema.fixed_point import rhaz, saturate
-from tpuconvert.schema.op import LOCAL, Trait, UnaryOp, case, on, same, tpu_op
+from tpuconvert.schema.arithmetic.elementwise import in_binary64
+from tpuconvert.schema.arithmetic.fixed_point import rhaz, saturate
+from tpuconvert.schema.definition.op import LOCAL, Trait, UnaryOp, case, on, same, tpu_op
 from tpuconvert.schema.types import F16, F32, SMALL, Array, DType
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tpuconvert.schema.dtype_rules import U16_OUT_NO_I16_IN
-from tpuconvert.schema.elementwise import Arithmetic, combine
-from tpuconvert.schema.extents import broadcast_shapes
-from tpuconvert.schema.finite import InfinityUse
-from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, case, on, same, todo, tpu_op
+from tpuconvert.schema.arithmetic.elementwise import Arithmetic, combine
+from tpuconvert.schema.arithmetic.finite import InfinityUse
+from tpuconvert.schema.definition.dtype_rules import U16_OUT_NO_I16_IN
+from tpuconvert.schema.definition.extents import broadcast_shapes
+from tpuconvert.schema.definition.op import LOCAL, Op, Operand, Trait, case, on, same, todo, tpu_op
 from tpuconvert.schema.types import BYTES, F16, F32, I32, SMALL, U32, Array, Chip, DType, TensorType
 
 VIA_FLOAT = same(I32, compute="FLOAT32")

@@ -10,11 +10,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from tpuconvert.schema.dtype_rules import IO_SAME_SIGN, SHIFT_NOT_WIDER
+from tpuconvert.schema.arithmetic.fixed_point import RoundingMode, Shift, round_shift, saturate, shift_left_exact
+from tpuconvert.schema.definition.dtype_rules import IO_SAME_SIGN, SHIFT_NOT_WIDER
+from tpuconvert.schema.definition.extents import may_equal, normalize_axis
+from tpuconvert.schema.definition.op import LOCAL, Op, Operand, Trait, UnaryOp, case, on_bm1686, op_base, tpu_op
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.extents import may_equal, normalize_axis
-from tpuconvert.schema.fixed_point import RoundingMode, Shift, round_shift, saturate, shift_left_exact
-from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, UnaryOp, case, on_bm1686, op_base, tpu_op
 from tpuconvert.schema.types import I8, I16, I32, U8, U16, U32, Array, DType, TensorType
 
 __all__ = ["ArithmeticPcShift", "ArithmeticShift", "RoundingMode"]

@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from tpuconvert.schema.dtype_rules import U16_OUT_NO_I16_IN
-from tpuconvert.schema.elementwise import Arithmetic, combine
-from tpuconvert.schema.extents import merge_shapes
-from tpuconvert.schema.finite import InfinityUse
-from tpuconvert.schema.op import (
+from tpuconvert.schema.arithmetic.elementwise import Arithmetic, combine
+from tpuconvert.schema.arithmetic.finite import InfinityUse
+from tpuconvert.schema.definition.dtype_rules import U16_OUT_NO_I16_IN
+from tpuconvert.schema.definition.extents import merge_shapes
+from tpuconvert.schema.definition.op import (
     LOCAL,
     ChipTable,
     Op,

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tpuconvert.schema.composite import Composite, check_float
+from tpuconvert.schema.arithmetic.finite import InfinityUse
+from tpuconvert.schema.definition.extents import broadcast_shapes, may_equal
+from tpuconvert.schema.definition.op import Extents, Operand, OpKind, tpu_op
+from tpuconvert.schema.definition.shape_checks import check_extent, format_types, number
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.extents import broadcast_shapes, may_equal
-from tpuconvert.schema.finite import InfinityUse
-from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.op import Extents, Operand, OpKind, tpu_op
+from tpuconvert.schema.graph.composite import Composite, check_float
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops import formulas as f
 from tpuconvert.schema.ops.arithmetic_with_scalar import Maxs
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.compare import Eqs
 from tpuconvert.schema.ops.reduce import ReduceMethodType
 from tpuconvert.schema.ops.softmax import Softmax
-from tpuconvert.schema.shape_checks import check_extent, format_types, number
 from tpuconvert.schema.types import F32, Array, Scalar, TensorType
 
 _RANKS = tuple(range(2, 9))

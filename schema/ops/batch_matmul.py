@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tpuconvert.schema.composite import Composite, check_float
+from tpuconvert.schema.definition.extents import broadcast_shapes
+from tpuconvert.schema.definition.op import Extents, Operand, OpKind, tpu_op
+from tpuconvert.schema.definition.shape_checks import check_extent, format_types
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.extents import broadcast_shapes
-from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.op import Extents, Operand, OpKind, tpu_op
+from tpuconvert.schema.graph.composite import Composite, check_float
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops import formulas as f
 from tpuconvert.schema.ops.concat import Concat
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
-from tpuconvert.schema.shape_checks import check_extent, format_types
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.types import F32, Array, Dim, Shape, TensorType
 
 _RANKS = tuple(range(2, 9))

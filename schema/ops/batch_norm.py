@@ -7,9 +7,9 @@ import math
 
 import numpy as np
 
+from tpuconvert.schema.definition.op import LOCAL, Op, Operand, Trait, on, tpu_op
+from tpuconvert.schema.definition.shape_checks import check_extent, check_ranks, format_types
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, on, tpu_op
-from tpuconvert.schema.shape_checks import check_extent, check_ranks, format_types
 from tpuconvert.schema.types import F32, Array, TensorType
 
 

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from tpuconvert.schema.extents import merge_shapes
-from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, UnaryOp, on, op_base, todo, tpu_op
+from tpuconvert.schema.definition.extents import merge_shapes
+from tpuconvert.schema.definition.op import LOCAL, Op, Operand, Trait, UnaryOp, on, op_base, todo, tpu_op
 from tpuconvert.schema.types import I8, I16, I32, U8, U16, Array, Scalar, TensorType
 
 _INTEGERS = (I32, I8, U8, I16, U16)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tpuconvert.schema.fixed_point import rhaz, saturate
-from tpuconvert.schema.op import Case, Trait, UnaryOp, case, limited_local, on, tpu_op
+from tpuconvert.schema.arithmetic.fixed_point import rhaz, saturate
+from tpuconvert.schema.definition.op import Case, Trait, UnaryOp, case, limited_local, on, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, Array, Chip, DType, TensorType
 
 

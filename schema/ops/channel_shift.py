@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from tpuconvert.schema.definition.op import LOCAL, Op, Operand, on, op_base, todo, tpu_op
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.op import LOCAL, Op, Operand, on, op_base, todo, tpu_op
 from tpuconvert.schema.types import F32, I8, U8, Array, TensorType, format_shape
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from tpuconvert.schema.composite import Composite
+from tpuconvert.schema.definition.op import Operand, OpKind, Trait, on, tpu_op
+from tpuconvert.schema.definition.shape_checks import check_ranks
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.op import Operand, OpKind, Trait, on, tpu_op
+from tpuconvert.schema.graph.composite import Composite
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops import formulas as f
-from tpuconvert.schema.shape_checks import check_ranks
 from tpuconvert.schema.types import F16, F32, NUMBERS, Array, TensorType
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tpuconvert.schema.elementwise import maximum, minimum, through_binary32
-from tpuconvert.schema.finite import InfinityUse
-from tpuconvert.schema.op import LOCAL, Trait, UnaryOp, on, same, tpu_op
+from tpuconvert.schema.arithmetic.elementwise import maximum, minimum, through_binary32
+from tpuconvert.schema.arithmetic.finite import InfinityUse
+from tpuconvert.schema.definition.op import LOCAL, Trait, UnaryOp, on, same, tpu_op
 from tpuconvert.schema.types import F32, I32, SMALL, Array, Scalar
 
 _WITH_FIXED_POINT = (same(F32), same(I32, compute="FLOAT32"), same(*SMALL))

@@ -11,9 +11,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from tpuconvert.schema.extents import broadcast_shapes
-from tpuconvert.schema.finite import InfinityUse
-from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, UnaryOp, on, op_base, same, tpu_op
+from tpuconvert.schema.arithmetic.finite import InfinityUse
+from tpuconvert.schema.definition.extents import broadcast_shapes
+from tpuconvert.schema.definition.op import LOCAL, Op, Operand, Trait, UnaryOp, on, op_base, same, tpu_op
 from tpuconvert.schema.types import F16, F32, SMALL, Array, Scalar, TensorType
 
 _MIRROR = str.maketrans("gl", "lg")  # gt and lt, ge and le

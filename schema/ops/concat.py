@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.extents import (
+from tpuconvert.schema.definition.extents import (
     exact_div,
     may_equal,
     merge,
@@ -16,7 +15,8 @@ from tpuconvert.schema.extents import (
     times,
     with_extent,
 )
-from tpuconvert.schema.op import GLOBAL, Op, Operand, Trait, limited_local, on, todo, tpu_op
+from tpuconvert.schema.definition.op import GLOBAL, Op, Operand, Trait, limited_local, on, todo, tpu_op
+from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.types import (
     F16,
     F32,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpuconvert.schema.op import GLOBAL, Operand, Trait, UnaryOp, on, tpu_op
+from tpuconvert.schema.definition.op import GLOBAL, Operand, Trait, UnaryOp, on, tpu_op
 from tpuconvert.schema.types import F32, NUMBERS, NUMBERS_F16, Array
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
+from tpuconvert.schema.arithmetic.finite import InfinityUse
+from tpuconvert.schema.definition.op import ALL, GLOBAL, Op, Operand, case, on, todo, tpu_op
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.finite import InfinityUse
-from tpuconvert.schema.op import ALL, GLOBAL, Op, Operand, case, on, todo, tpu_op
 from tpuconvert.schema.types import F32, NUMBERS, Array, TensorType
 
 _ANY = case({ALL: NUMBERS})

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tpuconvert.schema.dtype_rules import IO_SAME
+from tpuconvert.schema.definition.dtype_rules import IO_SAME
+from tpuconvert.schema.definition.extents import check_length, may_equal, shapes_of, unknown
+from tpuconvert.schema.definition.op import GLOBAL, Case, Op, Operand, Trait, case, limited_local, on, tpu_op
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.extents import check_length, may_equal, shapes_of, unknown
-from tpuconvert.schema.op import GLOBAL, Case, Op, Operand, Trait, case, limited_local, on, tpu_op
 from tpuconvert.schema.types import F32, I32, NUMBERS, NUMBERS_F16, Array, Chip, Dim, DType, TensorType
 
 

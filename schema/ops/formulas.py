@@ -11,16 +11,16 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from tpuconvert.schema.definition.op import Op
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.op import Op
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, BinaryArithmetic, Div, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Muls, Rsubs
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.compare import Gts, Lts
 from tpuconvert.schema.ops.extract import Extract
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.shape_change import Reshape

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tpuconvert.schema.composite import Composite
+from tpuconvert.schema.definition.op import Operand, OpKind, case, on, tpu_op
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.op import Operand, OpKind, case, on, tpu_op
+from tpuconvert.schema.graph.composite import Composite
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized
 from tpuconvert.schema.types import F32, I32, U8, Array, TensorType

@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
-from tpuconvert.schema.dtype_rules import SCALAR_SAME_OUT
+from tpuconvert.schema.arithmetic.finite import InfinityUse
+from tpuconvert.schema.definition.dtype_rules import SCALAR_SAME_OUT
+from tpuconvert.schema.definition.extents import unknown
+from tpuconvert.schema.definition.op import GLOBAL, Case, Op, Operand, Trait, case, on, todo, tpu_op
 from tpuconvert.schema.errors import ShapeError, UsageError
-from tpuconvert.schema.extents import unknown
-from tpuconvert.schema.finite import InfinityUse
-from tpuconvert.schema.op import GLOBAL, Case, Op, Operand, Trait, case, on, todo, tpu_op
 from tpuconvert.schema.types import (
     F32,
     I32,

@@ -6,17 +6,17 @@ import enum
 
 import numpy as np
 
-from tpuconvert.schema.deferred import DeferredOp
+from tpuconvert.schema.arithmetic.fixed_point import multiplier_shift
+from tpuconvert.schema.definition.op import Operand, OpKind, on, tpu_op
+from tpuconvert.schema.definition.shape_checks import check_ranks
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.fixed_point import multiplier_shift
-from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.op import Operand, OpKind, on, tpu_op
+from tpuconvert.schema.graph.deferred import DeferredOp
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops import formulas as f
-from tpuconvert.schema.ops.conv import Conv, QCalMode
-from tpuconvert.schema.ops.conv_v2 import ConvV2
+from tpuconvert.schema.ops.convolution.conv import Conv, QCalMode
+from tpuconvert.schema.ops.convolution.conv_v2 import ConvV2
 from tpuconvert.schema.ops.pool_int import PoolInt, PoolQuantMode
-from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
-from tpuconvert.schema.shape_checks import check_ranks
+from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.types import I8, I16, U8, DType, ScaleError, TensorType
 
 

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
+from tpuconvert.schema.definition.extents import may_equal, plus, shapes_of, times
+from tpuconvert.schema.definition.op import Op, Operand, OpKind, case, on, tpu_op
 from tpuconvert.schema.errors import ShapeError, UsageError
-from tpuconvert.schema.extents import may_equal, plus, shapes_of, times
-from tpuconvert.schema.op import Op, Operand, OpKind, case, on, tpu_op
 from tpuconvert.schema.types import I32, NUMBERS_F16, Array, Dim, DType, TensorType
 
 _RANKS = (3, 4, 5)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tpuconvert.schema.dtype_rules import IO_SAME
+from tpuconvert.schema.definition.dtype_rules import IO_SAME
+from tpuconvert.schema.definition.extents import normalize_axis, with_extent
+from tpuconvert.schema.definition.op import GLOBAL, Op, Operand, Trait, case, on, todo, tpu_op
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.extents import normalize_axis, with_extent
-from tpuconvert.schema.op import GLOBAL, Op, Operand, Trait, case, on, todo, tpu_op
 from tpuconvert.schema.types import F32, I32, Array, TensorType, format_shape
 
 _CASE = case({"tensor_i": (F32,), "index": (I32,), "tensor_o": (F32,)}, IO_SAME)

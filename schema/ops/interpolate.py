@@ -7,11 +7,11 @@ import math
 
 import numpy as np
 
+from tpuconvert.schema.arithmetic.fixed_point import rhaz
+from tpuconvert.schema.definition.extents import times
+from tpuconvert.schema.definition.op import GLOBAL, ChipTable, Op, Operand, on, same, tpu_op
+from tpuconvert.schema.definition.shape_checks import check_ranks
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.extents import times
-from tpuconvert.schema.fixed_point import rhaz
-from tpuconvert.schema.op import GLOBAL, ChipTable, Op, Operand, on, same, tpu_op
-from tpuconvert.schema.shape_checks import check_ranks
 from tpuconvert.schema.types import F16, F32, Array, Dim, TensorType
 
 

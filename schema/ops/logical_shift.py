@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tpuconvert.schema.dtype_rules import SHIFT_NOT_WIDER
-from tpuconvert.schema.fixed_point import RoundingMode, Shift, round_shift, saturate, wrap
-from tpuconvert.schema.op import case, on_bm1686, tpu_op
+from tpuconvert.schema.arithmetic.fixed_point import RoundingMode, Shift, round_shift, saturate, wrap
+from tpuconvert.schema.definition.dtype_rules import SHIFT_NOT_WIDER
+from tpuconvert.schema.definition.op import case, on_bm1686, tpu_op
 from tpuconvert.schema.ops.arithmetic_shift import ShiftByOne, ShiftPerChannel
 from tpuconvert.schema.types import I8, I16, I32, U8, U16, U32, Array, DType
 

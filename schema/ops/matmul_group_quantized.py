@@ -10,18 +10,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tpuconvert.schema.composite import Composite
+from tpuconvert.schema.arithmetic.fixed_point import rhaz
+from tpuconvert.schema.definition.op import Extents, Operand, OpKind, case, on, tpu_op
+from tpuconvert.schema.definition.shape_checks import check_bias, check_extent, check_ranks, format_types, number
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.fixed_point import rhaz
-from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.op import Extents, Operand, OpKind, case, on, tpu_op
+from tpuconvert.schema.graph.composite import Composite
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops import formulas as f
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.ops.reduce import ReduceMethodType
-from tpuconvert.schema.shape_checks import check_bias, check_extent, check_ranks, format_types, number
 from tpuconvert.schema.types import F32, I8, U8, Array, DType, Scalar, TensorType
 
 BITS = (4, 8)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from tpuconvert.schema.arithmetic.finite import InfinityUse
+from tpuconvert.schema.definition.extents import may_equal, shapes_of, unknown
+from tpuconvert.schema.definition.op import GLOBAL, Case, Op, Operand, Support, case, on, tpu_op
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.extents import may_equal, shapes_of, unknown
-from tpuconvert.schema.finite import InfinityUse
-from tpuconvert.schema.op import GLOBAL, Case, Op, Operand, Support, case, on, tpu_op
 from tpuconvert.schema.ops.ordering import falling_order
 from tpuconvert.schema.types import F32, I32, Array, Scalar, TensorType
 

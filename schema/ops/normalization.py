@@ -9,14 +9,14 @@ import math
 
 import numpy as np
 
-from tpuconvert.schema.composite import Composite, check_float
+from tpuconvert.schema.definition.extents import may_equal, normalize_axis
+from tpuconvert.schema.definition.op import Operand, OpKind, Trait, tpu_op
+from tpuconvert.schema.definition.shape_checks import check_ranks, format_types
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.extents import may_equal, normalize_axis
-from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.op import Operand, OpKind, Trait, tpu_op
+from tpuconvert.schema.graph.composite import Composite, check_float
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops import formulas as f
-from tpuconvert.schema.ops.conv import Conv
-from tpuconvert.schema.shape_checks import check_ranks, format_types
+from tpuconvert.schema.ops.convolution.conv import Conv
 from tpuconvert.schema.types import Array, Shape, TensorType, format_shape
 
 _WITH_CHANNELS = tuple(range(2, 9))

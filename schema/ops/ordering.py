@@ -11,10 +11,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from tpuconvert.schema.arithmetic.finite import InfinityUse
+from tpuconvert.schema.definition.extents import normalize_axis, with_extent
+from tpuconvert.schema.definition.op import GLOBAL, Case, Op, Operand, case, limited_local, on, same, tpu_op
 from tpuconvert.schema.errors import ShapeError, UsageError
-from tpuconvert.schema.extents import normalize_axis, with_extent
-from tpuconvert.schema.finite import InfinityUse
-from tpuconvert.schema.op import GLOBAL, Case, Op, Operand, case, limited_local, on, same, tpu_op
 from tpuconvert.schema.types import F32, I8, I32, U8, Array, Chip, DType, TensorType, format_shape
 
 

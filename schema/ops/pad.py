@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tpuconvert.schema.dtype_rules import IO_SAME, PADVAL_SAME
+from tpuconvert.schema.arithmetic.finite import InfinityUse
+from tpuconvert.schema.definition.dtype_rules import IO_SAME, PADVAL_SAME
+from tpuconvert.schema.definition.extents import check_length, may_equal, plus, shapes_of, unknown
+from tpuconvert.schema.definition.op import GLOBAL, Op, Operand, Trait, case, limited_local, on, todo, tpu_op
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.extents import check_length, may_equal, plus, shapes_of, unknown
-from tpuconvert.schema.finite import InfinityUse
-from tpuconvert.schema.op import GLOBAL, Op, Operand, Trait, case, limited_local, on, todo, tpu_op
 from tpuconvert.schema.types import F32, I32, NUMBERS, NUMBERS_F16, Array, Chip, DType, Scalar, TensorType
 
 

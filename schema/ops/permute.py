@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tpuconvert.schema.extents import check_length
-from tpuconvert.schema.op import GLOBAL, Op, Operand, Trait, on, tpu_op
+from tpuconvert.schema.definition.extents import check_length
+from tpuconvert.schema.definition.op import GLOBAL, Op, Operand, Trait, on, tpu_op
 from tpuconvert.schema.types import F32, I8, I32, NUMBERS, NUMBERS_F16, U8, Array, TensorType
 
 

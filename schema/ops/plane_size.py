@@ -6,12 +6,12 @@ import enum
 
 import numpy as np
 
-from tpuconvert.schema.dtype_rules import IO_SAME
+from tpuconvert.schema.arithmetic.fixed_point import RoundingMode, rhaz, round_float, saturate
+from tpuconvert.schema.definition.dtype_rules import IO_SAME
+from tpuconvert.schema.definition.extents import may_equal
+from tpuconvert.schema.definition.op import LOCAL, Op, Operand, case, on_bm1686, tpu_op
+from tpuconvert.schema.definition.shape_checks import check_ranks, format_types
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.extents import may_equal
-from tpuconvert.schema.fixed_point import RoundingMode, rhaz, round_float, saturate
-from tpuconvert.schema.op import LOCAL, Op, Operand, case, on_bm1686, tpu_op
-from tpuconvert.schema.shape_checks import check_ranks, format_types
 from tpuconvert.schema.types import F32, I32, U32, Array, DType, Scalar, TensorType
 
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tpuconvert.schema.extents import plus
-from tpuconvert.schema.fixed_point import saturate
-from tpuconvert.schema.op import LOCAL, Extents, Op, Operand, Trait, on, tpu_op
-from tpuconvert.schema.pooling import Span, divide_half_away, window_counts, window_max, window_sum
-from tpuconvert.schema.shape_checks import check_ranks, window_extent
+from tpuconvert.schema.arithmetic.fixed_point import saturate
+from tpuconvert.schema.arithmetic.pooling import Span, divide_half_away, window_counts, window_max, window_sum
+from tpuconvert.schema.definition.extents import plus
+from tpuconvert.schema.definition.op import LOCAL, Extents, Op, Operand, Trait, on, tpu_op
+from tpuconvert.schema.definition.shape_checks import check_ranks, window_extent
 from tpuconvert.schema.types import F16, F32, I8, U8, Array, Dim, DType, TensorType
 
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tpuconvert.schema.op import Extents, Operand, tpu_op
+from tpuconvert.schema.arithmetic.pooling import Span, first_maxima, window_counts, window_sum
+from tpuconvert.schema.definition.op import Extents, Operand, tpu_op
+from tpuconvert.schema.definition.shape_checks import check_ranks
 from tpuconvert.schema.ops.pool_int import IntegerPooling, OutCeilMode, PoolQuantMode, check_windows
-from tpuconvert.schema.pooling import Span, first_maxima, window_counts, window_sum
-from tpuconvert.schema.shape_checks import check_ranks
 from tpuconvert.schema.types import I32, Array, DType, TensorType
 
 

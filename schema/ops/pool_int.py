@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tpuconvert.schema.dtype_rules import POOL_INT_SAME
+from tpuconvert.schema.arithmetic.fixed_point import rrs, saturate
+from tpuconvert.schema.arithmetic.pooling import Span, divide_half_away, first_maxima, window_counts, window_sum
+from tpuconvert.schema.definition.dtype_rules import POOL_INT_SAME
+from tpuconvert.schema.definition.op import LOCAL, Extents, Op, Operand, case, on_bm1686, tpu_op
+from tpuconvert.schema.definition.shape_checks import check_ranks, window_extent
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.fixed_point import rrs, saturate
-from tpuconvert.schema.op import LOCAL, Extents, Op, Operand, case, on_bm1686, tpu_op
-from tpuconvert.schema.pooling import Span, divide_half_away, first_maxima, window_counts, window_sum
-from tpuconvert.schema.shape_checks import check_ranks, window_extent
 from tpuconvert.schema.types import I8, I16, I32, U8, Array, Dim, DType, TensorType
 
 _DATA = (I8, U8, I16)

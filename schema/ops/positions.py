@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from tpuconvert.schema.composite import Composite
-from tpuconvert.schema.deferred import DeferredOp
-from tpuconvert.schema.extents import normalize_axis, substitute
-from tpuconvert.schema.finite import InfinityUse
-from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.op import Operand, OpKind, Trait, tpu_op
+from tpuconvert.schema.arithmetic.finite import InfinityUse
+from tpuconvert.schema.definition.extents import normalize_axis, substitute
+from tpuconvert.schema.definition.op import Operand, OpKind, Trait, tpu_op
+from tpuconvert.schema.graph.composite import Composite
+from tpuconvert.schema.graph.deferred import DeferredOp
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops import formulas as f
 from tpuconvert.schema.types import I32, Array, TensorType
 

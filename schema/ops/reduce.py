@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tpuconvert.schema.arithmetic.fixed_point import saturate
+from tpuconvert.schema.definition.extents import normalize_axes
+from tpuconvert.schema.definition.op import Extents, Op, Operand, Trait, limited_local, on, tpu_op
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.extents import normalize_axes
-from tpuconvert.schema.fixed_point import saturate
-from tpuconvert.schema.op import Extents, Op, Operand, Trait, limited_local, on, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, U8, Array, Dim, DType, TensorType
 
 

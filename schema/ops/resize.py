@@ -7,17 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tpuconvert.schema.deferred import DeferredOp
-from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.extents import times
-from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.op import Operand, OpKind, Trait, on, tpu_op
-from tpuconvert.schema.ops import formulas as f
-from tpuconvert.schema.ops.cast import Cast
-from tpuconvert.schema.ops.index_select import IndexSelect
-from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode, PlatForm
-from tpuconvert.schema.ops.upsample import Upsample
-from tpuconvert.schema.resize_weights import (
+from tpuconvert.schema.arithmetic.resize_weights import (
     AxisResize,
     Coordinates,
     Interpolation,
@@ -25,7 +15,17 @@ from tpuconvert.schema.resize_weights import (
     ResizeMode,
     linear_weights,
 )
-from tpuconvert.schema.shape_checks import check_ranks
+from tpuconvert.schema.definition.extents import times
+from tpuconvert.schema.definition.op import Operand, OpKind, Trait, on, tpu_op
+from tpuconvert.schema.definition.shape_checks import check_ranks
+from tpuconvert.schema.errors import ShapeError
+from tpuconvert.schema.graph.deferred import DeferredOp
+from tpuconvert.schema.graph.graph import Graph, Value
+from tpuconvert.schema.ops import formulas as f
+from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.index_select import IndexSelect
+from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode, PlatForm
+from tpuconvert.schema.ops.upsample import Upsample
 from tpuconvert.schema.types import F16, F32, I8, I16, U8, U16, Array, Dim, TensorType
 
 _SAME_WEIGHT = 2e-6

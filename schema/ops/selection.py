@@ -6,11 +6,11 @@ import enum
 
 import numpy as np
 
-from tpuconvert.schema.dtype_rules import IO_SAME
+from tpuconvert.schema.arithmetic.finite import InfinityUse
+from tpuconvert.schema.definition.dtype_rules import IO_SAME
+from tpuconvert.schema.definition.extents import broadcast_shapes, may_equal, shapes_of, unknown
+from tpuconvert.schema.definition.op import GLOBAL, LOCAL, Case, Op, Operand, Trait, case, on, todo, tpu_op
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.extents import broadcast_shapes, may_equal, shapes_of, unknown
-from tpuconvert.schema.finite import InfinityUse
-from tpuconvert.schema.op import GLOBAL, LOCAL, Case, Op, Operand, Trait, case, on, todo, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, I32, U8, Array, DType, Shape, TensorType
 
 _CHOICES = on(bm1682=(F32,), bm1684=(F32, I8, U8), bm1686=(F32, F16, I8, U8))

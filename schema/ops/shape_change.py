@@ -5,11 +5,11 @@ from __future__ import annotations
 import abc
 from collections.abc import Sequence
 
-from tpuconvert.schema.dtype_rules import IO_SAME
+from tpuconvert.schema.definition.dtype_rules import IO_SAME
+from tpuconvert.schema.definition.extents import exact_div, factorize, may_equal, normalize_axes, times, unknown
+from tpuconvert.schema.definition.op import GLOBAL, Op, Operand, Trait, case, on, tpu_op
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.extents import exact_div, factorize, may_equal, normalize_axes, times, unknown
-from tpuconvert.schema.graph import static
-from tpuconvert.schema.op import GLOBAL, Op, Operand, Trait, case, on, tpu_op
+from tpuconvert.schema.graph.graph import static
 from tpuconvert.schema.types import (
     F32,
     I32,

@@ -12,11 +12,24 @@ from typing import ClassVar
 
 import numpy as np
 
-from tpuconvert.schema.dtype_rules import ADDSHIFT_SIGN, MULSHIFT_SIGN, OUT_SIGNED
-from tpuconvert.schema.elementwise import Arithmetic
-from tpuconvert.schema.extents import merge_shapes
-from tpuconvert.schema.fixed_point import rrs, saturate
-from tpuconvert.schema.op import LOCAL, ChipTable, Op, Operand, Rule, Trait, UnaryOp, case, on, op_base, todo, tpu_op
+from tpuconvert.schema.arithmetic.elementwise import Arithmetic
+from tpuconvert.schema.arithmetic.fixed_point import rrs, saturate
+from tpuconvert.schema.definition.dtype_rules import ADDSHIFT_SIGN, MULSHIFT_SIGN, OUT_SIGNED
+from tpuconvert.schema.definition.extents import merge_shapes
+from tpuconvert.schema.definition.op import (
+    LOCAL,
+    ChipTable,
+    Op,
+    Operand,
+    Rule,
+    Trait,
+    UnaryOp,
+    case,
+    on,
+    op_base,
+    todo,
+    tpu_op,
+)
 from tpuconvert.schema.types import BYTES, I8, I16, SMALL, U8, U16, Array, DType, Scalar, TensorType
 
 

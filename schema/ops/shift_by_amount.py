@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tpuconvert.schema.dtype_rules import IO_SAME, IO_SAME_SIGN
+from tpuconvert.schema.arithmetic.fixed_point import rrs, saturate, shift_wrapping
+from tpuconvert.schema.definition.dtype_rules import IO_SAME, IO_SAME_SIGN
+from tpuconvert.schema.definition.extents import broadcast_shapes, may_equal, shapes_of
+from tpuconvert.schema.definition.op import LOCAL, Op, Operand, Trait, UnaryOp, case, on, op_base, todo, tpu_op
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.extents import broadcast_shapes, may_equal, shapes_of
-from tpuconvert.schema.fixed_point import rrs, saturate, shift_wrapping
-from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, UnaryOp, case, on, op_base, todo, tpu_op
 from tpuconvert.schema.types import I16, I32, SMALL, U16, Array, DType, Scalar, TensorType
 
 _WIDE = (I32, I16, U16)

@@ -11,10 +11,10 @@ import math
 
 import numpy as np
 
-from tpuconvert.schema.composite import Composite, check_float
-from tpuconvert.schema.elementwise import in_binary64
-from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.op import LOCAL, Operand, OpKind, Trait, tpu_op
+from tpuconvert.schema.arithmetic.elementwise import in_binary64
+from tpuconvert.schema.definition.op import LOCAL, Operand, OpKind, Trait, tpu_op
+from tpuconvert.schema.graph.composite import Composite, check_float
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops import formulas as f
 from tpuconvert.schema.types import Array, TensorType
 

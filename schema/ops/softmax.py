@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tpuconvert.schema.extents import normalize_axis
-from tpuconvert.schema.finite import InfinityUse
-from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, on, tpu_op
+from tpuconvert.schema.arithmetic.finite import InfinityUse
+from tpuconvert.schema.definition.extents import normalize_axis
+from tpuconvert.schema.definition.op import LOCAL, Op, Operand, Trait, on, tpu_op
 from tpuconvert.schema.types import F32, Array, TensorType
 
 

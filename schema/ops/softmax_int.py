@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
+from tpuconvert.schema.arithmetic.fixed_point import rhaz_i32, saturate
+from tpuconvert.schema.definition.op import LOCAL, Op, Operand, on_bm1686, same, tpu_op
+from tpuconvert.schema.definition.shape_checks import check_ranks
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.fixed_point import rhaz_i32, saturate
-from tpuconvert.schema.op import LOCAL, Op, Operand, on_bm1686, same, tpu_op
-from tpuconvert.schema.shape_checks import check_ranks
 from tpuconvert.schema.types import I8, U8, Array, DType, ScaleError, TensorType
 
 

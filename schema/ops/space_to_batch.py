@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tpuconvert.schema.dtype_rules import IO_SAME
+from tpuconvert.schema.definition.dtype_rules import IO_SAME
+from tpuconvert.schema.definition.extents import exact_div, may_equal, plus, shapes_of, times, unknown
+from tpuconvert.schema.definition.op import GLOBAL, Case, Op, Operand, Support, Trait, case, on, same, tpu_op
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.extents import exact_div, may_equal, plus, shapes_of, times, unknown
-from tpuconvert.schema.op import GLOBAL, Case, Op, Operand, Support, Trait, case, on, same, tpu_op
 from tpuconvert.schema.types import F16, F32, I8, I32, U8, Array, Dim, DType, Shape, TensorType, format_shape
 
 _FIXED = (F32, I32, I8, U8)

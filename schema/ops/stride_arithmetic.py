@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from tpuconvert.schema.elementwise import Arithmetic, combine
+from tpuconvert.schema.arithmetic.elementwise import Arithmetic, combine
+from tpuconvert.schema.definition.extents import broadcast_shapes, ceil_div, check_length, plus, shapes_of
+from tpuconvert.schema.definition.op import LOCAL, ChipTable, Op, Operand, on, op_base, same, todo, tpu_op
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.extents import broadcast_shapes, ceil_div, check_length, plus, shapes_of
-from tpuconvert.schema.op import LOCAL, ChipTable, Op, Operand, on, op_base, same, todo, tpu_op
 from tpuconvert.schema.ops.arithmetic import FIXED_PRODUCT, FIXED_SUM
 from tpuconvert.schema.types import F16, F32, SMALL, Array, Chip, Dim, DType, Shape, TensorType
 

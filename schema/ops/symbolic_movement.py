@@ -9,11 +9,19 @@ import math
 
 import numpy as np
 
-from tpuconvert.schema.deferred import DeferredOp
+from tpuconvert.schema.definition.extents import (
+    ceil_div,
+    exact_div,
+    normalize_axis,
+    plus,
+    substitute,
+    times,
+    with_extent,
+)
+from tpuconvert.schema.definition.op import LOCAL, Operand, OpKind, Trait, on, tpu_op
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.extents import ceil_div, exact_div, normalize_axis, plus, substitute, times, with_extent
-from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.op import LOCAL, Operand, OpKind, Trait, on, tpu_op
+from tpuconvert.schema.graph.deferred import DeferredOp
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops import formulas as f
 from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.shape_change import Reshape

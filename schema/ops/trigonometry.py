@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tpuconvert.schema.elementwise import in_binary64
-from tpuconvert.schema.op import LOCAL, Trait, UnaryOp, on, tpu_op
+from tpuconvert.schema.arithmetic.elementwise import in_binary64
+from tpuconvert.schema.definition.op import LOCAL, Trait, UnaryOp, on, tpu_op
 from tpuconvert.schema.types import F32, Array
 
 

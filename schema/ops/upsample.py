@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tpuconvert.schema.extents import times
-from tpuconvert.schema.op import LOCAL, Op, Operand, Trait, on, tpu_op
-from tpuconvert.schema.shape_checks import check_ranks
+from tpuconvert.schema.definition.extents import times
+from tpuconvert.schema.definition.op import LOCAL, Op, Operand, Trait, on, tpu_op
+from tpuconvert.schema.definition.shape_checks import check_ranks
 from tpuconvert.schema.types import F32, I8, U8, Array, TensorType
 
 

@@ -10,11 +10,11 @@ import tpuconvert as tc
 from tpuconvert.__main__ import main
 from tpuconvert.benchmark import KernelCost, StepCost, Timing, by_kernel, step_costs, time_runs
 from tpuconvert.model import Model
-from tpuconvert.runtime.profile import StepProfile
-from tpuconvert.schema.file_model import FileModel
-from tpuconvert.schema.graph import Graph
+from tpuconvert.runtime.reference.profile import StepProfile
+from tpuconvert.schema.file.file_model import FileModel
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.activation import Active, ActiveType
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.types import F32, TensorType
 
 Captured = pytest.CaptureFixture[str]

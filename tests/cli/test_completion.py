@@ -14,7 +14,7 @@ from tpuconvert.cli.group import group
 from tpuconvert.cli.value_completion import COMPLETERS
 from tpuconvert.optimizer.precision_rules import parse_rule
 from tpuconvert.options import ALGORITHMS, OPTIONS
-from tpuconvert.schema.chip_names import KNOWN
+from tpuconvert.schema.definition.chip_names import KNOWN
 
 Captured = pytest.CaptureFixture[str]
 

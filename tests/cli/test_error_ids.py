@@ -15,9 +15,9 @@ from onnx import TensorProto, helper
 from tpuconvert.__main__ import main
 from tpuconvert.schema import errors
 from tpuconvert.schema.errors import ProblemKind, TpuConvertError
-from tpuconvert.schema.file_model import FileModel
-from tpuconvert.schema.file_writer import write_model
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.file.file_model import FileModel
+from tpuconvert.schema.file.file_writer import write_model
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.compare import Eq
 from tpuconvert.schema.types import Chip, DType, QuantParams, TensorType
 

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 import tpuconvert as tc
 from tpuconvert.__main__ import main
 from tpuconvert.known_errors import explain
-from tpuconvert.schema.visible_text import for_json, for_log, one_line
+from tpuconvert.schema.text.visible_text import for_json, for_log, one_line
 
 Captured = pytest.CaptureFixture[str]
 

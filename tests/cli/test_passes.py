@@ -14,10 +14,10 @@ from tpuconvert.pass_instrumentation import Watch
 Captured = pytest.CaptureFixture[str]
 
 WRONG = '''
-from tpuconvert.optimizer.engine import rule
-from tpuconvert.optimizer.pattern import p
+from tpuconvert.optimizer.engine.engine import rule
+from tpuconvert.optimizer.engine.pattern import p
 from tpuconvert.schema.ops.arithmetic_with_scalar import Muls
-from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.convolution.conv import Conv
 from tpuconvert.schema.ops.pool import Pool
 from tpuconvert.schema.types import Scalar
 
@@ -94,7 +94,7 @@ def _outputs_by_name(model: tc.Model, feed: dict[str, np.ndarray]) -> dict[str, 
 
 
 def test_validation_names_the_wrong_rule_of_a_plugin(digits: Path, capsys: Captured) -> None:
-    from tpuconvert.optimizer.registry import _RULES
+    from tpuconvert.optimizer.engine.registry import _RULES
 
     Path("wrong.py").write_text(WRONG)
     try:

@@ -12,7 +12,7 @@ from cli.test_commands import SOURCES, int8, source
 import tpuconvert as tc
 from tpuconvert.__main__ import main
 from tpuconvert.ci.manifest import read_manifest
-from tpuconvert.schema.graph import Node
+from tpuconvert.schema.graph.graph import Node
 
 Captured = pytest.CaptureFixture[str]
 PIXELS = "color=GRAY,scale=0.0625"

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from tpuconvert.model import Model
-from tpuconvert.schema.file_model import FileModel
-from tpuconvert.schema.graph import Graph, Source
+from tpuconvert.schema.file.file_model import FileModel
+from tpuconvert.schema.graph.graph import Graph, Source
 from tpuconvert.schema.ops.arithmetic import Add, Mul
 from tpuconvert.schema.types import Chip, DType, TensorType
 

@@ -13,11 +13,11 @@ from optimizer.quantize.onnx_builder import OnnxNet
 import tpuconvert as tc
 from tpuconvert.__main__ import main
 from tpuconvert.accuracy_notes import AccuracyWarning
-from tpuconvert.optimizer.quantize.output_error import count_held_out
+from tpuconvert.optimizer.quantize.search.output_error import count_held_out
 from tpuconvert.quantize.sample_split import split_feeds
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.schema.errors import ThresholdError, UsageError
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import Chip
 
 CHIPS = ("bm1684", "bm1686")

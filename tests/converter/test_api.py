@@ -12,7 +12,7 @@ from onnx_models import model, one, ramp, save_model
 
 import tpuconvert as tc
 from tpuconvert.cli.convert import command
-from tpuconvert.frontends.onnx.reader import MAPPED_BYTES
+from tpuconvert.frontends.onnx.file.reader import MAPPED_BYTES
 from tpuconvert.optimizer.precision_rules import METHODS
 from tpuconvert.options import OPTIONS, Options, declaration, default_of
 from tpuconvert.schema.errors import CorruptInputError, UsageError

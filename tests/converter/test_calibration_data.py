@@ -11,7 +11,7 @@ from PIL import Image
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.errors import CorruptInputError, UsageError
-from tpuconvert.schema.graph import Port
+from tpuconvert.schema.graph.graph import Port
 from tpuconvert.schema.types import DType, QuantParams
 
 X = Port("x", "float32", (1, 3, 4, 5))

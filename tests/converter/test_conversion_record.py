@@ -20,9 +20,9 @@ from tpuconvert.progress import SILENT
 from tpuconvert.quantize.ranges_file import measure_ranges, read_ranges
 from tpuconvert.report.model_description import describe_model
 from tpuconvert.schema.errors import CorruptInputError
-from tpuconvert.schema.graph import Graph, Source
+from tpuconvert.schema.graph.graph import Graph, Source
 from tpuconvert.schema.ops.batch_norm import BatchNorm
-from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.convolution.conv import Conv
 from tpuconvert.schema.types import F32, TensorType
 
 PREPROCESS = "color=GRAY,scale=0.0625"

@@ -5,7 +5,7 @@ from pathlib import Path
 from converter.small_models import model_of, scaled_and_shifted
 
 from tpuconvert.report.conversion_summary import KINDS, REASONS, summarize, summary_lines
-from tpuconvert.schema.file_model import Note
+from tpuconvert.schema.file.file_model import Note
 
 
 def test_a_float_model(tmp_path: Path) -> None:

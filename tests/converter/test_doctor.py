@@ -12,7 +12,7 @@ from tpuconvert.diagnosis.trial import binomial_tail, paired_test, probabilities
 from tpuconvert.diagnosis.variants import TrialSamples
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.samples.preprocess import Preprocess
-from tpuconvert.schema.graph import Port
+from tpuconvert.schema.graph.graph import Port
 from tpuconvert.schema.types import DType, QuantParams
 
 RIGHT = "color=GRAY,scale=0.0625"

@@ -15,7 +15,7 @@ import tpuconvert as tc
 from tpuconvert.__main__ import main
 from tpuconvert.options import Options
 from tpuconvert.schema.errors import ThresholdError, UsageError
-from tpuconvert.schema.ops.requant_int32 import RequantInt32
+from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32
 from tpuconvert.schema.types import DType, QuantParams
 from tpuconvert.verify.difference import Difference
 from tpuconvert.verify.exactness import Codes, Exactness, steps_between

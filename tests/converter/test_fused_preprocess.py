@@ -13,7 +13,7 @@ from onnx_models import model, one, ramp, save_model
 import tpuconvert as tc
 from tpuconvert.fused_preprocess import source_feeds
 from tpuconvert.samples.preprocess import Preprocess
-from tpuconvert.schema.graph import Port
+from tpuconvert.schema.graph.graph import Port
 from tpuconvert.schema.types import Array
 
 RULE = "color={color},mean=104,117,123,scale=0.5,0.25,2,layout={layout}"

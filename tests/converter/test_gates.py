@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tpuconvert.optimizer.quantize.output_error import Errors
+from tpuconvert.optimizer.quantize.search.output_error import Errors
 from tpuconvert.quantize.gates import effective, gate_algorithms
 
 

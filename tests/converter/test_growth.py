@@ -15,7 +15,7 @@ import pytest
 from work_counts import calls_of
 
 import tpuconvert as tc
-from tpuconvert.optimizer import engine
+from tpuconvert.optimizer.engine import engine
 from tpuconvert.pipeline import convert
 
 LARGEST_TENSOR = 4096 * 4096 * 4

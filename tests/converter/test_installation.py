@@ -14,8 +14,8 @@ import tpuconvert as tc
 from tpuconvert.__main__ import main
 from tpuconvert.diagnosis import installation as module
 from tpuconvert.requirements import Package
-from tpuconvert.runtime.native import loader
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.native.builder import loader
+from tpuconvert.runtime.session.session import Session
 
 Captured = pytest.CaptureFixture[str]
 

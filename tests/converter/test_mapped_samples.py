@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tpuconvert.samples.calibration_data import load_feeds
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import F32, TensorType
 
 ELEMENTS = 48 << 18

@@ -16,8 +16,8 @@ from tflite_models import T, serialize, single
 import tpuconvert as tc
 from tpuconvert.final_checks import check_finite
 from tpuconvert.options import Options
+from tpuconvert.schema.arithmetic.finite import is_finite
 from tpuconvert.schema.errors import UnsupportedError, UsageError
-from tpuconvert.schema.finite import is_finite
 from tpuconvert.source_loading import load_source
 
 NAN, INF = float("nan"), float("inf")

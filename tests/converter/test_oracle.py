@@ -13,7 +13,7 @@ import tpuconvert as tc
 from tpuconvert.frontends.onnx.node import onnx_op
 from tpuconvert.options import Options
 from tpuconvert.schema.errors import OutputError
-from tpuconvert.schema.graph import Port
+from tpuconvert.schema.graph.graph import Port
 from tpuconvert.verify import oracle as oracles
 from tpuconvert.verify.oracle import ENGINES, Oracle, OracleError, Statement, find_oracles, run_first
 from tpuconvert.verify.source_comparison import verify_source

@@ -14,9 +14,9 @@ from onnx import TensorProto, helper, numpy_helper
 from tpuconvert.__main__ import main
 from tpuconvert.optimizer.quantize import legalize
 from tpuconvert.options import Options
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import OutputError
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Muls
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.types import F32, I32, Chip, Scalar, TensorType

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tpuconvert.plugins import load_plugins, plugins_of
+from tpuconvert.schema.definition.op import OpKind, find_op
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.op import OpKind, find_op
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import DType, TensorType
 
 PLUGIN = '''

@@ -22,10 +22,10 @@ from tpuconvert.quantize.ranges_file import measure_ranges
 from tpuconvert.recipe import write_options
 from tpuconvert.reproduction import first_difference, read_options, reproduce
 from tpuconvert.samples.calibration_data import load_feeds
-from tpuconvert.schema import mapped_pages
-from tpuconvert.schema.content_digest import CHUNK
-from tpuconvert.schema.file_digest import file_digest
-from tpuconvert.schema.graph import Port
+from tpuconvert.schema.graph.graph import Port
+from tpuconvert.schema.system import mapped_pages
+from tpuconvert.schema.system.content_digest import CHUNK
+from tpuconvert.schema.system.file_digest import file_digest
 
 PIXELS = "color=GRAY,scale=0.0625"
 EVERY_OPTION = {
@@ -291,7 +291,7 @@ def test_large_sources_are_digested_while_their_constants_are_written(
     convert_source(source, None, Options()).save(tmp_path / "small.tpum")
     monkeypatch.setattr(mapped_pages, "COPIED_BYTES", 1000)
     monkeypatch.setattr(mapped_pages, "STAYING_MAPPED", 1000)
-    monkeypatch.setattr("tpuconvert.frontends.onnx.reader.MAPPED_BYTES", 1000)
+    monkeypatch.setattr("tpuconvert.frontends.onnx.file.reader.MAPPED_BYTES", 1000)
     digested = []
     monkeypatch.setattr("tpuconvert.recipe.file_digest", lambda path: digested.append(path) or file_digest(path))
     large = convert_source(source, None, Options())

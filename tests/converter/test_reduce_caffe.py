@@ -11,9 +11,9 @@ from caffe_networks import layer, with_input, write_weights
 from planted_failures import SECRET, raising_plugin
 
 import tpuconvert as tc
-from tpuconvert.frontends.caffe.description import read_description
-from tpuconvert.frontends.caffe.text_writer import format_message
-from tpuconvert.frontends.caffe.weights import read_weights
+from tpuconvert.frontends.caffe.file.description import read_description
+from tpuconvert.frontends.caffe.file.text_writer import format_message
+from tpuconvert.frontends.caffe.file.weights import read_weights
 from tpuconvert.reduction.caffe_network import load_network, network_files
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 
@@ -113,7 +113,7 @@ def test_an_exception_of_a_converter_is_reduced_to_its_layer() -> None:
 WRONG_RULE = '''
 import tpuconvert as tc
 from tpuconvert.schema.ops.activation import Active
-from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.convolution.conv import Conv
 
 
 @tc.register_rule(tc.pattern(Active, tc.pattern(Conv, "x", "w", "b", name="conv"), name="relu"), stage="canonicalize")

@@ -13,8 +13,8 @@ from planted_failures import SECRET, raising_plugin
 from tflite_models import O, S, Signature, T, serialize
 
 import tpuconvert as tc
-from tpuconvert.frontends.tflite.reader import ModelFile, read_model
-from tpuconvert.frontends.tflite.rows import read_rows, write_rows
+from tpuconvert.frontends.tflite.file.reader import ModelFile, read_model
+from tpuconvert.frontends.tflite.file.rows import read_rows, write_rows
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 
 pytestmark = pytest.mark.usefixtures("own_folder")

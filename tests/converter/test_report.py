@@ -16,8 +16,8 @@ from tpuconvert.report.html_page import to_html
 from tpuconvert.report.model_description import describe_graph, describe_model
 from tpuconvert.report.model_text import summary_text
 from tpuconvert.report.notes import note_lines
-from tpuconvert.schema.file_model import Note
-from tpuconvert.schema.graph import Graph, Port
+from tpuconvert.schema.file.file_model import Note
+from tpuconvert.schema.graph.graph import Graph, Port
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.types import DType, QuantParams, TensorType
 from tpuconvert.text.table import table

@@ -18,7 +18,7 @@ from tpuconvert.report.model_description import describe_graph, describe_model
 from tpuconvert.report.page.packing import pack_block, pack_column, pack_counts
 from tpuconvert.report.report_data import report_data, to_compact_json, worst_nodes
 from tpuconvert.report.report_description import describe_for_report
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.types import DType, QuantParams, TensorType
 

@@ -10,8 +10,8 @@ import pytest
 from tpuconvert.evaluation.class_maps import class_map
 from tpuconvert.evaluation.detector import to_image_pixels
 from tpuconvert.samples.preprocess import FITS, PILLOW_FILTERS, Preprocess, resize_pixels
+from tpuconvert.schema.arithmetic.opencv_resizing import RESIZERS
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.opencv_resizing import RESIZERS
 from tpuconvert.schema.types import Array
 
 Size = tuple[int, int]

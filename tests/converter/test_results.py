@@ -13,7 +13,7 @@ from onnx_models import model, one, ramp
 import tpuconvert as tc
 from tpuconvert.quantize.ranges_file import read_ranges
 from tpuconvert.results import Result
-from tpuconvert.schema.html_text import MOST_ROWS, notebook_html
+from tpuconvert.schema.text.html_text import MOST_ROWS, notebook_html
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J"
 

@@ -14,10 +14,10 @@ from symbolic_networks import network, samples
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
-from tpuconvert.runtime.native import loader
+from tpuconvert.runtime.native.builder import loader
 from tpuconvert.runtime.native.plans import KEPT
 from tpuconvert.schema.errors import CorruptInputError, UsageError
-from tpuconvert.schema.shape_buckets import KEY, buckets_of
+from tpuconvert.schema.graph.shape_buckets import KEY, buckets_of
 
 BACKEND = "native" if loader.extension() is not None else "reference"
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"

@@ -11,9 +11,9 @@ import tpuconvert as tc
 from tpuconvert.__main__ import main
 from tpuconvert.options import Options
 from tpuconvert.pipeline import convert_graph
+from tpuconvert.schema.definition.op import OpKind
 from tpuconvert.schema.errors import UnsupportedError
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.op import OpKind
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.types import F32, Chip, TensorType
 

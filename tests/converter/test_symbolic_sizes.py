@@ -11,9 +11,9 @@ from onnx_models import save_model
 from symbolic_networks import MODELS, NETWORKS, SIZES, network, samples
 
 import tpuconvert as tc
-from tpuconvert.runtime.native import loader
+from tpuconvert.runtime.native.builder import loader
 from tpuconvert.runtime.native.plans import KEPT
-from tpuconvert.schema.deferred import DeferredOp
+from tpuconvert.schema.graph.deferred import DeferredOp
 from tpuconvert.schema.types import Array
 
 BACKEND = "native" if loader.extension() is not None else "reference"

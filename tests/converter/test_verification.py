@@ -9,7 +9,7 @@ from converter.small_models import SHAPE, model_of, scaled_and_shifted
 
 from tpuconvert.samples.random_samples import random_feeds
 from tpuconvert.schema.errors import ThresholdError, UsageError
-from tpuconvert.schema.graph import Graph, Port
+from tpuconvert.schema.graph.graph import Graph, Port
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.shape_change import Reshape

@@ -24,9 +24,10 @@ from PIL import Image
 import tpuconvert as tc
 from tpuconvert.diagnosis.samples import SampleStatistics
 from tpuconvert.evaluation.evaluation import evaluate
-from tpuconvert.optimizer.quantize import float_operands, refinement
-from tpuconvert.optimizer.quantize.first_samples import FirstMeans
-from tpuconvert.optimizer.quantize.ranges import Range
+from tpuconvert.optimizer.quantize.calibration import float_operands
+from tpuconvert.optimizer.quantize.calibration.first_samples import FirstMeans
+from tpuconvert.optimizer.quantize.ranges.ranges import Range
+from tpuconvert.optimizer.quantize.refinement import refinement
 from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import Progress
 from tpuconvert.quantize import quantization
@@ -34,7 +35,7 @@ from tpuconvert.quantize.calibration_shards import calibrate_on
 from tpuconvert.quantize.refinement_shards import SplitSamples
 from tpuconvert.samples.calibration_data import FeedSource, load_feeds
 from tpuconvert.schema.errors import ResourceLimitError, UsageError
-from tpuconvert.schema.graph import Port
+from tpuconvert.schema.graph.graph import Port
 from tpuconvert.workers import environment, processes
 from tpuconvert.workers.choice import open_workers
 from tpuconvert.workers.model_runs import ModelFeeds, run_on
@@ -357,10 +358,11 @@ def test_a_plugin_method_with_merge_is_split(example: Example, tmp_path: Path) -
 
 PLUGIN = """
 from tpuconvert import register_calibrator
-from tpuconvert.optimizer.quantize import float_operands, refinement
-from tpuconvert.optimizer.quantize.operand_statistics import OperandSamples
-from tpuconvert.optimizer.quantize.first_samples import FirstMeans
-from tpuconvert.optimizer.quantize.ranges import Range
+from tpuconvert.optimizer.quantize.calibration import float_operands
+from tpuconvert.optimizer.quantize.refinement import refinement
+from tpuconvert.optimizer.quantize.refinement.operand_statistics import OperandSamples
+from tpuconvert.optimizer.quantize.calibration.first_samples import FirstMeans
+from tpuconvert.optimizer.quantize.ranges.ranges import Range
 
 
 @register_calibrator("{name}")

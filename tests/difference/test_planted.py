@@ -16,7 +16,7 @@ import tpuconvert as tc
 from tpuconvert.__main__ import main
 from tpuconvert.difference.result import ModelDifference
 from tpuconvert.difference.text import hidden_text
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Mul
 from tpuconvert.schema.ops.cast import Cast

@@ -22,7 +22,7 @@ from tpuconvert.exporters.decoder_check import (
     run_whole,
 )
 from tpuconvert.exporters.decoder_parts import Parts, split_decoder
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import UnsupportedError, UsageError
 
 CONTEXT = 16

@@ -5,8 +5,8 @@ import pytest
 
 from tpuconvert.exporters.tpu_mlir.forms.linear import dense_deconv_weights
 from tpuconvert.exporters.tpu_mlir.forms.pooling import exact_quotient, quotient_multipliers
-from tpuconvert.schema.ops.deconv_v2 import DeconvV2
-from tpuconvert.schema.pooling import divide_half_away
+from tpuconvert.schema.arithmetic.pooling import divide_half_away
+from tpuconvert.schema.ops.convolution.deconv_v2 import DeconvV2
 
 
 def rounded_half_away(product, shift):

@@ -16,22 +16,22 @@ from tpuconvert.exporters.form_names import FORM_NAMES
 from tpuconvert.exporters.onnx_model.package import IR_VERSION, OPSET, lower_graph
 from tpuconvert.exporters.onnx_model.registry import lowers
 from tpuconvert.exporters.program_digest import program_digest
+from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
 from tpuconvert.schema.discovery import import_modules
 from tpuconvert.schema.errors import UnsupportedError, UsageError
-from tpuconvert.schema.fixed_point import RoundingMode
-from tpuconvert.schema.graph import Graph, Port
+from tpuconvert.schema.graph.graph import Graph, Port
 from tpuconvert.schema.ops.arithmetic import Add
-from tpuconvert.schema.ops.conv import Conv
-from tpuconvert.schema.ops.conv_v2 import ConvV2
-from tpuconvert.schema.ops.deconv_v2 import DeconvV2
-from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
+from tpuconvert.schema.ops.convolution.conv import Conv
+from tpuconvert.schema.ops.convolution.conv_v2 import ConvV2
+from tpuconvert.schema.ops.convolution.deconv_v2 import DeconvV2
 from tpuconvert.schema.ops.generation import NumberLike
-from tpuconvert.schema.ops.lut import Lut
-from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
+from tpuconvert.schema.ops.matmul.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.pool_int import PoolInt, PoolQuantMode
-from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32ToInt
-from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.ops.quantization.dequant_int_to_fp32 import DequantIntToFp32
+from tpuconvert.schema.ops.quantization.lut import Lut
+from tpuconvert.schema.ops.quantization.requant_fp32_to_int import RequantFp32ToInt
+from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.ops.smooth_activation import Silu
 from tpuconvert.schema.ops.softmax_int import SoftmaxInt
 from tpuconvert.schema.types import Chip, DType, QuantParams, Scalar, TensorType

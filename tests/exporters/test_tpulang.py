@@ -11,24 +11,24 @@ import onnx
 import pytest
 
 import tpuconvert as tc
+from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
 from tpuconvert.schema.errors import UnsupportedError, UsageError
-from tpuconvert.schema.file_model import FileModel
-from tpuconvert.schema.fixed_point import RoundingMode
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.file.file_model import FileModel
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.arithmetic import Add, Max
 from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.compare import Eq
 from tpuconvert.schema.ops.concat import Concat, Split
-from tpuconvert.schema.ops.conv_v2 import ConvV2
-from tpuconvert.schema.ops.deconv_v2 import DeconvV2
-from tpuconvert.schema.ops.lut import Lut
-from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
+from tpuconvert.schema.ops.convolution.conv_v2 import ConvV2
+from tpuconvert.schema.ops.convolution.deconv_v2 import DeconvV2
+from tpuconvert.schema.ops.matmul.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.pool_int import PoolInt
-from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.ops.quantization.lut import Lut
+from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.ops.tile import Tile
 from tpuconvert.schema.ops.upsample import Upsample

@@ -12,7 +12,7 @@ from onnx_models import graph_of as onnx_graph
 from tflite_models import T, single
 from tflite_models import graph_of as tflite_graph
 
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 
 IMAGE, TOKENS, HEADS = (2, 8, 6, 6), (2, 5, 16), (1, 4, 5, 8)
 

@@ -14,7 +14,7 @@ from tflite_models import T, serialize, single
 import tpuconvert as tc
 from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.extents import Extents
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.types import F32, TensorType
 

@@ -9,7 +9,7 @@ from onnx_models import model, one
 
 import tpuconvert as tc
 from tpuconvert.frontends.value_bounds import ValueBounds
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Muls, Rsubs
 from tpuconvert.schema.ops.cast import Cast

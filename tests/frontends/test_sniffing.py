@@ -10,7 +10,7 @@ import pytest
 
 from tpuconvert.frontends.sniffing import corrupt_input, identify, identify_file, read_checked, read_head
 from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError, UsageError
-from tpuconvert.schema.limits import Limits
+from tpuconvert.schema.system.limits import Limits
 
 
 def archive(*names: str) -> bytes:

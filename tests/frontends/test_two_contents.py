@@ -14,8 +14,8 @@ from tflite_models import T, serialize, single
 
 import tpuconvert as tc
 from tpuconvert.cli.entry import run as run_command
-from tpuconvert.frontends.caffe.messages import new_message
-from tpuconvert.frontends.onnx.raw_data import LEAST_BYTES
+from tpuconvert.frontends.caffe.file.messages import new_message
+from tpuconvert.frontends.onnx.file.raw_data import LEAST_BYTES
 
 Edit = Callable[[TensorProto], None]
 

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 from native_cases.recorded_calls import Call, Sizes, leaves, made, record, run_alone
 
-from tpuconvert.runtime.native.loader import native
+from tpuconvert.runtime.native.builder.loader import native
 
 TARGETS: dict[str, tuple[str, ...]] = {
     "convolution": ("conv_v2", "conv_v2_depthwise", "deconv_v2", "conv_mode_1"),

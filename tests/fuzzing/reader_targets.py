@@ -11,7 +11,7 @@ from mutation_formats import FORMATS
 from mutations import sign
 
 import tpuconvert as tc
-from tpuconvert.schema.file_header import HEADER_SIZE
+from tpuconvert.schema.file.file_header import HEADER_SIZE
 
 TARGETS: dict[str, tuple[str, ...]] = {
     "onnx": ("onnx bytes", "onnx fields"),

@@ -13,8 +13,8 @@ import numpy as np
 from hypothesis import strategies as st
 from op_cases import equal_bits
 
-from tpuconvert.schema.legality import Status, check
-from tpuconvert.schema.op import ALL, Op, all_ops
+from tpuconvert.schema.definition.op import ALL, Op, all_ops
+from tpuconvert.schema.graph.legality import Status, check
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, U32, Array, Chip, DType, Scalar, TensorType
 
 COMPUTES_NOTHING = ("customed_ops",)

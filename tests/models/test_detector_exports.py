@@ -14,8 +14,8 @@ from onnx_graphs import BOOL, FLOAT, INT64, assert_as_onnxruntime, info, loop_bo
 
 import tpuconvert as tc
 from tpuconvert.schema.errors import RunError
-from tpuconvert.schema.ops.host_expand import HostExpand
-from tpuconvert.schema.ops.host_pad import HostPad, HostPadMode
+from tpuconvert.schema.ops.host.expand import HostExpand
+from tpuconvert.schema.ops.host.pad import HostPad, HostPadMode
 from tpuconvert.schema.types import Array, Scalar
 
 NUMBERS: dict[str, Any] = {

@@ -10,7 +10,7 @@ import pytest
 
 import tpuconvert as tc
 from tpuconvert.samples.preprocess import Preprocess
-from tpuconvert.schema.ops.host_multiclass_nms import HostMulticlassNms
+from tpuconvert.schema.ops.host.multiclass_nms import HostMulticlassNms
 from tpuconvert.schema.types import Array, Scalar
 
 TAIL = "boxes=boxes,scores=scores,iou=0.4,score=0.6,max=50"

@@ -13,7 +13,7 @@ from onnx import NodeProto, numpy_helper, version_converter
 from onnx_graphs import FLOAT, info, loop_body, node
 
 import tpuconvert as tc
-from tpuconvert.runtime.native import loader
+from tpuconvert.runtime.native.builder import loader
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.types import Array
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from datasets import entries, model_files
 
-from tpuconvert.schema.fixed_point import multiplier_shift
-from tpuconvert.schema.ops.recurrent_int import SUM_BITS, LstmInt
+from tpuconvert.schema.arithmetic.fixed_point import multiplier_shift
+from tpuconvert.schema.ops.recurrent.recurrent_int import SUM_BITS, LstmInt
 from tpuconvert.schema.types import Array
 
 interpreter = pytest.importorskip("ai_edge_litert.interpreter")

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 import tpuconvert as tc
-from tpuconvert.frontends.caffe.description import read_description
-from tpuconvert.frontends.tflite.reader import read_model
+from tpuconvert.frontends.caffe.file.description import read_description
+from tpuconvert.frontends.tflite.file.reader import read_model
 
 
 @pytest.mark.parametrize(("name", "operator", "nodes"), [("text_det_en_ppocrv3_onnx", "Add", 524)])

@@ -9,7 +9,7 @@ import pytest
 
 import tpuconvert as tc
 from tpuconvert.frontends import tflite
-from tpuconvert.schema.graph import Value
+from tpuconvert.schema.graph.graph import Value
 from tpuconvert.schema.types import Array, Chip
 
 pytest.importorskip("ai_edge_litert.interpreter")

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from native_cases.comparison import evaluator
 
-from tpuconvert.runtime.native.loader import available_isas, extension
+from tpuconvert.runtime.native.builder.loader import available_isas, extension
 from tpuconvert.runtime.native.plan import NativePlan
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.op import all_ops
+from tpuconvert.schema.definition.op import all_ops
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import Array, Chip, DType, TensorType
 
 KINDS = [

@@ -5,7 +5,7 @@ from native_cases.elementwise import last_rescale, scales_of, widen
 from native_cases.linear import exact_convolution_of, zero_point
 from native_cases.movement import channels, extract, moved, pad, permute, resize, split
 from native_cases.rescaling import add_limit, follow, requantize, table
-from tpuconvert.schema.graph import Value
+from tpuconvert.schema.graph.graph import Value
 from tpuconvert.schema.ops.arithmetic import Add, Max, Min
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.pool import Pool, PoolType

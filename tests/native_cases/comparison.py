@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from native_cases.draft import NativeCase
-from tpuconvert.runtime.native.loader import available_isas
+from tpuconvert.runtime.native.builder.loader import available_isas
 from tpuconvert.runtime.native.plan import NativePlan
-from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
 from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized
 from tpuconvert.schema.types import I8, Array, Chip

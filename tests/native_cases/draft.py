@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.op import Op
+from tpuconvert.schema.definition.op import Op
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.types import F32, Array, Chip, DType, TensorType
 
 

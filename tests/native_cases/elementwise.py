@@ -6,8 +6,8 @@ import numpy as np
 
 from native_cases.draft import Draft, kind
 from native_cases.rescaling import add_limit, follow, requantize, some_shape, table
-from tpuconvert.schema.fixed_point import RoundingMode, multiplier_shift
-from tpuconvert.schema.graph import Value, static
+from tpuconvert.schema.arithmetic.fixed_point import RoundingMode, multiplier_shift
+from tpuconvert.schema.graph.graph import Value, static
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Max, Min, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift
@@ -19,8 +19,8 @@ from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.pool_int import OutCeilMode, PoolInt, PoolQuantMode
+from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
-from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.ops.shift_arithmetic import (
     AddShift,

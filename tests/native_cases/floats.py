@@ -8,22 +8,22 @@ from native_cases.draft import Draft, kind
 from native_cases.elementwise import image
 from native_cases.linear import Window, window
 from native_cases.rescaling import some_shape
-from tpuconvert.schema.graph import Value
+from tpuconvert.schema.graph.graph import Value
 from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Max, Min, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Maxs, Mins, Muls, Rsubs, Subs
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.compare import Eq, Eqs, Ge, Ges, Gt, Gts, Le, Les, Lt, Lts, Ne, Nes
-from tpuconvert.schema.ops.conv import Conv
-from tpuconvert.schema.ops.deconv import Deconv
-from tpuconvert.schema.ops.host_detection import BoxCode, DetectionOutput
+from tpuconvert.schema.ops.convolution.conv import Conv
+from tpuconvert.schema.ops.convolution.deconv import Deconv
+from tpuconvert.schema.ops.host.detection import BoxCode, DetectionOutput
 from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode, PlatForm
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.normalization import LayerNorm
 from tpuconvert.schema.ops.pool import Pool, PoolType
-from tpuconvert.schema.ops.recurrent import Direction, Gru, Lstm, Rnn
+from tpuconvert.schema.ops.recurrent.recurrent import Direction, Gru, Lstm, Rnn
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.selection import ConditionSelect
 from tpuconvert.schema.ops.softmax import Softmax

@@ -5,8 +5,8 @@ import numpy as np
 from native_cases.draft import Draft, kind
 from native_cases.elementwise import image
 from native_cases.rescaling import some_shape
-from tpuconvert.schema.fixed_point import RoundingMode
-from tpuconvert.schema.graph import Value
+from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
+from tpuconvert.schema.graph.graph import Value
 from tpuconvert.schema.ops.arithmetic import Add, Max, Min, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_shift import ArithmeticPcShift, ArithmeticShift
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Maxs, Mins, Muls, Rsubs, Subs

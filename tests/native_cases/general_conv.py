@@ -4,13 +4,13 @@ import numpy as np
 
 from native_cases.draft import Draft, kind
 from native_cases.general import half
-from tpuconvert.schema.graph import Value
-from tpuconvert.schema.ops.conv import Conv, QCalMode
-from tpuconvert.schema.ops.conv3d import Conv3d
-from tpuconvert.schema.ops.conv3d_v2 import Conv3dV2, Deconv3dV2
-from tpuconvert.schema.ops.conv_v2 import ConvV2
-from tpuconvert.schema.ops.deconv import Deconv
-from tpuconvert.schema.ops.deconv_v2 import DeconvV2
+from tpuconvert.schema.graph.graph import Value
+from tpuconvert.schema.ops.convolution.conv import Conv, QCalMode
+from tpuconvert.schema.ops.convolution.conv3d import Conv3d
+from tpuconvert.schema.ops.convolution.conv3d_v2 import Conv3dV2, Deconv3dV2
+from tpuconvert.schema.ops.convolution.conv_v2 import ConvV2
+from tpuconvert.schema.ops.convolution.deconv import Deconv
+from tpuconvert.schema.ops.convolution.deconv_v2 import DeconvV2
 from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, U32, Chip, DType
 
 

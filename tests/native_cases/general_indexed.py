@@ -6,8 +6,8 @@ from native_cases.draft import Draft, kind
 from native_cases.elementwise import image
 from native_cases.general import half
 from native_cases.rescaling import some_shape
-from tpuconvert.schema.ops.host_regions import RegionMode, RoiAlign, RoiMaxPool
-from tpuconvert.schema.ops.host_scatter import HostScatterElements, HostScatterNd, Reduction
+from tpuconvert.schema.ops.host.regions import RegionMode, RoiAlign, RoiMaxPool
+from tpuconvert.schema.ops.host.scatter import HostScatterElements, HostScatterNd, Reduction
 from tpuconvert.schema.ops.pool3d_int import Pool3dInt
 from tpuconvert.schema.ops.pool_int import OutCeilMode, PoolInt, PoolQuantMode
 from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, U32

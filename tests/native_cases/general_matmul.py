@@ -2,9 +2,9 @@
 
 from native_cases.draft import Draft, kind
 from native_cases.general_conv import given, zero_points
-from tpuconvert.schema.ops.fc_int import FcInt
-from tpuconvert.schema.ops.matrix_mul import MatrixMul, QCalMode
-from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
+from tpuconvert.schema.ops.matmul.fc_int import FcInt
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul, QCalMode
+from tpuconvert.schema.ops.matmul.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, U32
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from native_cases.draft import NativeCase
-from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.op import Op
+from tpuconvert.schema.definition.op import Op
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.types import DType, Scalar
 
 INTEGERS = (-1, 0, 1, 2, 3, 7, 63, 64, 127, 128, 255, 256, -128, -129, 32767, 65536)

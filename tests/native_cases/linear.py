@@ -6,15 +6,15 @@ import numpy as np
 
 from native_cases.draft import Draft, kind
 from native_cases.rescaling import follow, requantize
-from tpuconvert.schema.graph import Value
-from tpuconvert.schema.ops.conv import Conv
-from tpuconvert.schema.ops.conv_v2 import ConvV2
-from tpuconvert.schema.ops.deconv import Deconv
-from tpuconvert.schema.ops.deconv_v2 import DeconvV2
-from tpuconvert.schema.ops.fc_int import FcInt
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
-from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
-from tpuconvert.schema.quantized_modes import QCalMode
+from tpuconvert.schema.graph.graph import Value
+from tpuconvert.schema.ops.convolution.conv import Conv
+from tpuconvert.schema.ops.convolution.conv_v2 import ConvV2
+from tpuconvert.schema.ops.convolution.deconv import Deconv
+from tpuconvert.schema.ops.convolution.deconv_v2 import DeconvV2
+from tpuconvert.schema.ops.matmul.fc_int import FcInt
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.matmul.matrix_mul_v2 import MatrixMulV2
+from tpuconvert.schema.ops.matmul.quantized_modes import QCalMode
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, Chip, DType
 
 BYTES = (I8, U8)

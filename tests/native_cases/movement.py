@@ -4,7 +4,7 @@ import math
 
 from native_cases.draft import Draft, kind
 from native_cases.rescaling import table
-from tpuconvert.schema.graph import Value
+from tpuconvert.schema.graph.graph import Value
 from tpuconvert.schema.ops.channel_shift import Clshift, Crshift, Lshift, Rshift
 from tpuconvert.schema.ops.channel_shuffle import ChannelShuffle
 from tpuconvert.schema.ops.concat import Concat, Interleave, Split

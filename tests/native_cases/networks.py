@@ -4,13 +4,13 @@ import numpy as np
 
 from native_cases.draft import Draft, kind
 from tpuconvert.optimizer.quantize import calibrate, legalize, quantize
-from tpuconvert.runtime.session import Session
-from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.runtime.session.session import Session
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Max, Mul, Sub
 from tpuconvert.schema.ops.concat import Concat
-from tpuconvert.schema.ops.conv import Conv
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.convolution.conv import Conv
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.ops.softmax import Softmax

@@ -9,9 +9,9 @@ import pytest
 
 from native_cases.draft import make
 from native_cases.hostile import mutate
-from tpuconvert.runtime.native import builder as builder_module
-from tpuconvert.runtime.native.arena import footprint
-from tpuconvert.runtime.native.loader import available_isas, native
+from tpuconvert.runtime.native.builder import builder as builder_module
+from tpuconvert.runtime.native.builder.arena import footprint
+from tpuconvert.runtime.native.builder.loader import available_isas, native
 from tpuconvert.runtime.native.plan import NativePlan
 
 Sizes = Sequence[tuple[str, int]]

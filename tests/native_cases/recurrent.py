@@ -4,8 +4,8 @@ from recurrent_int_layers import KINDS as LAYERS
 from recurrent_int_layers import random_layer
 
 from native_cases.draft import Draft, kind
-from tpuconvert.schema.graph import Value
-from tpuconvert.schema.ops.recurrent import Direction
+from tpuconvert.schema.graph.graph import Value
+from tpuconvert.schema.ops.recurrent.recurrent import Direction
 from tpuconvert.schema.types import I8, U8, DType
 
 

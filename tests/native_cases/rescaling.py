@@ -3,15 +3,15 @@
 import numpy as np
 
 from native_cases.draft import Draft, kind
-from tpuconvert.schema.fixed_point import RoundingMode, multiplier_shift
-from tpuconvert.schema.graph import Value
+from tpuconvert.schema.arithmetic.fixed_point import RoundingMode, multiplier_shift
+from tpuconvert.schema.graph.graph import Value
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
-from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
-from tpuconvert.schema.ops.lut import Lut
-from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32ToInt
-from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.ops.quantization.dequant_int_to_fp32 import DequantIntToFp32
+from tpuconvert.schema.ops.quantization.lut import Lut
+from tpuconvert.schema.ops.quantization.requant_fp32_to_int import RequantFp32ToInt
+from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, DType, Scalar
 
 TWICE = (RequantMode.TFLITE_LSHIFT, RequantMode.TFLITE)

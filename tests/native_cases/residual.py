@@ -6,11 +6,11 @@ from native_cases.draft import Draft, kind
 from native_cases.elementwise import BYTES, image
 from native_cases.linear import Window, exact_convolution, exact_convolution_of, exact_product
 from native_cases.rescaling import follow, requantize
-from tpuconvert.schema.graph import Value
+from tpuconvert.schema.graph.graph import Value
 from tpuconvert.schema.ops.arithmetic import Add, Sub
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.concat import Concat
-from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.types import I8, I32
 
 

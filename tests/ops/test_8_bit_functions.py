@@ -35,7 +35,7 @@ from integer_oracles.element_wise import (
     converted,
 )
 
-from tpuconvert.schema.op import Op, OpKind, all_ops
+from tpuconvert.schema.definition.op import Op, OpKind, all_ops
 from tpuconvert.schema.ops.activation import ActiveType
 from tpuconvert.schema.types import F32, I8, I16, I32, DType, Scalar
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from op_cases import Case, f16, f32, i8, i16, type_of, u8
 
-from tpuconvert.schema.legality import Status, check
+from tpuconvert.schema.graph.legality import Status, check
 from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
-from tpuconvert.schema.ops.round_to_integer import Ceil, Floor, Round
+from tpuconvert.schema.ops.quantization.round_to_integer import Ceil, Floor, Round
 from tpuconvert.schema.ops.trigonometry import Cos, Sin
 from tpuconvert.schema.types import F32, I8, I16, U8, Chip, TensorType
 

@@ -5,7 +5,7 @@ import pytest
 from op_cases import Case, f16, f32, i8, i16, i32, type_of, u8, u16
 
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.legality import Status, check
+from tpuconvert.schema.graph.legality import Status, check
 from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Axpy, Divs, Maxs, Mins, Muls, Rdivs, Rsubs, Subs
 from tpuconvert.schema.ops.clamp import Clamp

@@ -9,27 +9,27 @@ import numpy as np
 import pytest
 from op_cases import Case
 
+from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
+from tpuconvert.schema.arithmetic.rescaling import to_binary32
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.fixed_point import RoundingMode
-from tpuconvert.schema.legality import Status, check
-from tpuconvert.schema.ops import atomic_arithmetic as words
-from tpuconvert.schema.ops import atomic_fixed_point as fixed
-from tpuconvert.schema.ops.atomic_dequant import (
+from tpuconvert.schema.graph.legality import Status, check
+from tpuconvert.schema.ops.atomic import arithmetic as words
+from tpuconvert.schema.ops.atomic import fixed_point as fixed
+from tpuconvert.schema.ops.atomic.dequant import (
     TpuBdcFp32Dequant,
     TpuBdcFp32PcDequant,
     TpuBdcIntDequant,
     TpuBdcIntPcDequant,
 )
-from tpuconvert.schema.ops.atomic_requant import (
+from tpuconvert.schema.ops.atomic.requant import (
     TpuBdcFp32PcRequant,
     TpuBdcFp32Requant,
     TpuBdcIntPcRequant,
     TpuBdcIntRequant,
 )
-from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
-from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32ToInt
-from tpuconvert.schema.ops.requant_int32 import RequantInt32
-from tpuconvert.schema.rescaling import to_binary32
+from tpuconvert.schema.ops.quantization.dequant_int_to_fp32 import DequantIntToFp32
+from tpuconvert.schema.ops.quantization.requant_fp32_to_int import RequantFp32ToInt
+from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Chip, TensorType
 
 HALF_UP, HALF_AWAY, EVEN = RoundingMode.HALF_UP, RoundingMode.HALF_AWAY_FROM_ZERO, RoundingMode.HALF_TO_EVEN

@@ -5,7 +5,7 @@ import pytest
 from op_cases import Case, f32, i8, i16, i32, type_of, u8, u16
 
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.legality import Status, check
+from tpuconvert.schema.graph.legality import Status, check
 from tpuconvert.schema.ops.bit_logic import BitAnd, BitAnds, BitOr, BitOrs, BitXor, BitXors
 from tpuconvert.schema.ops.channel_shift import Clshift, Crshift, Lshift, Rshift
 from tpuconvert.schema.ops.shift_by_amount import (

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from op_cases import Case, f16, f32, i8, i16, i32, u8, u16
 
-from tpuconvert.schema.legality import Status, check
-from tpuconvert.schema.op import LocalityKind
+from tpuconvert.schema.definition.op import LocalityKind
+from tpuconvert.schema.graph.legality import Status, check
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.copy import Constdata, Copy
 from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U16, Chip, DType, TensorType

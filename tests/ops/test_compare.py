@@ -5,7 +5,7 @@ import pytest
 from op_cases import Case, f16, f32, i8, u8, u16
 
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.legality import Status, check
+from tpuconvert.schema.graph.legality import Status, check
 from tpuconvert.schema.ops.compare import Eq, Eqs, Ge, Ges, Gt, Gts, Le, Les, Lt, Lts, Ne, Nes
 from tpuconvert.schema.types import F16, F32, I8, I32, U16, Chip, Scalar, TensorType
 

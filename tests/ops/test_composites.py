@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from onnx_reference import run_node, run_node_with_outputs
 
-from tpuconvert.schema.composite import Composite
-from tpuconvert.schema.deferred import DeferredOp
+from tpuconvert.schema.definition.op import OpKind, all_ops
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.legality import Status, check
-from tpuconvert.schema.op import OpKind, all_ops
+from tpuconvert.schema.graph.composite import Composite
+from tpuconvert.schema.graph.deferred import DeferredOp
+from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.graph.legality import Status, check
 from tpuconvert.schema.ops.attention import Attention
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.channel_shuffle import ChannelShuffle
@@ -19,10 +19,10 @@ from tpuconvert.schema.ops.gather_group_quantized import GatherGroupQuantized
 from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized
 from tpuconvert.schema.ops.normalization import GroupNorm, LayerNorm, Lrn, RmsNorm
 from tpuconvert.schema.ops.positions import Positions
-from tpuconvert.schema.ops.recurrent import Direction, Gru, Lstm, Rnn
-from tpuconvert.schema.ops.recurrent_cell import GruCell, LstmCell
+from tpuconvert.schema.ops.recurrent.functions import FUNCTIONS
+from tpuconvert.schema.ops.recurrent.recurrent import Direction, Gru, Lstm, Rnn
+from tpuconvert.schema.ops.recurrent.recurrent_cell import GruCell, LstmCell
 from tpuconvert.schema.ops.smooth_activation import Gelu, GeluForm, HardSigmoid, HardSwish, Mish, Silu, Softplus
-from tpuconvert.schema.recurrent_functions import FUNCTIONS
 from tpuconvert.schema.types import F32, I8, I32, U8, Chip, DType, TensorType
 
 ACTIVATIONS = [

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx_reference import run_node
 
-from tpuconvert.schema import convolution
-from tpuconvert.schema.convolution import Window, convolve
+from tpuconvert.schema.arithmetic import convolution
+from tpuconvert.schema.arithmetic.convolution import Window, convolve
+from tpuconvert.schema.arithmetic.integer_product import integer_convolution
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.integer_product import integer_convolution
-from tpuconvert.schema.ops.conv import Conv
-from tpuconvert.schema.ops.conv_v2 import ConvV2
-from tpuconvert.schema.ops.deconv import Deconv
-from tpuconvert.schema.ops.deconv_v2 import DeconvV2
+from tpuconvert.schema.ops.convolution.conv import Conv
+from tpuconvert.schema.ops.convolution.conv_v2 import ConvV2
+from tpuconvert.schema.ops.convolution.deconv import Deconv
+from tpuconvert.schema.ops.convolution.deconv_v2 import DeconvV2
 from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U32, DType, TensorType
 
 SMALL = st.integers(1, 3)

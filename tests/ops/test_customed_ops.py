@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.file_format import FileModel, read_model, write_model
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.file.file_format import FileModel, read_model, write_model
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.customed_ops import CustomedOps, customed_function
 from tpuconvert.schema.types import F32, Chip, TensorType
 

@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 from contract import Entry
 
+from tpuconvert.schema.definition.op import ALL, Op, Operand, all_ops
 from tpuconvert.schema.errors import ProblemList, ShapeError, UnsupportedError, UsageError
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.legality import Status, check, check_graph
-from tpuconvert.schema.op import ALL, Op, Operand, all_ops
-from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32Mode, RequantFp32ToInt
+from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.graph.legality import Status, check, check_graph
+from tpuconvert.schema.ops.quantization.requant_fp32_to_int import RequantFp32Mode, RequantFp32ToInt
 from tpuconvert.schema.types import Chip, DType, Scalar, TensorType
 
 ENTRIES = [pytest.param(entry, id=entry["name"]) for entry in contract.defined_entries()]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tpuconvert.schema import fixed_point as fp
-from tpuconvert.schema.fixed_point import RoundingMode
+from tpuconvert.schema.arithmetic import fixed_point as fp
+from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
 from tpuconvert.schema.types import DType
 
 MODES = [mode for mode in RoundingMode if mode is not RoundingMode.UNKNOWN]

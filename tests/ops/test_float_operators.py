@@ -9,8 +9,8 @@ from float_checks import BY_PYTHON, CHECKS, EXACT, SUMS, Check
 from integer_oracles import ORACLES
 from integer_oracles.base import COMPUTES_NOTHING
 
-from tpuconvert.schema.legality import Status, check
-from tpuconvert.schema.op import ALL, Op, OpKind, all_ops
+from tpuconvert.schema.definition.op import ALL, Op, OpKind, all_ops
+from tpuconvert.schema.graph.legality import Status, check
 from tpuconvert.schema.types import F16, F32, Chip, DType, Scalar, TensorType
 
 

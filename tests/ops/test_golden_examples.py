@@ -6,8 +6,8 @@ import contract
 import numpy as np
 import pytest
 
-from tpuconvert.schema.legality import Status, check
-from tpuconvert.schema.op import Op
+from tpuconvert.schema.definition.op import Op
+from tpuconvert.schema.graph.legality import Status, check
 from tpuconvert.schema.types import F32, Array, Chip, DType, TensorType
 
 EXAMPLES = [

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.ops.host_fit_image import METHODS, HostFitImage
+from tpuconvert.schema.ops.host.fit_image import METHODS, HostFitImage
 from tpuconvert.schema.types import DType, TensorType
 
 

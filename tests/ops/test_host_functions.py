@@ -6,21 +6,21 @@ import numpy as np
 import pytest
 from op_cases import f32
 
-from tpuconvert.schema.bfloat16 import narrow, widen
+from tpuconvert.schema.arithmetic.bfloat16 import narrow, widen
+from tpuconvert.schema.definition.op import Operand, operands_given
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.flat_tensors import TensorFormat
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.legality import Status, check
-from tpuconvert.schema.op import Operand, operands_given
-from tpuconvert.schema.ops.host_channels import (
+from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.graph.legality import Status, check
+from tpuconvert.schema.ops.host.channels import (
     ChannelSum16b,
     LrnCrossChannels,
     ShuffleForward,
     ShuffleType,
     TiledScale2d32f,
 )
-from tpuconvert.schema.ops.host_elementwise import EltwiseForward, EltwiseOperation, Unary32f, UnaryOperation
-from tpuconvert.schema.ops.host_softmax import Softmax16b, Softmax32f
+from tpuconvert.schema.ops.host.elementwise import EltwiseForward, EltwiseOperation, Unary32f, UnaryOperation
+from tpuconvert.schema.ops.host.flat_tensors import TensorFormat
+from tpuconvert.schema.ops.host.softmax import Softmax16b, Softmax32f
 from tpuconvert.schema.types import F32, I8, U16, Chip, TensorType
 
 

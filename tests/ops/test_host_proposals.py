@@ -5,8 +5,8 @@ import pytest
 from op_cases import Case, f32
 
 from tpuconvert.schema.errors import ShapeError, UsageError
-from tpuconvert.schema.ops.host_position_pool import RoiPositionPool
-from tpuconvert.schema.ops.host_proposals import Proposals
+from tpuconvert.schema.ops.host.position_pool import RoiPositionPool
+from tpuconvert.schema.ops.host.proposals import Proposals
 from tpuconvert.schema.types import F32, TensorType
 
 PLANE = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)

@@ -7,8 +7,8 @@ import pytest
 from op_cases import Case, f32, i32
 
 from tpuconvert.schema.errors import ShapeError, UsageError
-from tpuconvert.schema.ops.host_regions import RegionMode, RoiAlign, RoiMaxPool
-from tpuconvert.schema.ops.host_trigonometry import InverseFunction, InverseTrigonometry
+from tpuconvert.schema.ops.host.regions import RegionMode, RoiAlign, RoiMaxPool
+from tpuconvert.schema.ops.host.trigonometry import InverseFunction, InverseTrigonometry
 from tpuconvert.schema.types import F32, I32, TensorType
 
 PLANE = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)

@@ -5,8 +5,8 @@ import pytest
 from op_cases import Case, f32, i32
 
 from tpuconvert.schema.errors import ShapeError, UsageError
-from tpuconvert.schema.ops.host_scatter import HostScatterElements, HostScatterNd, Reduction
-from tpuconvert.schema.ops.host_slice import HostSlice
+from tpuconvert.schema.ops.host.scatter import HostScatterElements, HostScatterNd, Reduction
+from tpuconvert.schema.ops.host.slice import HostSlice
 from tpuconvert.schema.types import F32, I32, TensorType
 
 CASES = [

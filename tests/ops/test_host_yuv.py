@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from tpuconvert.schema.arithmetic.yuv420 import rgb_to_yuv420, yuv420_to_rgb
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.ops.host_yuv import HostYuv420ToRgb
+from tpuconvert.schema.ops.host.yuv import HostYuv420ToRgb
 from tpuconvert.schema.types import DType, TensorType
-from tpuconvert.schema.yuv420 import rgb_to_yuv420, yuv420_to_rgb
 
 
 def test_hand_worked_pixels() -> None:

@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from integer_oracles import ORACLES, Example, examples
 from integer_oracles.base import COMPUTES_NOTHING
 
-from tpuconvert.schema.op import Op, all_ops
+from tpuconvert.schema.definition.op import Op, all_ops
 
 FEW, MANY = 25, 1000
 KINDS = ("tpu", "atomic")

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from op_cases import Case, u8, u16
 
+from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.fixed_point import RoundingMode
 from tpuconvert.schema.ops.logical_shift import LogicalPcShift, LogicalShift
 from tpuconvert.schema.types import I8, U8, U16, U32, Chip, TensorType
 

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from op_cases import Case, f16, f32, i8, i32, u8
 
+from tpuconvert.schema.arithmetic.integer_product import integer_matmul
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.integer_product import integer_matmul
-from tpuconvert.schema.ops.fc_int import FcInt
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
-from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
+from tpuconvert.schema.ops.matmul.fc_int import FcInt
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.matmul.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.types import F32, I8, I32, U8, U32, DType, TensorType
 
 CASES = [

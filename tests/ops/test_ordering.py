@@ -5,7 +5,7 @@ import pytest
 from op_cases import Case, f32, i8, i32
 
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.legality import Status, check
+from tpuconvert.schema.graph.legality import Status, check
 from tpuconvert.schema.ops.ordering import Arg, ArgMethod, Argsort, Sort, Topk
 from tpuconvert.schema.types import F32, I8, I32, Chip, TensorType
 

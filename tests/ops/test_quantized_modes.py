@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tpuconvert.schema.ops.conv import Conv
-from tpuconvert.schema.ops.deconv import Deconv
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
-from tpuconvert.schema.quantized_sums import ceil_shift, floor_shift
+from tpuconvert.schema.arithmetic.quantized_sums import ceil_shift, floor_shift
+from tpuconvert.schema.ops.convolution.conv import Conv
+from tpuconvert.schema.ops.convolution.deconv import Deconv
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Chip, DType
 
 SCALES = st.one_of(

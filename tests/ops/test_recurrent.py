@@ -7,7 +7,7 @@ import pytest
 from op_cases import Case, f32, i32
 
 from tpuconvert.schema.errors import ShapeError, UsageError
-from tpuconvert.schema.ops.recurrent import Direction, Gru, Lstm, Rnn
+from tpuconvert.schema.ops.recurrent.recurrent import Direction, Gru, Lstm, Rnn
 from tpuconvert.schema.types import F32, I32, TensorType
 
 ONE = f32([[1]])

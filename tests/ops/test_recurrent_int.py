@@ -10,12 +10,12 @@ import pytest
 from op_cases import Case, i8, i16, i32
 
 from tests.recurrent_int_layers import KINDS, random_layer
+from tpuconvert.schema.definition.op import OpKind
 from tpuconvert.schema.errors import ShapeError, UsageError
-from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.legality import Status, check
-from tpuconvert.schema.op import OpKind
-from tpuconvert.schema.ops.recurrent import Direction
-from tpuconvert.schema.ops.recurrent_int import GruInt, IntegerLayer, LstmInt, RnnInt, gate_table
+from tpuconvert.schema.graph.graph import Graph, Value
+from tpuconvert.schema.graph.legality import Status, check
+from tpuconvert.schema.ops.recurrent.recurrent import Direction
+from tpuconvert.schema.ops.recurrent.recurrent_int import GruInt, IntegerLayer, LstmInt, RnnInt, gate_table
 from tpuconvert.schema.types import I8, I32, Array, Chip, DType, TensorType
 
 ONLY = (Chip.BM1686,)

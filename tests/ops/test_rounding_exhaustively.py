@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tpuconvert.schema import fixed_point
-from tpuconvert.schema.fixed_point import RoundingMode
+from tpuconvert.schema.arithmetic import fixed_point
+from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
 from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.types import I32
 

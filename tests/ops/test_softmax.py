@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from op_cases import Case, f32, i8, u8
 
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.ops.lut import Lut
+from tpuconvert.schema.ops.quantization.lut import Lut
 from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.ops.softmax_int import SoftmaxInt
 from tpuconvert.schema.types import F32, I8, U8, TensorType

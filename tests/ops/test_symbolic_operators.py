@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tpuconvert.schema.deferred import DeferredOp
+from tpuconvert.schema.arithmetic.resize_weights import Coordinates, NearestRounding
+from tpuconvert.schema.definition.extents import evaluate_extent
+from tpuconvert.schema.definition.op import all_ops
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.extents import evaluate_extent
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.graph_copy import copy_graph
-from tpuconvert.schema.op import all_ops
+from tpuconvert.schema.graph.deferred import DeferredOp
+from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.graph.graph_copy import copy_graph
 from tpuconvert.schema.ops.global_average_int import AverageForm, GlobalAverageInt
 from tpuconvert.schema.ops.positions import FormulaPositions
 from tpuconvert.schema.ops.resize import ResizeNearest, ResizeWeighted
 from tpuconvert.schema.ops.symbolic_movement import ReshapeAxes, ReshapeByFormulas, ReshapeLike, SliceAxis
-from tpuconvert.schema.resize_weights import Coordinates, NearestRounding
 from tpuconvert.schema.types import F32, I8, TensorType
 
 ROW = np.array([[[[1, 2, 3]]]], np.float32)

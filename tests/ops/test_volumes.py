@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from onnx_reference import run_node
 
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.ops.conv3d import Conv3d
-from tpuconvert.schema.ops.conv3d_v2 import Conv3dV2, Deconv3dV2
+from tpuconvert.schema.ops.convolution.conv3d import Conv3d
+from tpuconvert.schema.ops.convolution.conv3d_v2 import Conv3dV2, Deconv3dV2
 from tpuconvert.schema.ops.pool3d_int import Pool3dInt
 from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, U32, DType, TensorType
 

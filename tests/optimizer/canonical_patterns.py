@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from optimizer.rule_draws import SMALL, Draw, pattern
 
-from tpuconvert.schema.graph import Value
+from tpuconvert.schema.graph.graph import Value
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Muls, Rdivs, Rsubs, Subs

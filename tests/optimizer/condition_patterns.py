@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from optimizer.rule_draws import SMALL, Draw, pattern
 
-from tpuconvert.schema.graph import Value
+from tpuconvert.schema.graph.graph import Value
 from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Rsubs, Subs
 from tpuconvert.schema.ops.compare import Eq, Eqs, Ge, Gts, Lts, Ne, Nes
 from tpuconvert.schema.ops.extract import Extract
-from tpuconvert.schema.ops.round_to_integer import Round
+from tpuconvert.schema.ops.quantization.round_to_integer import Round
 from tpuconvert.schema.ops.selection import ConditionSelect
 from tpuconvert.schema.ops.tile import Broadcast, Tile
 from tpuconvert.schema.types import Scalar

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from optimizer.rule_draws import SMALL, Draw, pattern
 
-from tpuconvert.schema.graph import Value
+from tpuconvert.schema.graph.graph import Value
 from tpuconvert.schema.ops import formulas as f
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Mul, Sub
@@ -15,11 +15,11 @@ from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Maxs, Mins,
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.compare import Eqs, Gts
-from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.convolution.conv import Conv
 from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.ops.quantization.round_to_integer import Ceil, Floor, Round
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
-from tpuconvert.schema.ops.round_to_integer import Ceil, Floor, Round
 from tpuconvert.schema.ops.selection import ConditionSelect
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.ops.softmax import Softmax

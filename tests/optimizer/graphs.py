@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.optimizer import Trace, optimize
-from tpuconvert.runtime.session import Session
-from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.runtime.session.session import Session
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops.activation import Active, ActiveType
-from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.convolution.conv import Conv
 from tpuconvert.schema.types import F32, I8, Array, QuantParams, TensorType
 
 RELU = Active(ActiveType.ACTIVE_RELU)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from optimizer.rule_draws import Draw, pattern
 
-from tpuconvert.schema.graph import Value
+from tpuconvert.schema.graph.graph import Value
 from tpuconvert.schema.ops.arithmetic import Add, Max, Min, Mul, Sub
 from tpuconvert.schema.ops.channel_shuffle import ChannelShuffle
 from tpuconvert.schema.ops.concat import Concat, Split

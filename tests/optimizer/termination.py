@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tpuconvert.schema.graph import Graph, Node
+from tpuconvert.schema.graph.graph import Graph, Node
 from tpuconvert.schema.ops.arithmetic import Add, Mul
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.shape_change import Reshape

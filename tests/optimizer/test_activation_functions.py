@@ -11,7 +11,7 @@ from tpuconvert.schema.ops import formulas as f
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Div, Mul
 from tpuconvert.schema.ops.arithmetic_with_scalar import Divs, Rdivs
-from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.convolution.conv import Conv
 from tpuconvert.schema.ops.smooth_activation import Gelu, GeluForm, HardSigmoid, HardSwish, Mish, Silu, Softplus
 from tpuconvert.schema.types import Scalar
 
@@ -159,7 +159,7 @@ def test_keeps_annotations_of_operand_and_result():
 
 
 def test_keeps_the_sources_of_all_nodes():
-    from tpuconvert.schema.graph import Source
+    from tpuconvert.schema.graph.graph import Source
 
     def build(g, x):
         with g.source(Source("m.onnx", "s", "Sigmoid")):

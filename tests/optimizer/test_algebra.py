@@ -5,14 +5,14 @@ import pytest
 from optimizer.graphs import RELU, TANH, annotate, graph_of, ops, optimize_checked, reasons
 
 from tpuconvert.optimizer import optimize
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops import formulas as f
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Max, Min, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Maxs, Muls, Rdivs, Rsubs
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
-from tpuconvert.schema.ops.round_to_integer import Ceil, Floor
+from tpuconvert.schema.ops.quantization.round_to_integer import Ceil, Floor
 from tpuconvert.schema.types import F32, I32, Scalar, TensorType
 
 SHAPE = (2, 3, 5)

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from tpuconvert.optimizer.value_properties import UNKNOWN, bounds, is_boolean, is_finite, is_never_negative
-from tpuconvert.schema.graph import Graph, Port
+from tpuconvert.optimizer.rules.value_properties import UNKNOWN, bounds, is_boolean, is_finite, is_never_negative
+from tpuconvert.schema.graph.graph import Graph, Port
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Max, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Maxs, Mins, Muls, Rsubs, Subs

@@ -6,8 +6,8 @@ from optimizer.graphs import ops
 
 from tpuconvert.optimizer import optimize
 from tpuconvert.optimizer.rules.casts import is_lossless_cast
-from tpuconvert.runtime.session import Session
-from tpuconvert.schema.graph import Graph
+from tpuconvert.runtime.session.session import Session
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.types import F16, F32, I8, I16, I32, U8, DType, TensorType

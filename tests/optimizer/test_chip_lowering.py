@@ -5,16 +5,16 @@ import pytest
 from optimizer.graphs import RELU, Q, annotate, assert_same, graph_of, ops, random_constant, run
 
 from tpuconvert.optimizer import expand_composites, expand_where_illegal, fit_to_chip
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import ProblemList
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.legality import check_graph
+from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.graph.legality import check_graph
 from tpuconvert.schema.ops.arithmetic_with_scalar import Axpy, Rdivs
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.batch_norm import BatchNorm
 from tpuconvert.schema.ops.channel_shift import Clshift, Crshift, Lshift, Rshift
 from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode, PlatForm
-from tpuconvert.schema.ops.round_to_integer import Ceil, Floor, Round
+from tpuconvert.schema.ops.quantization.round_to_integer import Ceil, Floor, Round
 from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.types import F32, Chip, Scalar, TensorType
 

@@ -5,12 +5,12 @@ import pytest
 from optimizer.graphs import TANH, Q, annotate, graph_of, ops, optimize_checked, reasons
 
 from tpuconvert.optimizer import optimize
-from tpuconvert.runtime.session import Session
-from tpuconvert.schema.graph import Graph, Port
+from tpuconvert.runtime.session.session import Session
+from tpuconvert.schema.graph.graph import Graph, Port
 from tpuconvert.schema.ops.arithmetic import Max, Min, Mul
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Rsubs, Subs
 from tpuconvert.schema.ops.compare import Eq, Eqs, Ge, Gts, Lts, Ne, Nes
-from tpuconvert.schema.ops.round_to_integer import Round
+from tpuconvert.schema.ops.quantization.round_to_integer import Round
 from tpuconvert.schema.ops.selection import ConditionSelect
 from tpuconvert.schema.types import F32, Scalar, TensorType
 

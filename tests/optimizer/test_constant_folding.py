@@ -6,15 +6,15 @@ from optimizer.graphs import OTHER_Q, RELU, Q, annotate, graph_of, ops, optimize
 
 from tpuconvert.optimizer import optimize
 from tpuconvert.optimizer.constant_folding import fold_constants
-from tpuconvert.schema.constant_budget import constant_budget
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.limits import limited
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.arithmetic import Add, Mul
 from tpuconvert.schema.ops.concat import Split
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape, Squeeze
+from tpuconvert.schema.system.constant_budget import constant_budget
+from tpuconvert.schema.system.limits import limited
 from tpuconvert.schema.types import F32, I8, QuantParams, TensorType
 
 SHAPE = (3, 4)

@@ -13,18 +13,18 @@ from onnx import TensorProto, helper
 import tpuconvert as tc
 from tpuconvert.optimizer import provide_tensors
 from tpuconvert.optimizer.grouping.planner import plan_groups
-from tpuconvert.runtime.native.loader import extension
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.native.builder.loader import extension
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import ProblemList
-from tpuconvert.schema.file_model import FileModel
-from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.legality import check_graph
+from tpuconvert.schema.file.file_model import FileModel
+from tpuconvert.schema.graph.graph import Graph, Value
+from tpuconvert.schema.graph.legality import check_graph
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.permute import Permute
-from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.ops.selection import ConditionSelect, Select, SelectType
 from tpuconvert.schema.types import F16, F32, I8, I32, U32, Array, Chip, QuantParams, TensorType
 

@@ -9,16 +9,16 @@ from optimizer.graphs import OTHER_Q, RELU, TANH, Q, annotate, graph_of, ops, op
 from tpuconvert.optimizer import optimize
 from tpuconvert.optimizer.constant_folding import fold_constants
 from tpuconvert.optimizer.cse import share_constants, share_nodes
-from tpuconvert.runtime.session import Session
-from tpuconvert.schema.graph import Graph, Source
-from tpuconvert.schema.op import OpKind
+from tpuconvert.runtime.session.session import Session
+from tpuconvert.schema.definition.op import OpKind
+from tpuconvert.schema.graph.graph import Graph, Source
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
 from tpuconvert.schema.ops.bit_logic import BitAnd, BitOr, BitXor
 from tpuconvert.schema.ops.compare import Eq, Gt, Ne
 from tpuconvert.schema.ops.concat import Split
 from tpuconvert.schema.ops.customed_ops import CustomedOps
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.types import I8, U8, Arithmetic, TensorType
 
 SHAPE = (2, 4)

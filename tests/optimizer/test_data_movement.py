@@ -8,8 +8,8 @@ from optimizer.graphs import OTHER_Q, Q, annotate, graph_of, ops, optimize_check
 from optimizer.rule_patterns import Draw
 
 from tpuconvert.optimizer import optimize
-from tpuconvert.optimizer.strided_view import View
-from tpuconvert.schema.graph import Graph
+from tpuconvert.optimizer.rules.strided_view import View
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.channel_shuffle import ChannelShuffle
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.extract import Extract

@@ -7,13 +7,13 @@ import pytest
 from optimizer.graphs import EXP, RELU, TANH, Q, annotate, graph_of, ops
 from work_counts import calls_of
 
-from tpuconvert.optimizer.engine import Skip, Trace, rule, run_rules
-from tpuconvert.optimizer.pattern import match, p
+from tpuconvert.optimizer.engine.engine import Skip, Trace, rule, run_rules
+from tpuconvert.optimizer.engine.pattern import match, p
+from tpuconvert.optimizer.engine.registry import RewriteRule, rules_of
 from tpuconvert.optimizer.pipeline import optimize
-from tpuconvert.optimizer.registry import RewriteRule, rules_of
 from tpuconvert.schema.errors import InternalError
-from tpuconvert.schema.graph import Graph, Source
-from tpuconvert.schema.graph_copy import copy_graph
+from tpuconvert.schema.graph.graph import Graph, Source
+from tpuconvert.schema.graph.graph_copy import copy_graph
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Mul
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Muls

@@ -15,14 +15,14 @@ from optimizer.graphs import Q
 from optimizer.rule_patterns import MOVES, PATTERNS, Draw
 from optimizer.termination import measure_of
 
-from tpuconvert.optimizer.engine import Candidates, Trace, run_rules
-from tpuconvert.optimizer.pattern import match
+from tpuconvert.optimizer.engine.engine import Candidates, Trace, run_rules
+from tpuconvert.optimizer.engine.pattern import match
+from tpuconvert.optimizer.engine.registry import RewriteRule, rules_of
 from tpuconvert.optimizer.pipeline import STAGES, optimize
 from tpuconvert.optimizer.quantize import legalize
-from tpuconvert.optimizer.registry import RewriteRule, rules_of
-from tpuconvert.runtime.session import Session
-from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.graph_copy import copy_graph
+from tpuconvert.runtime.session.session import Session
+from tpuconvert.schema.graph.graph import Graph, Value
+from tpuconvert.schema.graph.graph_copy import copy_graph
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.types import F32, I8, I32, Array, Chip, TensorType

@@ -5,17 +5,17 @@ import pytest
 
 from tpuconvert.optimizer import expand_composites, expand_where_illegal, is_expandable
 from tpuconvert.optimizer.constant_folding import fold_constants
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.session.session import Session
+from tpuconvert.schema.definition.op import OpKind
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.file_format import FileModel, read_model, write_model
-from tpuconvert.schema.graph import Graph, Source
-from tpuconvert.schema.op import OpKind
+from tpuconvert.schema.file.file_format import FileModel, read_model, write_model
+from tpuconvert.schema.graph.graph import Graph, Source
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.attention import Attention
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.channel_shuffle import ChannelShuffle
 from tpuconvert.schema.ops.normalization import GroupNorm, LayerNorm
-from tpuconvert.schema.ops.recurrent_cell import LstmCell
+from tpuconvert.schema.ops.recurrent.recurrent_cell import LstmCell
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.ops.smooth_activation import Gelu, GeluForm, Silu
 from tpuconvert.schema.types import F32, I8, Chip, QuantParams, TensorType

@@ -9,7 +9,7 @@ from tpuconvert.schema.ops.arithmetic import Add, Mul
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Muls, Subs
 from tpuconvert.schema.ops.batch_norm import BatchNorm
 from tpuconvert.schema.ops.concat import Concat
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.types import Scalar

@@ -11,12 +11,12 @@ from op_cases import Use, all_uses, equal_bits, type_of
 import tpuconvert as tc
 from tpuconvert.optimizer import optimize
 from tpuconvert.optimizer.constant_folding import fold_constants
-from tpuconvert.runtime.native.loader import extension
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.native.builder.loader import extension
+from tpuconvert.runtime.session.session import Session
+from tpuconvert.schema.definition.op import ALL, Op, OpKind, all_ops
 from tpuconvert.schema.errors import TpuConvertError
-from tpuconvert.schema.file_model import FileModel
-from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.op import ALL, Op, OpKind, all_ops
+from tpuconvert.schema.file.file_model import FileModel
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops.arithmetic import Add, Max, Min, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Maxs, Mins, Muls, Rsubs, ScalarArithmetic, Subs
 from tpuconvert.schema.ops.clamp import Clamp

@@ -4,7 +4,7 @@ import numpy as np
 from optimizer.graphs import ops, optimize_checked
 
 from tpuconvert.schema.ops.arithmetic import Mul
-from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.convolution.conv import Conv
 from tpuconvert.schema.ops.smooth_activation import HardSigmoid, Softplus
 
 SHAPE = (1, 3, 5, 5)

@@ -19,12 +19,12 @@ from optimizer.graphs import (
 )
 
 from tpuconvert.optimizer import optimize
-from tpuconvert.schema.graph import Graph, Source, Value
+from tpuconvert.schema.graph.graph import Graph, Source, Value
 from tpuconvert.schema.ops.arithmetic import Add, Mul
 from tpuconvert.schema.ops.arithmetic_with_scalar import Muls
 from tpuconvert.schema.ops.concat import Concat, Split
 from tpuconvert.schema.ops.extract import Extract
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.pad import Pad, PadType
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType

@@ -5,8 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from tpuconvert.optimizer.quantize.ranges import RangeCollector
-from tpuconvert.optimizer.range_statistics import (
+from tpuconvert.optimizer.quantize.ranges.range_statistics import (
     BINS,
     RULE,
     RangeStatistics,
@@ -15,7 +14,8 @@ from tpuconvert.optimizer.range_statistics import (
     sample_counts,
     typical_growth,
 )
-from tpuconvert.schema.count_levels import counts_of
+from tpuconvert.optimizer.quantize.ranges.ranges import RangeCollector
+from tpuconvert.schema.arithmetic.count_levels import counts_of
 
 
 def test_growth_is_the_mean_over_all_selections_of_samples() -> None:

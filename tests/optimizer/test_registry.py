@@ -10,16 +10,16 @@ from optimizer.graphs import EXP, RELU, graph_of
 from optimizer.rule_patterns import PATTERNS
 from optimizer.test_every_rule import random_graph
 
-from tpuconvert.optimizer import registry
-from tpuconvert.optimizer.engine import Candidates, Trace, run_rules
-from tpuconvert.optimizer.pattern import match, p
+from tpuconvert.optimizer.engine import registry
+from tpuconvert.optimizer.engine.engine import Candidates, Trace, run_rules
+from tpuconvert.optimizer.engine.pattern import match, p
+from tpuconvert.optimizer.engine.registry import RewriteRule, rules_of
 from tpuconvert.optimizer.pipeline import STAGES, optimize
-from tpuconvert.optimizer.registry import RewriteRule, rules_of
 from tpuconvert.optimizer.rule_order import ORDER
+from tpuconvert.schema.definition.op import Trait, all_ops
 from tpuconvert.schema.errors import InternalError
-from tpuconvert.schema.file_model import FileModel
-from tpuconvert.schema.file_writer import write_model
-from tpuconvert.schema.op import Trait, all_ops
+from tpuconvert.schema.file.file_model import FileModel
+from tpuconvert.schema.file.file_writer import write_model
 from tpuconvert.schema.ops.activation import Active
 from tpuconvert.schema.ops.arithmetic import Add, Mul
 from tpuconvert.schema.ops.copy import Copy
@@ -32,8 +32,8 @@ SHAPE = (1, 4)
 NEW_RULE = '''
 """A rule of a new file."""
 
-from tpuconvert.optimizer.engine import rule
-from tpuconvert.optimizer.pattern import p
+from tpuconvert.optimizer.engine.engine import rule
+from tpuconvert.optimizer.engine.pattern import p
 from tpuconvert.schema.ops.arithmetic_with_scalar import Muls
 from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.types import Scalar
@@ -49,7 +49,7 @@ import sys
 import tpuconvert.optimizer.rules
 tpuconvert.optimizer.rules.__path__.append(sys.argv[1])
 from tpuconvert.optimizer import optimize
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.types import F32, TensorType
 from tpuconvert.__main__ import main

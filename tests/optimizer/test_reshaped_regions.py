@@ -4,13 +4,13 @@ import pytest
 from optimizer.graphs import OTHER_Q, TANH, Q, annotate, graph_of, ops, optimize_checked, random_constant, reasons
 
 from tpuconvert.optimizer import optimize
-from tpuconvert.optimizer.reshape_axes import Regrouping
 from tpuconvert.optimizer.rules import reshaped_regions
+from tpuconvert.optimizer.rules.reshape_axes import Regrouping
 from tpuconvert.schema.ops.arithmetic import Add, Mul, Sub
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.concat import Concat, Split
 from tpuconvert.schema.ops.extract import Extract
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.normalization import LayerNorm, RmsNorm
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType

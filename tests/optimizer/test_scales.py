@@ -8,9 +8,9 @@ from tpuconvert.optimizer import optimize
 from tpuconvert.schema.ops.arithmetic import Add, Div, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Muls, Rdivs, Rsubs, Subs
 from tpuconvert.schema.ops.batch_norm import BatchNorm
-from tpuconvert.schema.ops.conv import Conv
-from tpuconvert.schema.ops.deconv import Deconv
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.convolution.conv import Conv
+from tpuconvert.schema.ops.convolution.deconv import Deconv
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.types import I8, QuantParams, Scalar

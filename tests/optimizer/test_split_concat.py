@@ -4,7 +4,7 @@ import pytest
 from optimizer.graphs import OTHER_Q, RELU, TANH, Q, annotate, graph_of, ops, optimize_checked, reasons
 
 from tpuconvert.optimizer import optimize
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.concat import Concat, Split
 from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.types import F32, TensorType

@@ -7,7 +7,7 @@ from tpuconvert.optimizer import optimize
 from tpuconvert.schema.ops.attention import Attention
 from tpuconvert.schema.ops.concat import Split
 from tpuconvert.schema.ops.extract import Extract
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.normalization import LayerNorm
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.shape_change import Reshape

@@ -5,7 +5,7 @@ import pytest
 from optimizer.graphs import TANH, Q, annotate, graph_of, ops, optimize_checked, reasons
 
 from tpuconvert.optimizer import optimize
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Div, Mul
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Maxs

@@ -8,9 +8,9 @@ import pytest
 from decoders import FORMS, MICROSOFT, Decoder
 
 import tpuconvert as tc
-from tpuconvert.optimizer.quantize.ranges import Channels, Range
-from tpuconvert.optimizer.quantize.state_ranges import join_ranges, tie_state_ranges
-from tpuconvert.schema.graph import Graph, Port
+from tpuconvert.optimizer.quantize.ranges.ranges import Channels, Range
+from tpuconvert.optimizer.quantize.ranges.state_ranges import join_ranges, tie_state_ranges
+from tpuconvert.schema.graph.graph import Graph, Port
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.permute import Permute

@@ -6,7 +6,7 @@ from optimizer.graphs import OTHER_Q, TANH, Q, annotate, graph_of, ops, optimize
 
 from tpuconvert.optimizer import optimize
 from tpuconvert.optimizer.rules.tiles import shrink_repeats
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Mul, Sub
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.compare import Ge

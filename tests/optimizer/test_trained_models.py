@@ -14,10 +14,10 @@ from tpuconvert.optimizer import fit_to_chip, optimize
 from tpuconvert.optimizer.quantize import as_float
 from tpuconvert.optimizer.validation import distance
 from tpuconvert.options import Options
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import ProblemList
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.legality import check_graph
+from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.graph.legality import check_graph
 from tpuconvert.schema.types import Chip
 from tpuconvert.source_loading import load_source
 

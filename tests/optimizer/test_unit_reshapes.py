@@ -17,7 +17,7 @@ from optimizer.graphs import (
 
 from tpuconvert.optimizer import optimize
 from tpuconvert.optimizer.rules.unit_reshapes import axis_map
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.arithmetic import Add, Mul, Sub
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.reduce import Reduce

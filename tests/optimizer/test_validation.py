@@ -7,14 +7,14 @@ from datasets import entries, input_shapes, model_files, reference_samples
 from optimizer.graphs import RELU, TANH, Q, annotate, conv, graph_of, ops, run
 
 from tpuconvert.optimizer import optimize
-from tpuconvert.optimizer.pattern import p
-from tpuconvert.optimizer.registry import _RULES, RewriteRule
+from tpuconvert.optimizer.engine.pattern import p
+from tpuconvert.optimizer.engine.registry import _RULES, RewriteRule
 from tpuconvert.optimizer.validation import Validator, distance
 from tpuconvert.options import Options
 from tpuconvert.samples.random_samples import random_feeds
 from tpuconvert.schema.errors import ThresholdError
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.graph_copy import copy_graph
+from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.graph.graph_copy import copy_graph
 from tpuconvert.schema.ops.activation import Active
 from tpuconvert.schema.ops.arithmetic_with_scalar import Muls
 from tpuconvert.schema.ops.copy import Copy

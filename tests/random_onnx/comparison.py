@@ -16,7 +16,7 @@ from random_onnx.drawing import BINDINGS, Drawing, Step, reads
 from random_onnx.refusals import is_about_extents, is_documented, is_own_form
 from random_onnx.runtime import run_session, session_of
 from random_onnx.tolerances import TRIALS, deviations, difference
-from tpuconvert.runtime.native import loader
+from tpuconvert.runtime.native.builder import loader
 
 ENGINES = ("reference", *(("native",) if loader.extension() is not None else ()))
 MOST_TRIALS = 40

@@ -16,13 +16,13 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parents[1]
 
 MODULES = (
-    "schema/flatbuffer_reader.py",
-    "schema/flatbuffer_schema.py",
-    "schema/file_header.py",
-    "schema/file_reader.py",
+    "schema/file/flatbuffer_reader.py",
+    "schema/file/flatbuffer_schema.py",
+    "schema/file/file_header.py",
+    "schema/file/file_reader.py",
     "frontends/sniffing.py",
-    "frontends/caffe/wire.py",
-    "frontends/tflite/flexbuffer.py",
+    "frontends/caffe/file/wire.py",
+    "frontends/tflite/file/flexbuffer.py",
 )
 """The verifier of FlatBuffers files, and the parsers of headers, magic numbers and wire formats."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tpuconvert.runtime.native.loader import extension
+from tpuconvert.runtime.native.builder.loader import extension
 
 FOLDER = Path(__file__).parent
 FIRST = 2000

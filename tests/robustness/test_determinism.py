@@ -12,7 +12,7 @@ from data_models import convert_model, is_quantized, names
 from datasets import entries
 
 import tpuconvert as tc
-from tpuconvert.runtime.native.loader import ISA_VARIABLE, available_isas
+from tpuconvert.runtime.native.builder.loader import ISA_VARIABLE, available_isas
 
 DIGITS = Path(tc.__file__).parents[1] / "examples" / "digits"
 

@@ -14,7 +14,7 @@ from tpuconvert.ci.manifest import read_manifest
 from tpuconvert.cli.entry import run
 from tpuconvert.quantize.rule_files import expand_rules
 from tpuconvert.samples.preprocess import Preprocess
-from tpuconvert.schema.json_text import parse_json
+from tpuconvert.schema.text.json_text import parse_json
 from tpuconvert.yaml_files import parse_yaml
 
 NET = Path(tc.__file__).parents[1] / "examples" / "digits" / "digits.onnx"

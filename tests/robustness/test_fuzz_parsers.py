@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from tpum_models import of_version
 
-from tpuconvert.frontends.caffe import wire
+from tpuconvert.frontends.caffe.file import wire
 from tpuconvert.frontends.sniffing import HEAD_BYTES, identify, read_head
-from tpuconvert.frontends.tflite.flexbuffer import read_numbers
-from tpuconvert.schema import constant_file, file_reader
+from tpuconvert.frontends.tflite.file.flexbuffer import read_numbers
 from tpuconvert.schema.errors import CorruptInputError, UsageError
-from tpuconvert.schema.file_model import FileModel
-from tpuconvert.schema.file_reader import OpenModel, open_model, read_model
-from tpuconvert.schema.file_writer import write_model
-from tpuconvert.schema.flatbuffer_schema import Schema
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.file import constant_file, file_reader
+from tpuconvert.schema.file.file_model import FileModel
+from tpuconvert.schema.file.file_reader import OpenModel, open_model, read_model
+from tpuconvert.schema.file.file_writer import write_model
+from tpuconvert.schema.file.flatbuffer_schema import Schema
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.types import F32, Chip, TensorType
 
@@ -56,7 +56,7 @@ def test_file_that_cannot_be_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def refuse(*_: object) -> None:
         raise OverflowError("too large for the address space")
 
-    monkeypatch.setattr("tpuconvert.schema.file_reader.map_file", refuse)
+    monkeypatch.setattr("tpuconvert.schema.file.file_reader.map_file", refuse)
     with pytest.raises(UsageError, match="cannot be read: too large"):
         read_model(tmp_path / "m.tpum")
 

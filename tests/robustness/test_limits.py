@@ -20,8 +20,9 @@ from tpuconvert.evaluation.objects import load_objects
 from tpuconvert.quantize.ranges_file import read_ranges
 from tpuconvert.samples.array_files import load_arrays
 from tpuconvert.samples.image_files import open_image
-from tpuconvert.schema.control_flow import Subgraph, run_reference
-from tpuconvert.schema.limits import (
+from tpuconvert.schema.graph.control_flow import Subgraph, run_reference
+from tpuconvert.schema.ops.host.control import HostLoop
+from tpuconvert.schema.system.limits import (
     DEFAULT_LIMITS,
     NAMES,
     check_time,
@@ -30,7 +31,6 @@ from tpuconvert.schema.limits import (
     parse_limits,
     reading_time,
 )
-from tpuconvert.schema.ops.host_control import HostLoop
 from tpuconvert.schema.types import Array, Chip
 from tpuconvert.yaml_files import parse_yaml, read_yaml
 
@@ -238,7 +238,7 @@ def test_names_and_values_of_limits() -> None:
 
 def test_time_of_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr("tpuconvert.schema.limits.time.thread_time", lambda: now[0])
+    monkeypatch.setattr("tpuconvert.schema.system.limits.time.thread_time", lambda: now[0])
     check_time()  # no limit outside of a block
     with reading_time("net.onnx"):
         check_time()
@@ -288,7 +288,7 @@ def test_a_loop_has_a_limit_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         calls[0] += 1
         return calls[0]
 
-    monkeypatch.setattr("tpuconvert.schema.limits.time.thread_time", clock)
+    monkeypatch.setattr("tpuconvert.schema.system.limits.time.thread_time", clock)
     with pytest.raises(tc.ResourceLimitError, match=r"(?s)loop.onnx: .* read-seconds"):
         tc.convert(path)
 

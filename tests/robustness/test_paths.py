@@ -22,7 +22,7 @@ from onnx import TensorProto, helper
 
 import tpuconvert as tc
 from tpuconvert.cli.entry import run
-from tpuconvert.frontends.onnx.external_files import external_file
+from tpuconvert.frontends.onnx.file.external_files import external_file
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the links are those of other systems")
 
@@ -377,7 +377,7 @@ def test_links_that_appear_after_the_check(
             name.symlink_to(roots.outside / "folder" / ("secret.bin" if kind == "file" else ""))
         return found
 
-    monkeypatch.setattr("tpuconvert.frontends.onnx.tensor_reader.external_file", replace)
+    monkeypatch.setattr("tpuconvert.frontends.onnx.file.tensor_reader.external_file", replace)
     with pytest.raises(tc.CorruptInputError, match="cannot be read"):
         tc.convert(model / "net.onnx")
     roots.touched.clear()

@@ -10,10 +10,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tpuconvert as tc
-from tpuconvert.schema import file_writer
-from tpuconvert.schema import tpum_tables as tpum
+from tpuconvert.schema.definition.extents import evaluate_extent
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.extents import evaluate_extent
+from tpuconvert.schema.file import file_writer
+from tpuconvert.schema.file import tpum_tables as tpum
 
 NAMES = ["", "zzz", "1", "-1", "N", "N+1", "N/0", "ceil(N)", "?", "?nms", "a b", "\0", "(" * 300, "-" * 20000 + "1",
          "1e999", "N*1e999", "é", "9" * 400]  # fmt: skip

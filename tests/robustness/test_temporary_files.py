@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tpuconvert.exporters.folder import write_folder
-from tpuconvert.schema import temporary_files
-from tpuconvert.schema.file_replacement import replacing
-from tpuconvert.schema.temporary_files import temporary_file, temporary_folder
+from tpuconvert.schema.system import temporary_files
+from tpuconvert.schema.system.file_replacement import replacing
+from tpuconvert.schema.system.temporary_files import temporary_file, temporary_folder
 
 needs_locks = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no flock")
 
@@ -22,7 +22,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from tpuconvert.exporters.folder import write_folder
-from tpuconvert.schema.file_replacement import replacing
+from tpuconvert.schema.system.file_replacement import replacing
 
 def wait(folder):
     (Path(folder) / "part").write_text("half")
@@ -117,7 +117,7 @@ def test_a_target_is_replaced_in_one_step(tmp_path: Path) -> None:
 
 def test_a_new_temporary_that_another_process_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between its creation and its lock, another writer may take it for abandoned."""
-    from tpuconvert.schema import temporary_files
+    from tpuconvert.schema.system import temporary_files
 
     lock, removed = temporary_files._lock_new, []
 
@@ -175,7 +175,7 @@ def test_nothing_stays_after_an_interrupt_during_the_creation(
 
 INTERRUPTED = """
 import shutil, sys, os
-from tpuconvert.schema import temporary_files
+from tpuconvert.schema.system import temporary_files
 
 def interrupted_once(name, call=getattr({module}, "{function}"), left=[1], **options):
     if left:
@@ -204,7 +204,7 @@ def test_nothing_stays_after_an_interrupt_during_the_removal(
 def test_a_path_that_is_too_long_leaves_nothing_for_the_end_of_the_process(tmp_path: Path) -> None:
     program = """
 import sys
-from tpuconvert.schema.temporary_files import temporary_file
+from tpuconvert.schema.system.temporary_files import temporary_file
 try:
     with temporary_file(sys.argv[1] + "/a" * 2500):
         pass

@@ -9,8 +9,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tpuconvert as tc
-from tpuconvert.schema import mapped_pages
-from tpuconvert.schema.mapped_pages import map_file
+from tpuconvert.schema.system import mapped_pages
+from tpuconvert.schema.system.mapped_pages import map_file
 
 SIZE = 1 << 20  # 256 pages: more than the system reads in advance
 
@@ -60,7 +60,7 @@ def test_external_data_that_are_truncated_during_a_conversion(tmp_path: Path, mo
             os.truncate(tmp_path / "net.data", 10)
         return mapped
 
-    monkeypatch.setattr("tpuconvert.frontends.onnx.tensor_reader.map_file", truncate_after)
+    monkeypatch.setattr("tpuconvert.frontends.onnx.file.tensor_reader.map_file", truncate_after)
     x = np.ones((1, 1 << 10), np.float32)
     with tc.Session(tc.convert(path)) as session, tc.Session(tmp_path / "wanted.tpum") as wanted:
         np.testing.assert_array_equal(session.run({"x": x})["y"], wanted.run({"x": x})["y"])

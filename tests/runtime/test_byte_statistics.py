@@ -3,11 +3,16 @@
 import numpy as np
 import pytest
 
-from tpuconvert.runtime import byte_statistics
-from tpuconvert.runtime.byte_statistics import can_copy_windows, copy_windows, multiply_inputs, window_sums
-from tpuconvert.runtime.native.loader import ISA_VARIABLE, available_isas
+from tpuconvert.runtime.native.builder.loader import ISA_VARIABLE, available_isas
+from tpuconvert.runtime.native.statistics import byte_statistics
+from tpuconvert.runtime.native.statistics.byte_statistics import (
+    can_copy_windows,
+    copy_windows,
+    multiply_inputs,
+    window_sums,
+)
 from tpuconvert.runtime.threads import limited_threads
-from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.convolution.conv import Conv
 
 GEOMETRIES = [
     (Conv(), (1, 1)),

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from tpuconvert.runtime import channel_statistics
-from tpuconvert.runtime.channel_statistics import channel_summary, count_magnitudes
-from tpuconvert.runtime.native.loader import ISA_VARIABLE, available_isas
+from tpuconvert.runtime.native.builder.loader import ISA_VARIABLE, available_isas
+from tpuconvert.runtime.native.statistics import channel_statistics
+from tpuconvert.runtime.native.statistics.channel_statistics import channel_summary, count_magnitudes
 
 SHAPES = [(1, 64, 300), (2, 40, 17), (1, 3, 2000), (3, 1, 50), (1, 1, 1500), (4, 1000, 1), (1, 77, 5), (2, 2, 1)]
 ORDERS = [(0, 1, 2), (0, 2, 1), (2, 1, 0)]

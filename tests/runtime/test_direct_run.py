@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import tpuconvert as tc
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import RunError, UsageError
-from tpuconvert.schema.graph import Graph, Port
+from tpuconvert.schema.graph.graph import Graph, Port
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.copy import Constdata
 from tpuconvert.schema.ops.index_select import IndexSelect

@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tpuconvert.runtime.session import Session
-from tpuconvert.schema import constant_file
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import CorruptInputError, UsageError
-from tpuconvert.schema.file_format import HEADER_SIZE, FileModel, read_model, write_model
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.graph_elements import DroppedData
+from tpuconvert.schema.file import constant_file
+from tpuconvert.schema.file.file_format import HEADER_SIZE, FileModel, read_model, write_model
+from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.graph.graph_elements import DroppedData
 from tpuconvert.schema.ops.arithmetic import Add
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.types import F32, Array, Chip, TensorType
 
 DEPTH = 200

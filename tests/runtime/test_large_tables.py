@@ -8,9 +8,9 @@ import pytest
 from tflite_models import T, serialize, single
 
 import tpuconvert as tc
-from tpuconvert.runtime.native.tables import MOST_ENTRIES
+from tpuconvert.runtime.native.matchers.tables import MOST_ENTRIES
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.pool_int import PoolInt
 from tpuconvert.schema.types import I8, TensorType

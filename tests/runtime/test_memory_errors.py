@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tpuconvert as tc
-from tpuconvert.schema.memory_errors import MemoryErrors
+from tpuconvert.schema.system.memory_errors import MemoryErrors
 
 
 def expansion(path, size):

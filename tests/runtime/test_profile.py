@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from tpuconvert.runtime.profile import REFERENCE, StepProfile, profile_reference
-from tpuconvert.runtime.session import Session
-from tpuconvert.schema.graph import Graph
+from tpuconvert.runtime.reference.profile import REFERENCE, StepProfile, profile_reference
+from tpuconvert.runtime.session.session import Session
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.types import F32, TensorType
 

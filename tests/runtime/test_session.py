@@ -5,20 +5,20 @@ import threading
 import numpy as np
 import pytest
 
-from tpuconvert.runtime import session as session_module
-from tpuconvert.runtime.native import loader
-from tpuconvert.runtime.plan import make_plan
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.native.builder import loader
+from tpuconvert.runtime.reference.plan import make_plan
+from tpuconvert.runtime.session import session as session_module
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import MissingExtraError, RunError, UsageError
-from tpuconvert.schema.file_format import FileModel, write_model
-from tpuconvert.schema.graph import Graph, Port
+from tpuconvert.schema.file.file_format import FileModel, write_model
+from tpuconvert.schema.graph.graph import Graph, Port
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds
 from tpuconvert.schema.ops.compare import Gts
-from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.convolution.conv import Conv
 from tpuconvert.schema.ops.index_select import IndexSelect
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.selection import MaskedSelect

@@ -14,8 +14,8 @@ from onnx import TensorProto, helper
 from runtime.native.random_graphs import needs_extension
 
 import tpuconvert as tc
-from tpuconvert.runtime.native.cache_analysis import find_caches
-from tpuconvert.runtime.native.loader import native
+from tpuconvert.runtime.native.builder.cache_analysis import find_caches
+from tpuconvert.runtime.native.builder.loader import native
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.types import Array
 

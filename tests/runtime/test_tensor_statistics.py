@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tpuconvert.optimizer.quantize.exact_statistics import Histogram
-from tpuconvert.runtime.channel_statistics import TensorStatistics, channel_summary
-from tpuconvert.runtime.native.loader import ISA_VARIABLE, available_isas, native
-from tpuconvert.runtime.native.storage import ARENA
+from tpuconvert.optimizer.quantize.ranges.exact_statistics import Histogram
+from tpuconvert.runtime.native.builder.loader import ISA_VARIABLE, available_isas, native
+from tpuconvert.runtime.native.builder.storage import ARENA
+from tpuconvert.runtime.native.statistics.channel_statistics import TensorStatistics, channel_summary
 
 pytestmark = pytest.mark.skipif(not available_isas(), reason="the native engine is not installed")
 

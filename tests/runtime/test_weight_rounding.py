@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from tpuconvert.optimizer.quantize import weight_rounding
-from tpuconvert.runtime.native.loader import ISA_VARIABLE, available_isas
+from tpuconvert.optimizer.quantize.weights import weight_rounding
+from tpuconvert.runtime.native.builder.loader import ISA_VARIABLE, available_isas
+from tpuconvert.runtime.native.statistics.weight_rounding import round_weights
 from tpuconvert.runtime.threads import limited_threads
-from tpuconvert.runtime.weight_rounding import round_weights
 
 pytestmark = pytest.mark.skipif(not available_isas(), reason="the native engine was not built")
 

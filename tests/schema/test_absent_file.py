@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tpuconvert.__main__ import main
-from tpuconvert.schema.absent_file import absent_file
+from tpuconvert.schema.system.absent_file import absent_file
 
 
 @pytest.mark.parametrize(

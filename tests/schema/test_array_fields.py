@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tpuconvert.schema.array_fields import has_arrays, make_with_arrays, numbers_of, range_of
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.types import I8, I32, QuantParams, TensorType
 
 MULTIPLIERS = tuple(range(1 << 30, (1 << 30) + 100))

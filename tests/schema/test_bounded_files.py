@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tpuconvert.schema import bounded_files
+from tpuconvert.schema.system import bounded_files
 
 
 def test_an_interrupt_while_a_file_is_opened_stays_an_interrupt(

@@ -7,7 +7,7 @@ from converter.small_models import examples
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
-from tpuconvert.schema.chip_names import parse_chip
+from tpuconvert.schema.definition.chip_names import parse_chip
 from tpuconvert.schema.types import Chip
 
 SOURCE = str(examples() / "digits.onnx")

@@ -3,25 +3,25 @@
 import numpy as np
 import pytest
 
-from tpuconvert.schema import cost
-from tpuconvert.schema.cost import bytes_moved, macs
-from tpuconvert.schema.graph import Graph, Node
-from tpuconvert.schema.hardware import hardware_of
-from tpuconvert.schema.op import Op, all_ops
+from tpuconvert.schema.definition.hardware import hardware_of
+from tpuconvert.schema.definition.op import Op, all_ops
+from tpuconvert.schema.graph import cost
+from tpuconvert.schema.graph.cost import bytes_moved, macs
+from tpuconvert.schema.graph.graph import Graph, Node
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.attention import Attention
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
-from tpuconvert.schema.ops.conv import Conv
-from tpuconvert.schema.ops.conv3d import Conv3d
-from tpuconvert.schema.ops.conv_v2 import ConvV2
-from tpuconvert.schema.ops.deconv import Deconv
-from tpuconvert.schema.ops.deconv_v2 import DeconvV2
-from tpuconvert.schema.ops.fc_int import FcInt
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
-from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
+from tpuconvert.schema.ops.convolution.conv import Conv
+from tpuconvert.schema.ops.convolution.conv3d import Conv3d
+from tpuconvert.schema.ops.convolution.conv_v2 import ConvV2
+from tpuconvert.schema.ops.convolution.deconv import Deconv
+from tpuconvert.schema.ops.convolution.deconv_v2 import DeconvV2
+from tpuconvert.schema.ops.matmul.fc_int import FcInt
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.matmul.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.pool_int import PoolInt
-from tpuconvert.schema.ops.recurrent_cell import GruCell, LstmCell
+from tpuconvert.schema.ops.recurrent.recurrent_cell import GruCell, LstmCell
 from tpuconvert.schema.ops.reduce import Reduce
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.types import F32, I8, Chip, Dim, DType, TensorType

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tpuconvert.schema.count_levels import counts_of, levels_of
+from tpuconvert.schema.arithmetic.count_levels import counts_of, levels_of
 
 
 def test_levels_are_rounded_logarithms() -> None:

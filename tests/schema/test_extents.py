@@ -2,7 +2,7 @@
 
 import pytest
 
-from tpuconvert.schema import extents
+from tpuconvert.schema.definition import extents
 from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.types import F32, TensorType
 

@@ -27,13 +27,13 @@ from tpum_models import (
     tiny_model,
 )
 
-from tpuconvert.schema import file_writer, op_attributes
+from tpuconvert.schema.definition.op import Op, all_ops
 from tpuconvert.schema.errors import InternalError, ResourceLimitError, UsageError
-from tpuconvert.schema.file_encoder import encode
-from tpuconvert.schema.file_format import ALIGNMENT, HEADER_SIZE, MAGIC, FileModel, read_model, write_model
-from tpuconvert.schema.graph import Graph, Port, Source
-from tpuconvert.schema.op import Op, all_ops
-from tpuconvert.schema.tpum_tables import AttributeKind
+from tpuconvert.schema.file import file_writer, op_attributes
+from tpuconvert.schema.file.file_encoder import encode
+from tpuconvert.schema.file.file_format import ALIGNMENT, HEADER_SIZE, MAGIC, FileModel, read_model, write_model
+from tpuconvert.schema.file.tpum_tables import AttributeKind
+from tpuconvert.schema.graph.graph import Graph, Port, Source
 from tpuconvert.schema.types import F32, I8, Chip, QuantParams, TensorType
 
 HEADER = struct.Struct("<8sIIQQQQQ8s16s")  # repeated here: the layout must not change
@@ -159,7 +159,7 @@ def test_constants_are_read_only_views_of_one_content(
     tmp_path: Path, is_mapped: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if is_mapped:
-        monkeypatch.setattr("tpuconvert.schema.mapped_pages.COPIED_BYTES", 1)
+        monkeypatch.setattr("tpuconvert.schema.system.mapped_pages.COPIED_BYTES", 1)
     write_model(tmp_path / "m.tpum", tiny_model(elements=1 << 20))
     (w,) = (value for value in read_model(tmp_path / "m.tpum").graph.values if value.is_constant)
     assert not w.array.flags.writeable and not w.array.flags.owndata
@@ -194,7 +194,7 @@ def test_neither_onnx_nor_tflite_is_loaded(tmp_path: Path) -> None:
     graph.output(graph.input("x", TensorType(F32, (1,))))
     write_model(tmp_path / "m.tpum", FileModel(graph, Chip.BM1686, "1"))
     code = (
-        "import sys; from tpuconvert.schema.file_format import read_model; read_model('m.tpum')\n"
+        "import sys; from tpuconvert.schema.file.file_format import read_model; read_model('m.tpum')\n"
         "assert not {'onnx', 'tflite', 'google.protobuf'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)

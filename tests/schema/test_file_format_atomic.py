@@ -16,9 +16,9 @@ import pytest
 import tpum_models
 from tpum_models import describe_model, tiny_model
 
-from tpuconvert.schema import file_writer
 from tpuconvert.schema.errors import ResourceLimitError, TpuConvertError, UsageError
-from tpuconvert.schema.file_format import read_model, write_model
+from tpuconvert.schema.file import file_writer
+from tpuconvert.schema.file.file_format import read_model, write_model
 
 ELEMENTS = 200_000
 
@@ -124,7 +124,7 @@ KILLED_AT = """
 import os, signal, sys
 sys.path.insert(0, {tests!r})
 import tpum_models
-from tpuconvert.schema import file_writer
+from tpuconvert.schema.file import file_writer
 step, after = {step!r}, {after!r}
 place = os if hasattr(os, step) else file_writer
 original = getattr(place, step)

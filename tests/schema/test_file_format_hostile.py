@@ -15,11 +15,11 @@ import pytest
 import xxhash
 from tpum_models import MODELS, control_model, kinds_model, of_version, rich_model, tiny_model
 
-from tpuconvert.schema import tpum_tables as tpum
 from tpuconvert.schema.errors import CorruptInputError, UsageError
-from tpuconvert.schema.file_encoder import encode
-from tpuconvert.schema.file_format import ALIGNMENT, HEADER_SIZE, FileModel, read_model, write_model
-from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter, TableForm
+from tpuconvert.schema.file import tpum_tables as tpum
+from tpuconvert.schema.file.file_encoder import encode
+from tpuconvert.schema.file.file_format import ALIGNMENT, HEADER_SIZE, FileModel, read_model, write_model
+from tpuconvert.schema.file.flatbuffer_writer import FlatBufferWriter, TableForm
 
 MUTATIONS = 1500  # per model
 SAMPLE = 400  # of them in every run
@@ -365,7 +365,7 @@ def test_the_unchanged_tables_are_accepted(tmp_path: Path) -> None:
 
 def test_missing_plugin_names_what_to_load(tmp_path: Path) -> None:
     write_model(tmp_path / "m.tpum", rich_model())
-    code = "from tpuconvert.schema.file_format import read_model; read_model('m.tpum')"
+    code = "from tpuconvert.schema.file.file_format import read_model; read_model('m.tpum')"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert "format_test_all_kinds, format_test_split" in done.stderr
     assert "the model needs: acme; load it with plugins=" in done.stderr

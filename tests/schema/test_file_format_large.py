@@ -9,11 +9,11 @@ import pytest
 import xxhash
 from tpum_models import describe_model, tiny_model
 
-from tpuconvert.schema import file_writer
-from tpuconvert.schema import tpum_tables as tpum
-from tpuconvert.schema.file_encoder import encode
-from tpuconvert.schema.file_format import ALIGNMENT, HEADER_SIZE, FileModel, read_model
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.file import file_writer
+from tpuconvert.schema.file import tpum_tables as tpum
+from tpuconvert.schema.file.file_encoder import encode
+from tpuconvert.schema.file.file_format import ALIGNMENT, HEADER_SIZE, FileModel, read_model
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import Chip
 
 FAR = (1 << 31) + (1 << 20)  # where the constant starts in the weight segment: beyond a signed 32-bit number

@@ -12,8 +12,8 @@ import pytest
 from flatbuffers import number_types as N
 from flatbuffers.table import Table as Accessor
 
-from tpuconvert.schema.flatbuffer_reader import FlatBufferError, Limits, read, verify
-from tpuconvert.schema.flatbuffer_schema import Kind, Schema
+from tpuconvert.schema.file.flatbuffer_reader import FlatBufferError, Limits, read, verify
+from tpuconvert.schema.file.flatbuffer_schema import Kind, Schema
 
 SCHEMA = Schema(
     tables={

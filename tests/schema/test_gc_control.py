@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tpuconvert.schema import gc_control
-from tpuconvert.schema.gc_control import (
+from tpuconvert.schema.system import gc_control
+from tpuconvert.schema.system.gc_control import (
     OBJECTS,
     collect_dropped_graphs,
     collect_if_due,

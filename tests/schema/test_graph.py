@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.graph import Graph, Source
+from tpuconvert.schema.graph.graph import Graph, Source
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.concat import Split

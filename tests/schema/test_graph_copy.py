@@ -5,9 +5,9 @@ import pickle
 import numpy as np
 import pytest
 
-from tpuconvert.runtime.session import Session
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.graph_copy import FlatGraph, copy_subgraph
+from tpuconvert.runtime.session.session import Session
+from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.graph.graph_copy import FlatGraph, copy_subgraph
 from tpuconvert.schema.ops.arithmetic import Add, Mul
 from tpuconvert.schema.types import DType, QuantParams, TensorType
 

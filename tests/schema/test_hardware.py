@@ -1,6 +1,6 @@
 """Numbers of the chips."""
 
-from tpuconvert.schema.hardware import HARDWARE
+from tpuconvert.schema.definition.hardware import HARDWARE
 from tpuconvert.schema.types import F16, F32, I8, I16, Chip
 
 

@@ -10,7 +10,7 @@ PROGRAM = """
 import os
 from pathlib import Path
 import numpy as np
-from tpuconvert.schema.heap_memory import large_arrays_returned
+from tpuconvert.schema.system.heap_memory import large_arrays_returned
 
 def resident_bytes():
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -10,8 +10,8 @@ from onnx_models import model, one, ramp, save_model
 import tpuconvert as tc
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.graph import Port
-from tpuconvert.schema.input_types import convert_input
+from tpuconvert.schema.graph.graph import Port
+from tpuconvert.schema.graph.input_types import convert_input
 
 ACCEPTED = [
     ("float32", np.float64([0.1, -1e30])),

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import tpuconvert as tc
-from tpuconvert.schema.json_text import parse_json
+from tpuconvert.schema.text.json_text import parse_json
 
 OWN_TEXT = {
-    "schema/json_text.py",
+    "schema/text/json_text.py",
     "frontends/sniffing.py",  # looks whether a text is JSON, and drops the values
     "converter/ci/cache.py",  # what it has just written
     "converter/report/operator_description.py",  # a file of the package

@@ -8,9 +8,9 @@ import contract
 import numpy as np
 import pytest
 
-from tpuconvert.schema.graph import Graph, Node
-from tpuconvert.schema.locality import locality_of, locality_of_use
-from tpuconvert.schema.op import LocalityKind, Op, OpKind, all_ops, limited_local
+from tpuconvert.schema.definition.op import LocalityKind, Op, OpKind, all_ops, limited_local
+from tpuconvert.schema.graph.graph import Graph, Node
+from tpuconvert.schema.graph.locality import locality_of, locality_of_use
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.concat import Concat

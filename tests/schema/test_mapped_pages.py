@@ -9,12 +9,12 @@ import pytest
 import xxhash
 from tpum_models import AllKinds
 
-from tpuconvert.schema import mapped_pages
-from tpuconvert.schema.content_digest import CHUNK
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.file_format import FileModel, read_model, write_model
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.mapped_pages import MappedFile, aligned_buffer, file_place, map_file
+from tpuconvert.schema.file.file_format import FileModel, read_model, write_model
+from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.system import mapped_pages
+from tpuconvert.schema.system.content_digest import CHUNK
+from tpuconvert.schema.system.mapped_pages import MappedFile, aligned_buffer, file_place, map_file
 from tpuconvert.schema.types import F32, Array, Chip, TensorType
 
 SIZE = 3 * CHUNK + 4321

@@ -5,10 +5,10 @@ import sys
 from pathlib import Path
 
 from tpuconvert.schema import ops
-from tpuconvert.schema.op import find_op
+from tpuconvert.schema.definition.op import find_op
 
 NEW_OPERATOR = """
-from tpuconvert.schema.op import Op, tpu_op
+from tpuconvert.schema.definition.op import Op, tpu_op
 
 
 @tpu_op("brand_new")
@@ -21,7 +21,7 @@ def test_finds_operator_of_new_file(tmp_path: Path) -> None:
     (tmp_path / "brand_new.py").write_text(NEW_OPERATOR, encoding="utf-8")
     code = (
         f"from tpuconvert.schema import ops; ops.__path__.append({str(tmp_path)!r})\n"
-        "from tpuconvert.schema.op import all_ops, find_op\n"
+        "from tpuconvert.schema.definition.op import all_ops, find_op\n"
         "assert find_op('brand_new').__name__ == 'BrandNew' and 'brand_new' in all_ops()"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

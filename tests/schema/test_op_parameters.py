@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tpuconvert.schema.op import Op
-from tpuconvert.schema.op_attributes import encode, forms
-from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.definition.op import Op
+from tpuconvert.schema.file.op_attributes import encode, forms
+from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
 
 
 def test_accepts_parameter_aliases() -> None:

@@ -12,11 +12,11 @@ from typing import NamedTuple
 import pytest
 from tpum_models import MODELS, control_model, rich_model
 
-from tpuconvert.schema import tpum_tables as tpum
-from tpuconvert.schema.file_encoder import encode
-from tpuconvert.schema.file_format import write_model
-from tpuconvert.schema.flatbuffer_schema import Schema
-from tpuconvert.schema.flatbuffer_writer import FlatBufferWriter
+from tpuconvert.schema.file import tpum_tables as tpum
+from tpuconvert.schema.file.file_encoder import encode
+from tpuconvert.schema.file.file_format import write_model
+from tpuconvert.schema.file.flatbuffer_schema import Schema
+from tpuconvert.schema.file.flatbuffer_writer import FlatBufferWriter
 from tpuconvert.schema.types import Chip, DType
 
 TYPES = {"ubyte": "u8", "int": "i32", "long": "i64", "ulong": "u64", "double": "f64", "string": "str"}

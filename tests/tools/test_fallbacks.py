@@ -8,9 +8,9 @@ from data_models import names
 from fallbacks import EXCEPTIONS, Survey, fallbacks_of, page, survey_layers, survey_models
 
 import tpuconvert as tc
-from tpuconvert.runtime.native.loader import extension
-from tpuconvert.schema.file_model import FileModel
-from tpuconvert.schema.graph import Graph
+from tpuconvert.runtime.native.builder.loader import extension
+from tpuconvert.schema.file.file_model import FileModel
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds
 from tpuconvert.schema.ops.compare import Gts
 from tpuconvert.schema.ops.normalization import Lrn

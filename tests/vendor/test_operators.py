@@ -9,26 +9,26 @@ import numpy as np
 import pytest
 from vendor_tools import Vendor, model_of, random_integers
 
-from tpuconvert.schema.fixed_point import RoundingMode
-from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.op import Op
+from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
+from tpuconvert.schema.definition.op import Op
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops.arithmetic import Add, Max, Min, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.concat import Concat, Split
-from tpuconvert.schema.ops.conv_v2 import ConvV2
-from tpuconvert.schema.ops.deconv_v2 import DeconvV2
-from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
+from tpuconvert.schema.ops.convolution.conv_v2 import ConvV2
+from tpuconvert.schema.ops.convolution.deconv_v2 import DeconvV2
 from tpuconvert.schema.ops.extract import Extract
-from tpuconvert.schema.ops.lut import Lut
-from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
+from tpuconvert.schema.ops.matmul.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.pool_int import PoolInt, PoolQuantMode
-from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32ToInt
-from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.ops.quantization.dequant_int_to_fp32 import DequantIntToFp32
+from tpuconvert.schema.ops.quantization.lut import Lut
+from tpuconvert.schema.ops.quantization.requant_fp32_to_int import RequantFp32ToInt
+from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.ops.softmax_int import SoftmaxInt
 from tpuconvert.schema.ops.tile import Tile

@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 from vendor_tools import Vendor, model_of, random_integers
 
-from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.op import Op
+from tpuconvert.schema.definition.op import Op
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops.arithmetic import Add, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Muls
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.concat import Concat, Split
-from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.convolution.conv import Conv
 from tpuconvert.schema.ops.extract import Extract
-from tpuconvert.schema.ops.lut import Lut
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.pool import Pool
+from tpuconvert.schema.ops.quantization.lut import Lut
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.ops.shift_arithmetic import MulsShift
 from tpuconvert.schema.ops.tile import Tile

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 import tpuconvert as tc
-from tpuconvert.schema.file_format import FileModel, write_model
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.file.file_format import FileModel, write_model
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.types import F32, Array, Chip, TensorType
 
@@ -154,7 +154,7 @@ ENGINES: dict[str, Callable[[Job], Run]] = {
 
 
 MODULES = {
-    "tpuconvert": "tpuconvert.runtime.session",
+    "tpuconvert": "tpuconvert.runtime.session.session",
     "onnxruntime": "onnxruntime",
     "openvino": "openvino",
     "litert": "ai_edge_litert.interpreter",

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.frontends.tflite.reader import read_model
+from tpuconvert.frontends.tflite.file.reader import read_model
 from tpuconvert.schema.types import Array
 
 _SIGNATURE = "serving_default"

@@ -195,6 +195,6 @@ def _plan_memory(job: Job) -> dict[str, int]:
 
 
 def _macs(model: Model) -> int:
-    from tpuconvert.schema.cost import macs
+    from tpuconvert.schema.graph.cost import macs
 
     return sum(macs(node) or 0 for node in tc.load(model.jobs[0].model).graph.nodes)

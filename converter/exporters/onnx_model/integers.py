@@ -10,7 +10,7 @@ import numpy as np
 
 from tpuconvert.exporters.lowerings import NoExactForm
 from tpuconvert.exporters.onnx_model.lowering import Argument, Lowering, scalar
-from tpuconvert.schema.fixed_point import RoundingMode
+from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
 from tpuconvert.schema.types import Array, DType
 
 _HIGHEST = 1 << 62

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tpuconvert.exporters.lowerings import Lowerings, NoExactForm
-from tpuconvert.runtime.border import numpy_type
-from tpuconvert.schema.composite import Composite, expansion
+from tpuconvert.runtime.session.border import numpy_type
 from tpuconvert.schema.errors import NO_EXACT_FORM, ProblemList, ShapeError, without_operator
-from tpuconvert.schema.graph import Graph, Node, Port, Value
+from tpuconvert.schema.graph.composite import Composite, expansion
+from tpuconvert.schema.graph.graph import Graph, Node, Port, Value
 from tpuconvert.schema.types import Array, Chip, DType
 
 OPEN_EXTENT = "convert with --input-shapes, which fixes every extent"

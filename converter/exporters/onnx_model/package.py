@@ -13,13 +13,13 @@ from tpuconvert.exporters.onnx_model.lowering import Lowering, Step
 from tpuconvert.exporters.onnx_model.registry import lowers
 from tpuconvert.exporters.program_digest import program_digest
 from tpuconvert.exporters.request import Request
-from tpuconvert.frontends.onnx.messages import AttributeProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+from tpuconvert.frontends.onnx.file.messages import AttributeProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
 from tpuconvert.model import Model
-from tpuconvert.runtime.border import numpy_type
+from tpuconvert.runtime.session.border import numpy_type
 from tpuconvert.schema.discovery import import_modules
 from tpuconvert.schema.errors import ResourceLimitError, UsageError
-from tpuconvert.schema.file_replacement import replacing
-from tpuconvert.schema.graph import Graph, Port, Value
+from tpuconvert.schema.graph.graph import Graph, Port, Value
+from tpuconvert.schema.system.file_replacement import replacing
 from tpuconvert.schema.types import Array, Chip, Dim, QuantParams
 
 OPSET = 21

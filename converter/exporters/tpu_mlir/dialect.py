@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tpuconvert.schema.graph import Node
+from tpuconvert.schema.graph.graph import Node
 from tpuconvert.schema.types import Array, DType, QuantParams
 
 COMPILER_VERSION = "1.30.2"

@@ -16,8 +16,8 @@ from tpuconvert.exporters.lowerings import Lowerings, NoExactForm
 from tpuconvert.exporters.tpu_mlir.chips import Target
 from tpuconvert.exporters.tpu_mlir.dialect import Module, Tensor, quantized_element
 from tpuconvert.schema.errors import NO_EXACT_FORM, ProblemList, without_operator
-from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.ops.recurrent import SequenceLayer
+from tpuconvert.schema.graph.graph import Graph, Node, Value
+from tpuconvert.schema.ops.recurrent.recurrent import SequenceLayer
 from tpuconvert.schema.types import DType
 
 OPEN_EXTENT = "convert with --input-shapes, which fixes every extent"

@@ -20,12 +20,12 @@ from tpuconvert.exporters.tpu_mlir.lowering import Lowering
 from tpuconvert.exporters.tpu_mlir.registry import lowers, lowers_bm1684
 from tpuconvert.markdown_text import code_span, table_code_span
 from tpuconvert.model import Model
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.samples.array_writer import write_npz
-from tpuconvert.schema.chip_names import plain_name
+from tpuconvert.schema.definition.chip_names import plain_name
 from tpuconvert.schema.discovery import import_modules
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.types import Array, Chip
 
 Feed = Mapping[str, Array]

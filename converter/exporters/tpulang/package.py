@@ -22,7 +22,7 @@ from tpuconvert.exporters.tpulang.calls import TRANSLATORS
 from tpuconvert.exporters.tpulang.program import Program
 from tpuconvert.model import Model
 from tpuconvert.samples.array_writer import write_npz
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import Chip
 
 TEMPLATE = Path(__file__).parent / "program.txt"

@@ -16,7 +16,7 @@ from tpuconvert.exporters.lowerings import NoExactForm
 from tpuconvert.exporters.tpu_mlir.dialect import Line, Tensor
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering
 from tpuconvert.schema.errors import NO_EXACT_FORM
-from tpuconvert.schema.graph import Node
+from tpuconvert.schema.graph.graph import Node
 from tpuconvert.schema.types import Array
 
 OTHER_FORM = "export with --to tpu-mlir, which has more exact forms"

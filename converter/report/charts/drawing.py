@@ -7,7 +7,7 @@ give equal text.
 from __future__ import annotations
 
 from tpuconvert.report.charts.scale import Scale
-from tpuconvert.schema.html_text import escape
+from tpuconvert.schema.text.html_text import escape
 
 WIDTH = 720
 LEFT, RIGHT = 76, 704

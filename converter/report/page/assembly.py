@@ -15,7 +15,7 @@ from typing import Any
 from tpuconvert.report.page.packing import pack_block
 from tpuconvert.report.page.theme import theme_css
 from tpuconvert.report.report_data import to_compact_json
-from tpuconvert.schema.html_text import escape
+from tpuconvert.schema.text.html_text import escape
 
 _FIRST_SCRIPT, _FIRST_STYLE = "core.js", "page.css"
 """The files that the others need. The others follow in the order of their names."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
-from tpuconvert.schema.html_text import escape
+from tpuconvert.schema.text.html_text import escape
 from tpuconvert.text_format import shorten
 
 Cell = tuple[str, str] | str

@@ -17,7 +17,7 @@ from tpuconvert.report.tuning import HEADING as TUNING_HEADING
 from tpuconvert.report.tuning import headline as tuning_headline
 from tpuconvert.report.tuning import row as tuning_row
 from tpuconvert.samples.preprocess import Preprocess
-from tpuconvert.schema.html_text import escape
+from tpuconvert.schema.text.html_text import escape
 from tpuconvert.schema.types import format_shape
 from tpuconvert.text.table import number, share
 from tpuconvert.text_format import bytes_text, operator_counts, several

@@ -5,7 +5,7 @@
 
 namespace tpuconvert {
 
-// Methods of schema/quantized_sums.py, and the exact 32-bit result.
+// Methods of schema/arithmetic/quantized_sums.py, and the exact 32-bit result.
 enum class ConvMode {
   kExact,              // sum + bias
   kLowPrecision,       // calculation mode 0

@@ -1,4 +1,4 @@
-// Rounding right shifts of 64-bit integers, as in schema/fixed_point.py.
+// Rounding right shifts of 64-bit integers, as in schema/arithmetic/fixed_point.py.
 #pragma once
 
 #include <algorithm>

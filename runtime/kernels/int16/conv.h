@@ -1,6 +1,6 @@
 // Convolution with 16-bit weights and an operand of 16 or 8 bits; a matmul is a convolution with one tap.
 //
-// It computes what the integer operators of a node with 16 bits compute (optimizer/quantize/lower_wide.py). Weights are
+// It computes what the integer operators of a node with 16 bits compute (optimizer/quantize/lowering/lower_wide.py). Weights are
 // given as signed bytes `high` and `low`, w = 256 * high + low.
 //   16-bit operand: x = 256 * byte + rest with signed bytes (x above 32639 saturates)
 //                   sum = x * high + byte * low + bias, which leaves out rest * low

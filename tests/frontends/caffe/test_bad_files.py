@@ -8,7 +8,7 @@ from caffe_networks import layer, with_input, write_text, write_weights
 
 from tpuconvert.frontends import caffe
 from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError, UnsupportedError, UsageError
-from tpuconvert.schema.limits import Limits
+from tpuconvert.schema.system.limits import Limits
 
 NETWORK = with_input((1, 4), layer("InnerProduct", "inner_product_param { num_output: 1 }"))
 BLOBS = {"layer": [np.ones((1, 4)), np.ones(1)]}

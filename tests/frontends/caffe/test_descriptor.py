@@ -7,7 +7,7 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.descriptor import FieldDescriptor
 
-from tpuconvert.frontends.caffe.messages import message_class
+from tpuconvert.frontends.caffe.file.messages import message_class
 
 
 @pytest.fixture(scope="module")

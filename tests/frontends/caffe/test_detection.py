@@ -7,7 +7,7 @@ import pytest
 from caffe_networks import layer, load_text, run, with_input
 
 from tpuconvert.schema.errors import UnsupportedError
-from tpuconvert.schema.ops.host_detection import DetectionOutput
+from tpuconvert.schema.ops.host.detection import DetectionOutput
 
 
 def prior_boxes(folder, parameters, plane=(2, 3), image=(40, 60)):

@@ -5,10 +5,10 @@ import re
 import pytest
 from caffe_networks import layer, load_text, with_input
 
-from tpuconvert.frontends.caffe.messages import message_class
+from tpuconvert.frontends.caffe.file.messages import message_class
+from tpuconvert.frontends.caffe.file.upgrade import V0_TYPES, V1_TYPES
 from tpuconvert.frontends.caffe.node import caffe_op
 from tpuconvert.frontends.caffe.unsupported import REASONS
-from tpuconvert.frontends.caffe.upgrade import V0_TYPES, V1_TYPES
 from tpuconvert.schema.errors import UnsupportedError
 
 STANDARD = """

@@ -11,7 +11,7 @@ from caffe_networks import run
 
 from tpuconvert.__main__ import main
 from tpuconvert.frontends import caffe
-from tpuconvert.frontends.caffe.description import read_description
+from tpuconvert.frontends.caffe.file.description import read_description
 from tpuconvert.frontends.caffe.node import caffe_op
 from tpuconvert.schema.errors import UnsupportedError
 

@@ -9,7 +9,7 @@ from caffe_opencv_cases import CASES
 
 import tpuconvert as tc
 from tpuconvert.frontends import caffe
-from tpuconvert.schema.limits import Limits
+from tpuconvert.schema.system.limits import Limits
 
 LIMITS = Limits(max_tensor_elements=1 << 24, max_expansion_bytes=1 << 24, max_unrolled_nodes=2000)
 """Small, so that a mutated extent cannot make a test slow."""

@@ -5,8 +5,8 @@ import math
 import pytest
 from google.protobuf import text_format
 
-from tpuconvert.frontends.caffe.messages import new_message
-from tpuconvert.frontends.caffe.text import TextSyntaxError, parse_text
+from tpuconvert.frontends.caffe.file.messages import new_message
+from tpuconvert.frontends.caffe.file.text import TextSyntaxError, parse_text
 
 
 def parse(text, max_depth=64):

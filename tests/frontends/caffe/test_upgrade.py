@@ -5,9 +5,9 @@ import json
 import pytest
 from caffe_networks import write_text
 
-from tpuconvert.frontends.caffe.description import read_description
-from tpuconvert.frontends.caffe.messages import message_class
-from tpuconvert.frontends.caffe.upgrade import V0_PARAMETERS, V0_RENAMED, V1_TYPES
+from tpuconvert.frontends.caffe.file.description import read_description
+from tpuconvert.frontends.caffe.file.messages import message_class
+from tpuconvert.frontends.caffe.file.upgrade import V0_PARAMETERS, V0_RENAMED, V1_TYPES
 from tpuconvert.schema.errors import CorruptInputError
 
 V0 = """

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from caffe_networks import weights_message, write_weights
 
-from tpuconvert.frontends.caffe.messages import message_class, new_message
-from tpuconvert.frontends.caffe.weights import read_weights
+from tpuconvert.frontends.caffe.file.messages import message_class, new_message
+from tpuconvert.frontends.caffe.file.weights import read_weights
 from tpuconvert.schema.errors import CorruptInputError
 
 

@@ -12,7 +12,7 @@ from onnx_graphs import FLOAT, INT64, assert_as_onnxruntime, node, with_outputs
 from onnx_models import model, ramp, save_model
 
 import tpuconvert as tc
-from tpuconvert.runtime.native import loader
+from tpuconvert.runtime.native.builder import loader
 from tpuconvert.schema.errors import RunError, UnsupportedError
 from tpuconvert.schema.types import Array
 

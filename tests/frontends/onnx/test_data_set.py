@@ -9,7 +9,7 @@ import pytest
 
 from tpuconvert.frontends.onnx import load
 from tpuconvert.pipeline import convert
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import UnsupportedError, UsageError
 
 MODELS = [

@@ -16,7 +16,7 @@ import tpuconvert as tc
 from tpuconvert.__main__ import main
 from tpuconvert.frontends.onnx import load
 from tpuconvert.schema.errors import CorruptInputError
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import Array
 
 
@@ -55,7 +55,7 @@ def constants(graph: Graph) -> dict[str, Array]:
 
 
 def test_constants_in_several_large_files_are_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tpuconvert.schema.mapped_pages.COPIED_BYTES", 1)
+    monkeypatch.setattr("tpuconvert.schema.system.mapped_pages.COPIED_BYTES", 1)
     proto, expected = two_files(tmp_path)
     found = constants(load(save_model(proto, tmp_path)))
     assert {name: is_mapped(array) for name, array in found.items()} == {"w1": True, "w2": True, "b": False}

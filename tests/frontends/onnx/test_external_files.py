@@ -11,7 +11,7 @@ from onnx_models import model, one, ramp
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
-from tpuconvert.frontends.onnx.external_files import external_file
+from tpuconvert.frontends.onnx.file.external_files import external_file
 from tpuconvert.reproduction import reproduce
 from tpuconvert.schema.errors import CorruptInputError
 

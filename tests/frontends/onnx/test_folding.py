@@ -14,7 +14,7 @@ from tpuconvert.frontends.onnx import load
 from tpuconvert.frontends.onnx.node import folds
 from tpuconvert.frontends.registry import registry
 from tpuconvert.schema.errors import UnsupportedError
-from tpuconvert.schema.limits import Limits
+from tpuconvert.schema.system.limits import Limits
 from tpuconvert.schema.types import Array
 
 

@@ -22,8 +22,8 @@ from onnx_graphs import (
 from onnx_models import graph_of, model, one, ops, ramp, save_model
 
 import tpuconvert as tc
-from tpuconvert.schema.control_flow import nested_graphs
 from tpuconvert.schema.errors import RunError, UnsupportedError
+from tpuconvert.schema.graph.control_flow import nested_graphs
 
 X = ramp(3, 4)
 TRUE, FALSE = np.array(True), np.array(False)

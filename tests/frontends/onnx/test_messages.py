@@ -40,5 +40,5 @@ def test_other_formats_load_no_onnx_messages(model: str, repository, tmp_path) -
         "import sys, tpuconvert.__main__",
         f"assert tpuconvert.__main__.main({['convert', str(source), *weights, '-o', str(tmp_path / 'x.tpum')]}) == 0",
         "assert not [name for name in sys.modules if name.partition('.')[0] == 'onnx']",
-        "assert 'tpuconvert.frontends.onnx.messages' not in sys.modules",
+        "assert 'tpuconvert.frontends.onnx.file.messages' not in sys.modules",
     )

@@ -7,7 +7,7 @@ import pytest
 from microsoft_cases import CASES, RECORD, Case
 from onnx_models import graph_of, ops, ours
 
-from tpuconvert.frontends.onnx.microsoft import DOMAIN
+from tpuconvert.frontends.onnx.operators.microsoft import DOMAIN
 from tpuconvert.frontends.registry import registry
 from tpuconvert.schema.errors import UnsupportedError
 

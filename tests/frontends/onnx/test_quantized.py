@@ -14,7 +14,7 @@ from onnx_reference import evaluate
 import tpuconvert as tc
 from tpuconvert.frontends.onnx import load
 from tpuconvert.schema.errors import UnsupportedError
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import Array, DType, QuantParams
 
 X = ramp(1, 3, 6, 6)

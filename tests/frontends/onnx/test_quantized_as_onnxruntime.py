@@ -18,7 +18,7 @@ from onnx import helper
 from onnx_models import model, save_model
 
 import tpuconvert as tc
-from tpuconvert.frontends.onnx.microsoft import DOMAIN
+from tpuconvert.frontends.onnx.operators.microsoft import DOMAIN
 from tpuconvert.schema.types import Array
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime: install tpuconvert[oracles]")

@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto
 from onnx_models import graph_of, model, one, ops, ours, ramp
 
-from tpuconvert.frontends.onnx.random_numbers import normal_numbers, uniform_numbers
+from tpuconvert.frontends.onnx.operators.random_numbers import normal_numbers, uniform_numbers
 from tpuconvert.schema.errors import UnsupportedError
 
 

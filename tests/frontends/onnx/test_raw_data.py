@@ -9,10 +9,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tpuconvert.frontends.onnx.raw_data import LEAST_BYTES, OWN_FILE, without_raw_data
-from tpuconvert.frontends.onnx.reader import OnnxModel, read_model
+from tpuconvert.frontends.onnx.file.raw_data import LEAST_BYTES, OWN_FILE, without_raw_data
+from tpuconvert.frontends.onnx.file.reader import OnnxModel, read_model
 from tpuconvert.schema.errors import CorruptInputError
-from tpuconvert.schema.limits import Limits
+from tpuconvert.schema.system.limits import Limits
 
 
 def model_of(*tensors: TensorProto) -> bytes:

@@ -12,7 +12,7 @@ from onnx_models import model, one, ops, ramp, save_model
 
 from tpuconvert.frontends.onnx import load, sniff
 from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError, TpuConvertError, UnsupportedError
-from tpuconvert.schema.limits import Limits
+from tpuconvert.schema.system.limits import Limits
 
 
 def small() -> onnx.ModelProto:

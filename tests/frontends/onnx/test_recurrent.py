@@ -12,7 +12,7 @@ from tpuconvert import Session, convert
 from tpuconvert.frontends.onnx import load
 from tpuconvert.optimizer.recurrent_layers import expand_recurrent_layers
 from tpuconvert.schema.errors import RunError, UnsupportedError
-from tpuconvert.schema.limits import Limits
+from tpuconvert.schema.system.limits import Limits
 from tpuconvert.schema.types import Array
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}

@@ -10,7 +10,7 @@ from onnx import NodeProto, TensorProto, helper
 from onnx_models import model, ramp
 
 import tpuconvert as tc
-from tpuconvert.runtime.native import loader
+from tpuconvert.runtime.native.builder import loader
 from tpuconvert.schema.errors import UnsupportedError, UsageError
 from tpuconvert.schema.types import Array
 

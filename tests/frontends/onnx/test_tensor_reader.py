@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tpuconvert.frontends.onnx.element_types import ELEMENTS, narrow
-from tpuconvert.frontends.onnx.tensor_reader import TensorReader
+from tpuconvert.frontends.onnx.file.element_types import ELEMENTS, narrow
+from tpuconvert.frontends.onnx.file.tensor_reader import TensorReader
 from tpuconvert.schema.errors import CorruptInputError
-from tpuconvert.schema.limits import DEFAULT_LIMITS
+from tpuconvert.schema.system.limits import DEFAULT_LIMITS
 from tpuconvert.schema.types import Array
 
 

@@ -15,7 +15,7 @@ from tflite_reference import arrays_of, model_of, reference_outputs
 import tpuconvert as tc
 from tpuconvert.frontends.registry import registry
 from tpuconvert.frontends.tflite import load
-from tpuconvert.frontends.tflite.reader import BUILTIN_NAMES
+from tpuconvert.frontends.tflite.file.reader import BUILTIN_NAMES
 from tpuconvert.optimizer import optimize
 from tpuconvert.schema.errors import UnsupportedError
 

@@ -15,7 +15,8 @@ from tflite_cases import numbers
 from tflite_models import O, S, Signature, T, ops, run, serialize
 
 import tpuconvert as tc
-from tpuconvert.frontends.tflite import load, metadata
+from tpuconvert.frontends.tflite import load
+from tpuconvert.frontends.tflite.file import metadata
 from tpuconvert.schema.errors import CorruptInputError, ThresholdError, UsageError
 
 DOUBLE = S([T("a:0", (2,)), T("b:0", (2,))], [O("ADD", [0, 0], [1], "AddOptions")], [0], [1])

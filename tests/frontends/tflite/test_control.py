@@ -10,7 +10,7 @@ import pytest
 from tflite_models import O, S, T, graph_of, ops, run, single
 
 from tpuconvert.schema.errors import UnsupportedError
-from tpuconvert.schema.limits import DEFAULT_LIMITS
+from tpuconvert.schema.system.limits import DEFAULT_LIMITS
 
 SQUARE = S([T("a", (2,)), T("b", (2,))], [O("MUL", [0, 0], [1], "MulOptions")], [0], [1], "square")
 NEGATE = S([T("a", (2,)), T("b", (2,))], [O("NEG", [0], [1])], [0], [1], "negate")

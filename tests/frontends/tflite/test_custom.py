@@ -14,7 +14,7 @@ from tflite_cases import numbers
 from tflite_models import O, S, T, graph_of, run, serialize
 from tflite_reference import reference_runner, run_interpreter
 
-from tpuconvert.frontends.tflite.flexbuffer import read_numbers
+from tpuconvert.frontends.tflite.file.flexbuffer import read_numbers
 from tpuconvert.schema.errors import UnsupportedError
 
 SETTINGS = {

@@ -9,7 +9,7 @@ from tflite_cases import Case, Given
 from tflite_reference import model_of, reference_outputs
 
 import tpuconvert as tc
-from tpuconvert.runtime.native import loader
+from tpuconvert.runtime.native.builder import loader
 from tpuconvert.schema.types import Array
 
 BACKENDS = ("reference", *(("native",) if loader.extension() is not None else ()))

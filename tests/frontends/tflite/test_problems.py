@@ -13,7 +13,7 @@ from tflite_models import O, S, T, graph_of, ops, serialize, single
 
 from tpuconvert.frontends.registry import Registration, registry
 from tpuconvert.frontends.tflite import load
-from tpuconvert.frontends.tflite.reader import Options, read_model
+from tpuconvert.frontends.tflite.file.reader import Options, read_model
 from tpuconvert.schema.errors import CorruptInputError, UnsupportedError, UsageError
 from tpuconvert.schema.ops.copy import Copy
 

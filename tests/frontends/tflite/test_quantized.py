@@ -11,7 +11,7 @@ from tflite_models import O, S, T, graph_of, ops, run, serialize, single
 
 import tpuconvert as tc
 from tpuconvert.schema.errors import UnsupportedError
-from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.types import I8, I32, U8, QuantParams
 
 WINDOW = {"padding": 1, "stride_h": 1, "stride_w": 1}

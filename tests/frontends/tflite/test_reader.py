@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from tflite_models import O, S, T, graph_of, run, serialize, single
 
-from tpuconvert.frontends.tflite import load, reader, sniff
-from tpuconvert.frontends.tflite.reader import read_model
+from tpuconvert.frontends.tflite import load, sniff
+from tpuconvert.frontends.tflite.file import reader
+from tpuconvert.frontends.tflite.file.reader import read_model
 from tpuconvert.schema.errors import (
     CorruptInputError,
     ResourceLimitError,
@@ -20,7 +21,7 @@ from tpuconvert.schema.errors import (
     UnsupportedError,
     UsageError,
 )
-from tpuconvert.schema.limits import DEFAULT_LIMITS
+from tpuconvert.schema.system.limits import DEFAULT_LIMITS
 
 ADD = single("ADD", [T(shape=(2, 2)), T(data=np.ones((2, 2), np.float32))], [T(shape=(2, 2))], "AddOptions")
 

@@ -5,8 +5,8 @@ import pytest
 import tflite
 from flatbuffers import number_types
 
-from tpuconvert.frontends.tflite.schema import SCHEMA, enum_names
-from tpuconvert.schema.flatbuffer_schema import Kind
+from tpuconvert.frontends.tflite.file.schema import SCHEMA, enum_names
+from tpuconvert.schema.file.flatbuffer_schema import Kind
 
 _FLAGS = {
     **{"bool": number_types.BoolFlags, "i8": number_types.Int8Flags, "u8": number_types.Uint8Flags},

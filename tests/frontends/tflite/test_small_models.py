@@ -14,7 +14,7 @@ from tflite_reference import reference_runner, run_interpreter
 
 from tpuconvert.frontends.tflite import load
 from tpuconvert.optimizer import optimize
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 
 pytest.importorskip("ai_edge_litert")
 

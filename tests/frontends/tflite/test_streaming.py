@@ -24,7 +24,7 @@ from tflite_streaming import (
 )
 
 import tpuconvert as tc
-from tpuconvert.runtime.border import numpy_type
+from tpuconvert.runtime.session.border import numpy_type
 from tpuconvert.schema.errors import UnsupportedError
 
 STEPS = 4

@@ -12,8 +12,8 @@ import pytest
 from tflite_models import run
 
 from tpuconvert.frontends.tflite import load
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.ops.convolution.conv import Conv
 
 FLOAT_MODELS = (
     "anomaly_autoencoder_tflite",

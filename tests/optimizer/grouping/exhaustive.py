@@ -6,10 +6,10 @@ from functools import cache
 
 from tpuconvert.optimizer.grouping.group_cost import CannotCutError, group_cost
 from tpuconvert.optimizer.grouping.groups import Tiles
-from tpuconvert.schema import cost
-from tpuconvert.schema.graph import Graph, Node
-from tpuconvert.schema.hardware import LocalMemory, hardware_of
-from tpuconvert.schema.locality import locality_of
+from tpuconvert.schema.definition.hardware import LocalMemory, hardware_of
+from tpuconvert.schema.graph import cost
+from tpuconvert.schema.graph.graph import Graph, Node
+from tpuconvert.schema.graph.locality import locality_of
 from tpuconvert.schema.types import Chip
 
 

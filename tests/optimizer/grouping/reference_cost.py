@@ -17,10 +17,10 @@ from typing import Any
 from tpuconvert.optimizer.grouping.group_cost import CannotCutError, GroupCost
 from tpuconvert.optimizer.grouping.groups import Tiles
 from tpuconvert.optimizer.grouping.slicing import AXES, C, Cut, H, Rule, row_multiple, rules
-from tpuconvert.schema import cost
-from tpuconvert.schema.convolution_params import ConvolutionParams
-from tpuconvert.schema.graph import Node, Value
-from tpuconvert.schema.hardware import Hardware, LocalMemory
+from tpuconvert.schema.definition.hardware import Hardware, LocalMemory
+from tpuconvert.schema.graph import cost
+from tpuconvert.schema.graph.graph import Node, Value
+from tpuconvert.schema.ops.convolution.convolution_params import ConvolutionParams
 
 Interval = tuple[int, int]
 

@@ -15,14 +15,14 @@ from tpuconvert.optimizer.grouping.group_cost import CannotCutError, group_cost
 from tpuconvert.optimizer.grouping.groups import Grouping, Tiles
 from tpuconvert.optimizer.grouping.planner import plan_groups, plan_nodes
 from tpuconvert.optimizer.node_order import depth_first, shorten_lifetimes, total_lifetime
-from tpuconvert.runtime.session import Session
-from tpuconvert.schema import cost
-from tpuconvert.schema.graph import Graph, Node
-from tpuconvert.schema.hardware import LocalMemory, hardware_of
-from tpuconvert.schema.locality import locality_of
-from tpuconvert.schema.op import LocalityKind
+from tpuconvert.runtime.session.session import Session
+from tpuconvert.schema.definition.hardware import LocalMemory, hardware_of
+from tpuconvert.schema.definition.op import LocalityKind
+from tpuconvert.schema.graph import cost
+from tpuconvert.schema.graph.graph import Graph, Node
+from tpuconvert.schema.graph.locality import locality_of
 from tpuconvert.schema.ops.activation import Active, ActiveType
-from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.convolution.conv import Conv
 from tpuconvert.schema.types import F32, Chip, TensorType
 
 BM1686 = hardware_of(Chip.BM1686)

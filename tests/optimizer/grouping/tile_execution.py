@@ -13,10 +13,10 @@ from reference_cost import leaving, needed, part, rule_of
 
 from tpuconvert.optimizer.grouping.groups import Group, Grouping
 from tpuconvert.optimizer.grouping.slicing import AXES, C, H, N
-from tpuconvert.schema.convolution_params import ConvolutionParams
-from tpuconvert.schema.graph import Graph, Node, Value
-from tpuconvert.schema.hardware import LocalMemory
-from tpuconvert.schema.op import Op
+from tpuconvert.schema.definition.hardware import LocalMemory
+from tpuconvert.schema.definition.op import Op
+from tpuconvert.schema.graph.graph import Graph, Node, Value
+from tpuconvert.schema.ops.convolution.convolution_params import ConvolutionParams
 from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.pool import Pool
 from tpuconvert.schema.ops.pool_int import PoolInt

@@ -3,10 +3,10 @@
 import numpy as np
 
 from tpuconvert.optimizer.quantize import calibrate, quantize
-from tpuconvert.runtime.session import Session
-from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.runtime.session.session import Session
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops.activation import Active, ActiveType
-from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.convolution.conv import Conv
 from tpuconvert.schema.types import F32, Array, Chip, TensorType
 
 RELU = Active(ActiveType.ACTIVE_RELU)

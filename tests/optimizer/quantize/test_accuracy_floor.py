@@ -9,7 +9,7 @@ from optimizer.quantize.onnx_builder import OnnxNet
 
 import tpuconvert as tc
 from tpuconvert.accuracy_notes import AccuracyWarning
-from tpuconvert.optimizer.quantize.accuracy_floor import FloorCandidates
+from tpuconvert.optimizer.quantize.search.accuracy_floor import FloorCandidates
 from tpuconvert.schema.errors import UnsupportedError
 from tpuconvert.schema.types import I8, U8, Array
 

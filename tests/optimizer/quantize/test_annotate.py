@@ -3,11 +3,12 @@
 import numpy as np
 from optimizer.quantize.networks import RELU, Net, calibrate_and_annotate
 
-from tpuconvert.optimizer.quantize import channel_scales, legalize
+from tpuconvert.optimizer.quantize import legalize
+from tpuconvert.optimizer.quantize.scales import channel_scales
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Mul
 from tpuconvert.schema.ops.concat import Concat, Split
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.shape_change import Reshape

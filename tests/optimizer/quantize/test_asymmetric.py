@@ -10,11 +10,11 @@ from optimizer.quantize.onnx_builder import OnnxNet
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
-from tpuconvert.optimizer.quantize.annotate import activation_params
-from tpuconvert.optimizer.quantize.operand_statistics import OperandSamples
-from tpuconvert.optimizer.quantize.ranges import Range
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.ops.conv_v2 import ConvV2
+from tpuconvert.optimizer.quantize.ranges.ranges import Range
+from tpuconvert.optimizer.quantize.refinement.operand_statistics import OperandSamples
+from tpuconvert.optimizer.quantize.scales.annotate import activation_params
+from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.ops.convolution.conv_v2 import ConvV2
 from tpuconvert.schema.types import I8, U8, Chip, QuantParams, TensorType
 
 

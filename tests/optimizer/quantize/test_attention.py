@@ -5,14 +5,14 @@ import pytest
 from optimizer.quantize.networks import Net, calibrate_and_annotate, signal_to_noise
 
 from tpuconvert.optimizer.quantize import legalize
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import ProblemList
-from tpuconvert.schema.graph import Graph, Port
-from tpuconvert.schema.legality import check_graph
+from tpuconvert.schema.graph.graph import Graph, Port
+from tpuconvert.schema.graph.legality import check_graph
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.arithmetic_with_scalar import Divs, Muls
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.normalization import LayerNorm
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.shape_change import Reshape

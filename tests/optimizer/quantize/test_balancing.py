@@ -12,12 +12,12 @@ from optimizer.quantize.onnx_builder import cosine
 import tpuconvert as tc
 from tpuconvert.__main__ import main
 from tpuconvert.optimizer.quantize import Legalized, balance, calibrate, choose_balancing, legalize, quantize
-from tpuconvert.optimizer.quantize.float_simulation import simulate
-from tpuconvert.optimizer.quantize.output_error import Errors
+from tpuconvert.optimizer.quantize.search.float_simulation import simulate
+from tpuconvert.optimizer.quantize.search.output_error import Errors
 from tpuconvert.quantize.integer_share import integer_share
-from tpuconvert.runtime.session import Session
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.runtime.session.session import Session
+from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.normalization import LayerNorm
 from tpuconvert.schema.types import I8, Array, Chip, QuantParams
 

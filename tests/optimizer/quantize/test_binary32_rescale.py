@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from tpuconvert.optimizer.quantize.binary32_rescale import find_rescale
-from tpuconvert.optimizer.quantize.binary32_sum import find_sum
-from tpuconvert.schema.fixed_point import RoundingMode
-from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.optimizer.quantize.lowering.binary32_rescale import find_rescale
+from tpuconvert.optimizer.quantize.lowering.binary32_sum import find_sum
+from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
+from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.types import I8, I16, U8, QuantParams
 
 

@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 from optimizer.quantize.networks import Net, signal_to_noise
 
 from tpuconvert.optimizer.quantize import calibrate, legalize, quantize
-from tpuconvert.optimizer.quantize.lower_bm1684_shifts import seven_bits
-from tpuconvert.optimizer.quantize.weights import shift_weights
-from tpuconvert.runtime.session import Session
-from tpuconvert.schema.graph import Graph
+from tpuconvert.optimizer.quantize.lowering.lower_bm1684_shifts import seven_bits
+from tpuconvert.optimizer.quantize.weights.weights import shift_weights
+from tpuconvert.runtime.session.session import Session
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.arithmetic import Add, Mul, Sub
-from tpuconvert.schema.ops.conv import Conv, QCalMode
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.convolution.conv import Conv, QCalMode
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.ops.shift_arithmetic import MulsShift

@@ -10,13 +10,13 @@ import pytest
 from onnx_models import graph_of, model, one, ramp
 from optimizer.quantize.networks import Net
 
-from tpuconvert.optimizer.quantize.calibration import collect
-from tpuconvert.optimizer.quantize.collecting import Collecting
-from tpuconvert.optimizer.quantize.ranges import RangeCollector
-from tpuconvert.runtime.native.loader import available_isas
-from tpuconvert.runtime.session import Session
+from tpuconvert.optimizer.quantize.calibration.calibration import collect
+from tpuconvert.optimizer.quantize.calibration.collecting import Collecting
+from tpuconvert.optimizer.quantize.ranges.ranges import RangeCollector
+from tpuconvert.runtime.native.builder.loader import available_isas
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import RunError
-from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.types import Array
 
 pytestmark = pytest.mark.skipif(not available_isas(), reason="the native engine is not installed")

@@ -5,9 +5,9 @@ import pytest
 from optimizer.quantize.networks import Net, calibrate_and_annotate, signal_to_noise
 
 from tpuconvert.optimizer.quantize import legalize
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import ProblemList
-from tpuconvert.schema.legality import check_graph
+from tpuconvert.schema.graph.legality import check_graph
 from tpuconvert.schema.ops.normalization import GroupNorm
 from tpuconvert.schema.ops.smooth_activation import Gelu, HardSigmoid, HardSwish, Mish, Silu, Softplus
 from tpuconvert.schema.types import Chip

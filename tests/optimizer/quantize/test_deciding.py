@@ -7,7 +7,7 @@ from optimizer.quantize.onnx_builder import OnnxNet, compare
 
 import tpuconvert as tc
 from tpuconvert.accuracy_notes import AccuracyWarning
-from tpuconvert.optimizer.quantize.deciding import similarity_of_rows
+from tpuconvert.optimizer.quantize.search.deciding import similarity_of_rows
 from tpuconvert.quantize.integer_share import integer_share
 
 ENOUGH = 0.99

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tpuconvert.optimizer.quantize.exact_statistics import BINS, ExactSums, Histogram
-from tpuconvert.optimizer.quantize.ranges import RangeCollector
-from tpuconvert.optimizer.quantize.thresholds import kl_threshold
+from tpuconvert.optimizer.quantize.ranges.exact_statistics import BINS, ExactSums, Histogram
+from tpuconvert.optimizer.quantize.ranges.ranges import RangeCollector
+from tpuconvert.optimizer.quantize.ranges.thresholds import kl_threshold
 
 METHODS = ("minmax", "kl", "mse", "percentile:99")
 MAGNITUDES = (0.0, 1e-44, 1e-38, 1e-6, 1.0, 7.0, 6e4, 1e30, 3e38)

@@ -5,10 +5,10 @@ import pytest
 from optimizer.quantize.networks import Net
 
 from tpuconvert.optimizer.quantize import legalize
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import ProblemList
-from tpuconvert.schema.graph import Graph, Port
-from tpuconvert.schema.legality import check_graph
+from tpuconvert.schema.graph.graph import Graph, Port
+from tpuconvert.schema.graph.legality import check_graph
 from tpuconvert.schema.ops.arithmetic import Add, Sub
 from tpuconvert.schema.types import F32, I8, U8, Chip, QuantParams, TensorType
 

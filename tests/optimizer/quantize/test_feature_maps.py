@@ -5,9 +5,9 @@ import pytest
 from optimizer.quantize.networks import Net
 
 from tpuconvert.optimizer.quantize import calibrate, legalize, quantize, refine
-from tpuconvert.optimizer.quantize.feature_maps import names_of_dense_feature_maps, uncorrected_results
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.optimizer.quantize.calibration.feature_maps import names_of_dense_feature_maps, uncorrected_results
+from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.shape_change import Reshape

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tpuconvert.optimizer.quantize.group_weights import (
+from tpuconvert.optimizer.quantize.weights.group_weights import (
     GroupFormat,
     PackedWeight,
     outlier_inputs,
@@ -14,9 +14,9 @@ from tpuconvert.optimizer.quantize.group_weights import (
     packable_nodes,
     second_moments,
 )
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.types import F32, Array, TensorType
 
 FORMS = [GroupFormat(bits, group, zero) for bits in (4, 8) for group in (32, 128) for zero in (False, True)]
@@ -173,8 +173,8 @@ def test_second_moments_are_means_over_all_rows() -> None:
 
 
 def test_second_moments_in_several_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tpuconvert.optimizer.quantize.group_weights._MOST_BYTES", 1)
-    monkeypatch.setattr("tpuconvert.optimizer.quantize.group_weights.MOST_INPUTS", 200)
+    monkeypatch.setattr("tpuconvert.optimizer.quantize.weights.group_weights._MOST_BYTES", 1)
+    monkeypatch.setattr("tpuconvert.optimizer.quantize.weights.group_weights.MOST_INPUTS", 200)
     graph = Graph()
     x = graph.input("x", TensorType(F32, (5, 128)))
     y = graph.add(MatrixMul(), x, graph.constant(normal(128, 256), "w"))

@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tpuconvert as tc
-from tpuconvert.optimizer.quantize.operand_statistics import _halves_of
+from tpuconvert.optimizer.quantize.refinement.operand_statistics import _halves_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::tpuconvert.accuracy_notes.AccuracyWarning")  # of results near 0
 

@@ -11,11 +11,12 @@ from optimizer.quantize.onnx_builder import OnnxNet
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
-from tpuconvert.optimizer.quantize import calibrate, forget_annotations, int16_nodes, quantize
-from tpuconvert.optimizer.quantize.annotate import activation_params
-from tpuconvert.optimizer.quantize.float_simulation import simulate
-from tpuconvert.optimizer.quantize.output_error import OutputError
-from tpuconvert.optimizer.quantize.wide_plan import plan_wide_values
+from tpuconvert.optimizer.quantize import calibrate, forget_annotations, quantize
+from tpuconvert.optimizer.quantize.lowering.wide_plan import plan_wide_values
+from tpuconvert.optimizer.quantize.scales.annotate import activation_params
+from tpuconvert.optimizer.quantize.search import int16_nodes
+from tpuconvert.optimizer.quantize.search.float_simulation import simulate
+from tpuconvert.optimizer.quantize.search.output_error import OutputError
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.types import I16, Array, Chip
 

@@ -9,8 +9,8 @@ import tpuconvert as tc
 from tpuconvert.report.model_description import describe_model
 from tpuconvert.report.model_text import summary_text
 from tpuconvert.schema.errors import ProblemList
-from tpuconvert.schema.graph import Node
-from tpuconvert.schema.legality import check_graph
+from tpuconvert.schema.graph.graph import Node
+from tpuconvert.schema.graph.legality import check_graph
 from tpuconvert.schema.types import F32
 
 MODELS = ("mtcnn_rnet_caffe", "silero_vad_16k_onnx", "kws_dscnn_tflite")

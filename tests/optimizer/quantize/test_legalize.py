@@ -8,16 +8,16 @@ import pytest
 from optimizer.quantize.networks import RELU, Net, calibrate_and_annotate, signal_to_noise
 
 from tpuconvert.optimizer.quantize import legalize
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import InternalError, ProblemList
-from tpuconvert.schema.graph import Graph, Port
-from tpuconvert.schema.legality import check_graph
+from tpuconvert.schema.graph.graph import Graph, Port
+from tpuconvert.schema.graph.legality import check_graph
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Max, Mul, Sub
 from tpuconvert.schema.ops.concat import Concat
+from tpuconvert.schema.ops.convolution.deconv import Deconv
 from tpuconvert.schema.ops.copy import Copy
-from tpuconvert.schema.ops.deconv import Deconv
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.shape_change import Reshape
@@ -143,7 +143,7 @@ def quantized_source(op_count=1):
     stored = np.random.default_rng(0).integers(-127, 128, (2, 3, 1, 1)).astype(np.int8)
     bias = np.array([500, -700], np.int32).reshape(1, 2, 1, 1)
     bias_quant = QuantParams((0.002, 0.001), (0, 0), I8, axis=1)
-    from tpuconvert.schema.ops.conv import Conv
+    from tpuconvert.schema.ops.convolution.conv import Conv
     from tpuconvert.schema.types import I32
 
     w = graph.constant(w_quant.dequantize(stored), "w", w_quant, stored)

@@ -6,18 +6,19 @@ import numpy as np
 import pytest
 from optimizer.quantize.networks import RELU, Net
 
-from tpuconvert.optimizer.quantize import calibrate, method_search, quantize
-from tpuconvert.optimizer.quantize.calibration import AutoTensors, choose_methods
-from tpuconvert.optimizer.quantize.float_simulation import simulate
-from tpuconvert.optimizer.quantize.method_search import SearchStart, is_better, search_methods
-from tpuconvert.optimizer.quantize.output_error import Errors, OutputError
-from tpuconvert.runtime.session import Session
-from tpuconvert.schema import gc_control
-from tpuconvert.schema.gc_control import reduced_gc_frequency
-from tpuconvert.schema.graph import Graph, Node
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.optimizer.quantize import calibrate, quantize
+from tpuconvert.optimizer.quantize.calibration.calibration import AutoTensors, choose_methods
+from tpuconvert.optimizer.quantize.search import method_search
+from tpuconvert.optimizer.quantize.search.float_simulation import simulate
+from tpuconvert.optimizer.quantize.search.method_search import SearchStart, is_better, search_methods
+from tpuconvert.optimizer.quantize.search.output_error import Errors, OutputError
+from tpuconvert.runtime.session.session import Session
+from tpuconvert.schema.graph.graph import Graph, Node
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.pool import Pool
 from tpuconvert.schema.ops.shape_change import Reshape
+from tpuconvert.schema.system import gc_control
+from tpuconvert.schema.system.gc_control import reduced_gc_frequency
 from tpuconvert.schema.types import F32, Array, Chip, TensorType
 
 Feeds = list[dict[str, Array]]

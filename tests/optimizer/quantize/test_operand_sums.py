@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from tpuconvert.optimizer.quantize.operand_sums import accumulator_means
-from tpuconvert.schema.ops.conv3d_v2 import Conv3dV2
-from tpuconvert.schema.ops.conv_v2 import ConvV2
-from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
+from tpuconvert.optimizer.quantize.refinement.operand_sums import accumulator_means
+from tpuconvert.schema.ops.convolution.conv3d_v2 import Conv3dV2
+from tpuconvert.schema.ops.convolution.conv_v2 import ConvV2
+from tpuconvert.schema.ops.matmul.matrix_mul_v2 import MatrixMulV2
 
 CONVOLUTIONS = [
     (ConvV2(has_bias=True), (3, 3)),

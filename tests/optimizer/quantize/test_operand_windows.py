@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from tpuconvert.optimizer.quantize.operand_windows import windows_of
-from tpuconvert.optimizer.quantize.weight_rounding import patches
-from tpuconvert.schema.ops.conv import Conv
-from tpuconvert.schema.ops.conv3d import Conv3d
+from tpuconvert.optimizer.quantize.weights.operand_windows import windows_of
+from tpuconvert.optimizer.quantize.weights.weight_rounding import patches
+from tpuconvert.schema.ops.convolution.conv import Conv
+from tpuconvert.schema.ops.convolution.conv3d import Conv3d
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.float32, np.float64])

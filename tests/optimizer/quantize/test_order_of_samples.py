@@ -11,10 +11,10 @@ import pytest
 from optimizer.quantize.networks import Net
 
 from tpuconvert.optimizer.quantize import calibrate
-from tpuconvert.optimizer.quantize.calibration import collect, merge_collectors
-from tpuconvert.optimizer.quantize.ranges import Range
+from tpuconvert.optimizer.quantize.calibration.calibration import collect, merge_collectors
+from tpuconvert.optimizer.quantize.ranges.ranges import Range
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import Array
 
 METHODS = ("minmax", "kl", "mse", "percentile:99")

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from tpuconvert.optimizer.quantize.output_accuracy import OutputAccuracy, measure_outputs
-from tpuconvert.schema.graph import Graph
+from tpuconvert.optimizer.quantize.search.output_accuracy import OutputAccuracy, measure_outputs
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.types import F32, I32, TensorType

@@ -8,8 +8,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_models import one
 
 import tpuconvert as tc
-from tpuconvert.optimizer.quantize.output_branches import ErrorScale, OutputBranches
-from tpuconvert.optimizer.quantize.output_error import OutputError
+from tpuconvert.optimizer.quantize.search.output_branches import ErrorScale, OutputBranches
+from tpuconvert.optimizer.quantize.search.output_error import OutputError
 from tpuconvert.schema.types import Chip
 
 

@@ -5,9 +5,9 @@ import pytest
 from optimizer.quantize.networks import Net
 
 from tpuconvert.optimizer.quantize import calibrate, legalize, quantize
-from tpuconvert.optimizer.quantize import output_error as module
-from tpuconvert.optimizer.quantize.output_error import Errors, OutputError, count_held_out
-from tpuconvert.schema.graph import Graph
+from tpuconvert.optimizer.quantize.search import output_error as module
+from tpuconvert.optimizer.quantize.search.output_error import Errors, OutputError, count_held_out
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.types import F32, I32, Chip, TensorType
 

@@ -7,11 +7,11 @@ from optimizer.quantize.test_deciding import top_rows
 
 import tpuconvert as tc
 from tpuconvert.optimizer.precision_rules import parse_rule, split_method
-from tpuconvert.optimizer.quantize.precision import apply_rules
-from tpuconvert.optimizer.quantize.thresholds import percentile_threshold
-from tpuconvert.schema.graph import Graph
+from tpuconvert.optimizer.quantize.precision.precision import apply_rules
+from tpuconvert.optimizer.quantize.ranges.thresholds import percentile_threshold
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.arithmetic import Add
-from tpuconvert.schema.ops.conv import Conv
+from tpuconvert.schema.ops.convolution.conv import Conv
 from tpuconvert.schema.types import F32, Chip, TensorType
 
 

@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 from optimizer.quantize.networks import RELU, Net, calibrate_and_annotate, signal_to_noise
 
-from tpuconvert.optimizer.quantize import legalize, prepare
-from tpuconvert.runtime.session import Session
+from tpuconvert.optimizer import prepare_quantization as prepare
+from tpuconvert.optimizer.quantize import legalize
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import ProblemList
-from tpuconvert.schema.legality import check_graph
+from tpuconvert.schema.graph.legality import check_graph
 from tpuconvert.schema.ops.arithmetic import Add, Max, Mul
 from tpuconvert.schema.ops.arithmetic_with_scalar import Mins
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.pool import Pool
 from tpuconvert.schema.types import I32, Chip, Scalar
 
@@ -135,7 +136,7 @@ def test_it_loses_less_than_the_pieces(monkeypatch):
         return signal_to_noise(np.array([next(iter(want.values())) for want in expected]), np.array(found))
 
     whole = [noise(slopes) for slopes in (FLAT, STEEP)]
-    monkeypatch.setattr("tpuconvert.optimizer.quantize.lower_bm1686.lower_prelu", lambda node, lowering: None)
+    monkeypatch.setattr("tpuconvert.optimizer.quantize.lowering.lower_bm1686.lower_prelu", lambda node, lowering: None)
     pieces = [noise(slopes) for slopes in (FLAT, STEEP)]
     assert all(a > b + 1 for a, b in zip(whole, pieces, strict=True)), "in decibel"
 

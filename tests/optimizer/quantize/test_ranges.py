@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tpuconvert.optimizer.quantize.ranges import ChannelMeans, RangeCollector
-from tpuconvert.optimizer.quantize.thresholds import kl_threshold
+from tpuconvert.optimizer.quantize.ranges.ranges import ChannelMeans, RangeCollector
+from tpuconvert.optimizer.quantize.ranges.thresholds import kl_threshold
 
 
 def collect(method, *arrays):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tpuconvert.optimizer.quantize.reconstruction import FRACTION, DriftSums, correct_weights, drift_of
+from tpuconvert.optimizer.quantize.weights.reconstruction import FRACTION, DriftSums, correct_weights, drift_of
 
 
 def observations(count: int, seed: int, leak: float, noise: float) -> tuple[np.ndarray, np.ndarray]:

@@ -10,13 +10,13 @@ import pytest
 from optimizer.quantize.networks import Net
 
 from tpuconvert.optimizer.quantize import calibrate, legalize, quantize, refine
-from tpuconvert.optimizer.quantize.calibration import collect
-from tpuconvert.optimizer.quantize.first_samples import FirstMeans
-from tpuconvert.optimizer.quantize.float_operands import FloatOperands
-from tpuconvert.optimizer.quantize.output_error import OutputError
-from tpuconvert.optimizer.quantize.recorded_floats import RecordedFloats
-from tpuconvert.runtime.session import Session
-from tpuconvert.schema.graph import Graph
+from tpuconvert.optimizer.quantize.calibration.calibration import collect
+from tpuconvert.optimizer.quantize.calibration.first_samples import FirstMeans
+from tpuconvert.optimizer.quantize.calibration.float_operands import FloatOperands
+from tpuconvert.optimizer.quantize.calibration.recorded_floats import RecordedFloats
+from tpuconvert.optimizer.quantize.search.output_error import OutputError
+from tpuconvert.runtime.session.session import Session
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.types import Chip
 

@@ -7,13 +7,14 @@ import pytest
 from optimizer.quantize.onnx_builder import OnnxNet
 
 import tpuconvert as tc
-from tpuconvert.optimizer.quantize import calibrate, legalize, prepare, quantize
+from tpuconvert.optimizer import prepare_quantization as prepare
+from tpuconvert.optimizer.quantize import calibrate, legalize, quantize
 from tpuconvert.optimizer.quantize.legalize import Legalized
-from tpuconvert.optimizer.quantize.output_branches import ErrorScale
-from tpuconvert.optimizer.quantize.output_error import OutputError
-from tpuconvert.optimizer.quantize.refinement import add_to_biases
-from tpuconvert.optimizer.quantize.response_correction import correct_responses
-from tpuconvert.schema.graph import Graph
+from tpuconvert.optimizer.quantize.refinement.refinement import add_to_biases
+from tpuconvert.optimizer.quantize.refinement.response_correction import correct_responses
+from tpuconvert.optimizer.quantize.search.output_branches import ErrorScale
+from tpuconvert.optimizer.quantize.search.output_error import OutputError
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import Array, Chip
 
 POSITIONS = 256

@@ -5,11 +5,11 @@ import pytest
 from optimizer.quantize.networks import Net, calibrate_and_annotate
 
 from tpuconvert.optimizer.quantize import legalize
-from tpuconvert.optimizer.quantize.sample_run import SampleRun
-from tpuconvert.runtime.session import Session
-from tpuconvert.schema.graph import Graph
+from tpuconvert.optimizer.quantize.calibration.sample_run import SampleRun
+from tpuconvert.runtime.session.session import Session
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.arithmetic import Add
-from tpuconvert.schema.ops.conv_v2 import ConvV2
+from tpuconvert.schema.ops.convolution.conv_v2 import ConvV2
 from tpuconvert.schema.types import Array, Chip
 
 

@@ -5,8 +5,8 @@ import pytest
 from optimizer.quantize.networks import Net, calibrate_and_annotate, signal_to_noise
 
 from tpuconvert.optimizer.quantize import legalize
-from tpuconvert.runtime.session import Session
-from tpuconvert.schema.graph import Graph, Port
+from tpuconvert.runtime.session.session import Session
+from tpuconvert.schema.graph.graph import Graph, Port
 from tpuconvert.schema.ops.space_to_batch import BatchToSpace, SpaceToBatch
 from tpuconvert.schema.types import F32, I8, U8, Chip, QuantParams, TensorType
 

@@ -14,17 +14,17 @@ from optimizer.quantize.task_networks import DETECTORS
 
 import tpuconvert as tc
 from tpuconvert.accuracy_notes import AccuracyWarning
-from tpuconvert.optimizer.quantize.accuracy_floor import TARGET, FloorCandidates, raise_to_floor
-from tpuconvert.optimizer.quantize.balancing import choose_balancing
-from tpuconvert.optimizer.quantize.coarse_nodes import Coarse
 from tpuconvert.optimizer.quantize.legalize import Legalized
-from tpuconvert.optimizer.quantize.method_search import is_better
-from tpuconvert.optimizer.quantize.output_error import Errors, OutputError
-from tpuconvert.optimizer.quantize.task_metrics.score import TaskScore
+from tpuconvert.optimizer.quantize.search.accuracy_floor import TARGET, FloorCandidates, raise_to_floor
+from tpuconvert.optimizer.quantize.search.balancing import choose_balancing
+from tpuconvert.optimizer.quantize.search.coarse_nodes import Coarse
+from tpuconvert.optimizer.quantize.search.method_search import is_better
+from tpuconvert.optimizer.quantize.search.output_error import Errors, OutputError
+from tpuconvert.optimizer.quantize.search.task_metrics.score import TaskScore
 from tpuconvert.quantize.coarse_nodes import Attempts, WorstError, choose_coarse_nodes
 from tpuconvert.quantize.gates import gate_algorithms
 from tpuconvert.quantize.int16_nodes import describe_floor
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import Array, Chip
 
 OBJECT = 3.0

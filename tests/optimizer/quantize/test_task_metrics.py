@@ -11,12 +11,19 @@ from optimizer.quantize.task_networks import CLASSES, DETECTORS, Built, Head
 
 import tpuconvert as tc
 from optimizer.quantize import task_networks
-from tpuconvert.optimizer.quantize.output_branches import OutputBranches
-from tpuconvert.optimizer.quantize.task_metrics.decisions import Classes, Mask, Text, collapse
-from tpuconvert.optimizer.quantize.task_metrics.detections import BoxKind, Detections, Found, ScoreKind, match, suppress
-from tpuconvert.optimizer.quantize.task_metrics.recognition import find_tasks
-from tpuconvert.optimizer.quantize.task_metrics.rows import Columns
-from tpuconvert.optimizer.quantize.task_metrics.score import Task, TaskScore
+from tpuconvert.optimizer.quantize.search.output_branches import OutputBranches
+from tpuconvert.optimizer.quantize.search.task_metrics.decisions import Classes, Mask, Text, collapse
+from tpuconvert.optimizer.quantize.search.task_metrics.detections import (
+    BoxKind,
+    Detections,
+    Found,
+    ScoreKind,
+    match,
+    suppress,
+)
+from tpuconvert.optimizer.quantize.search.task_metrics.recognition import find_tasks
+from tpuconvert.optimizer.quantize.search.task_metrics.rows import Columns
+from tpuconvert.optimizer.quantize.search.task_metrics.score import Task, TaskScore
 from tpuconvert.schema.types import Array
 
 Runs = list[dict[str, Array]]

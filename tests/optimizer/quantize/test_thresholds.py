@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tpuconvert.optimizer.quantize.ranges import RangeCollector
-from tpuconvert.optimizer.quantize.thresholds import (
+from tpuconvert.optimizer.quantize.ranges.ranges import RangeCollector
+from tpuconvert.optimizer.quantize.ranges.thresholds import (
     aciq_threshold,
     gauss_factor,
     laplace_factor,

@@ -8,7 +8,7 @@ from optimizer.quantize.uneven_networks import KINDS, compare_fresh
 import tpuconvert as tc
 from tpuconvert.accuracy_notes import AccuracyWarning
 from tpuconvert.quantize.integer_share import integer_share
-from tpuconvert.schema.cost import macs
+from tpuconvert.schema.graph.cost import macs
 
 CHIPS = ("bm1684", "bm1686")
 ENOUGH = 0.99

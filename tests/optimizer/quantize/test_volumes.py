@@ -5,7 +5,7 @@ import pytest
 from optimizer.quantize.onnx_builder import OnnxNet, compare
 
 import tpuconvert as tc
-from tpuconvert.schema.cost import total_macs
+from tpuconvert.schema.graph.cost import total_macs
 
 GEOMETRIES = {
     "plain": {"kernel_shape": [3, 3, 3], "pads": [1] * 6},

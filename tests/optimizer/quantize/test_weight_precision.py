@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 from optimizer.quantize.networks import RELU, Net, signal_to_noise
 
-from tpuconvert.optimizer.quantize import calibrate, legalize, prepare, quantize, refine
-from tpuconvert.optimizer.quantize.channel_scales import OneMultiplier, scale_channels
-from tpuconvert.optimizer.quantize.two_term_weights import FINE_STEPS, choose_two_term_nodes, second_term
-from tpuconvert.runtime.session import Session
-from tpuconvert.schema.file_model import FileModel
-from tpuconvert.schema.graph import Graph, Node
-from tpuconvert.schema.ops.conv import Conv
-from tpuconvert.schema.ops.deconv import Deconv
+from tpuconvert.optimizer import prepare_quantization as prepare
+from tpuconvert.optimizer.quantize import calibrate, legalize, quantize, refine
+from tpuconvert.optimizer.quantize.scales.channel_scales import OneMultiplier, scale_channels
+from tpuconvert.optimizer.quantize.weights.two_term_weights import FINE_STEPS, choose_two_term_nodes, second_term
+from tpuconvert.runtime.session.session import Session
+from tpuconvert.schema.file.file_model import FileModel
+from tpuconvert.schema.graph.graph import Graph, Node
+from tpuconvert.schema.ops.convolution.conv import Conv
+from tpuconvert.schema.ops.convolution.deconv import Deconv
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.types import Array, Chip, DType, QuantParams
 

@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from tpuconvert.optimizer.quantize.weight_rounding import (
+from tpuconvert.optimizer.quantize.weights.weight_rounding import (
     InputSums,
     covariance_of,
     patches,
     round_with_compensation,
 )
-from tpuconvert.schema.ops.conv import Conv
-from tpuconvert.schema.ops.conv3d import Conv3d
+from tpuconvert.schema.ops.convolution.conv import Conv
+from tpuconvert.schema.ops.convolution.conv3d import Conv3d
 
 
 def error(exact, rounded, covariance):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tpuconvert.optimizer.quantize.weights import quantize_bias, quantize_weights, weight_params
+from tpuconvert.optimizer.quantize.weights.weights import quantize_bias, quantize_weights, weight_params
 from tpuconvert.schema.types import I8, U8, QuantParams
 
 

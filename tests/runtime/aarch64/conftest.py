@@ -10,7 +10,7 @@ from aarch64.build import build
 from aarch64.environment import command, missing, module, variables
 from package_view import make_view
 
-from tpuconvert.runtime.native.loader import extension
+from tpuconvert.runtime.native.builder.loader import extension
 
 SCRIPT = Path(__file__).with_name("emulated_cases.py")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from native_cases.comparison import difference, evaluator, exact_values, steps_of
 
-from tpuconvert.runtime.native.loader import available_isas
+from tpuconvert.runtime.native.builder.loader import available_isas
 from tpuconvert.runtime.native.plan import NativePlan
 
 

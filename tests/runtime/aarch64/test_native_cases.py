@@ -9,7 +9,7 @@ from aarch64.environment import CPUS
 from native_cases import KINDS, make
 from native_cases.comparison import evaluator
 
-from tpuconvert.runtime.native.loader import available_isas
+from tpuconvert.runtime.native.builder.loader import available_isas
 from tpuconvert.runtime.native.plan import NativePlan
 
 SAMPLE = 2

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from tpuconvert.runtime.native.loader import available_isas, extension
+from tpuconvert.runtime.native.builder.loader import available_isas, extension
 from tpuconvert.runtime.native.plan import NativePlan
-from tpuconvert.schema.graph import Graph, Node, Value
+from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.types import I8, I16, I32, U8, U16, Array, Chip, DType, TensorType
 

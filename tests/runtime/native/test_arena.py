@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tpuconvert.runtime.native.arena import footprint, lower_bound, place
-from tpuconvert.runtime.native.storage import Buffer
+from tpuconvert.runtime.native.builder.arena import footprint, lower_bound, place
+from tpuconvert.runtime.native.builder.storage import Buffer
 
 SLACK = 64
 

@@ -7,11 +7,11 @@ import pytest
 from native_cases import make
 from native_cases.comparison import evaluator
 
-from tpuconvert.runtime.native.loader import available_isas, extension, native
+from tpuconvert.runtime.native.builder.loader import available_isas, extension, native
 from tpuconvert.runtime.native.plan import NativePlan
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import RunError
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.types import F32, I32, U8, TensorType

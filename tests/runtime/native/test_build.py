@@ -69,7 +69,7 @@ PROBE = """
     import numpy as np
     import tpuconvert as tc
     from tpuconvert.schema.errors import MissingExtraError
-    from tpuconvert.schema.graph import Graph
+    from tpuconvert.schema.graph.graph import Graph
     from tpuconvert.schema.ops.arithmetic import Add
     from tpuconvert.schema.types import F32, TensorType
     graph = Graph()

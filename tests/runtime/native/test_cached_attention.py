@@ -5,8 +5,8 @@ import pytest
 from decoders import EXPLICIT, decoder
 
 import tpuconvert as tc
-from tpuconvert.runtime.native.loader import extension, native
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.native.builder.loader import extension, native
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.types import Array
 
 pytestmark = pytest.mark.skipif(extension() is None, reason="the native engine was not built")

@@ -11,11 +11,11 @@ import pytest
 from native_cases import make
 from native_cases.comparison import evaluator
 
-from tpuconvert.runtime.native.loader import available_isas, extension, native
+from tpuconvert.runtime.native.builder.loader import available_isas, extension, native
 from tpuconvert.runtime.native.plan import NativePlan
-from tpuconvert.runtime.session import Session
-from tpuconvert.schema.file_format import FileModel, write_model
-from tpuconvert.schema.graph import Graph
+from tpuconvert.runtime.session.session import Session
+from tpuconvert.schema.file.file_format import FileModel, write_model
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.types import U8, TensorType
 
@@ -180,8 +180,8 @@ def test_a_forked_process_runs_without_its_worker_threads():
     program = """
         import os, sys
         import numpy as np
-        from tpuconvert.runtime.session import Session
-        from tpuconvert.schema.graph import Graph
+        from tpuconvert.runtime.session.session import Session
+        from tpuconvert.schema.graph.graph import Graph
         from tpuconvert.schema.ops.permute import Permute
         from tpuconvert.schema.types import U8, TensorType
         graph = Graph()

@@ -6,14 +6,14 @@ from math import copysign, floor
 import numpy as np
 import pytest
 
-from tpuconvert.runtime.native.epilogue import FLOAT, HIGH_SYMMETRIC, LOW_PRECISION, SUMS, Epilogue, bias_of
-from tpuconvert.runtime.native.loader import available_isas, extension
-from tpuconvert.schema.fixed_point import RoundingMode
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
-from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32Mode, RequantFp32ToInt
-from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
-from tpuconvert.schema.quantized_sums import high_precision_symmetric, low_precision
+from tpuconvert.runtime.native.builder.loader import available_isas, extension
+from tpuconvert.runtime.native.matchers.epilogue import FLOAT, HIGH_SYMMETRIC, LOW_PRECISION, SUMS, Epilogue, bias_of
+from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
+from tpuconvert.schema.arithmetic.quantized_sums import high_precision_symmetric, low_precision
+from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.ops.quantization.dequant_int_to_fp32 import DequantIntToFp32
+from tpuconvert.schema.ops.quantization.requant_fp32_to_int import RequantFp32Mode, RequantFp32ToInt
+from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.types import I8, I16, I32, U8, U16, TensorType
 
 pytestmark = pytest.mark.skipif(extension() is None, reason="the native engine was not built")

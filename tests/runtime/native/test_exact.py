@@ -9,7 +9,7 @@ import pytest
 from native_cases import KINDS, make
 from native_cases.comparison import compare
 
-from tpuconvert.runtime.native.loader import available_isas, extension, kernels
+from tpuconvert.runtime.native.builder.loader import available_isas, extension, kernels
 from tpuconvert.runtime.native.plan import NativePlan
 
 pytestmark = pytest.mark.skipif(extension() is None, reason="the native engine was not built")

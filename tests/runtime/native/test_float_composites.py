@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from float_cases import check_close, evaluate, graph_of, normal, references, run
 
-from tpuconvert.runtime.native.loader import available_isas, extension
+from tpuconvert.runtime.native.builder.loader import available_isas, extension
 from tpuconvert.runtime.native.plan import NativePlan
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.attention import Attention
 from tpuconvert.schema.ops.batch_norm import BatchNorm
 from tpuconvert.schema.ops.normalization import Lrn

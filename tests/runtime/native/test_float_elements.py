@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 from float_cases import check_exact, evaluate, graph_of, normal, references, run
 
-from tpuconvert.runtime.native.loader import available_isas, extension
+from tpuconvert.runtime.native.builder.loader import available_isas, extension
 from tpuconvert.runtime.native.plan import NativePlan
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.op import Op
+from tpuconvert.schema.definition.op import Op
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Axpy, Divs, Maxs, Mins, Muls, Rdivs, Rsubs, Subs
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
-from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
 from tpuconvert.schema.ops.permute import Permute
-from tpuconvert.schema.ops.round_to_integer import Ceil, Floor, Round
+from tpuconvert.schema.ops.quantization.dequant_int_to_fp32 import DequantIntToFp32
+from tpuconvert.schema.ops.quantization.round_to_integer import Ceil, Floor, Round
 from tpuconvert.schema.ops.smooth_activation import Gelu, Mish, Silu, Softplus
 from tpuconvert.schema.types import I8, I16, U8, U16, Array, DType, Scalar, TensorType
 

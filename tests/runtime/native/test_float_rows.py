@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from float_cases import check_close, check_exact, graph_of, normal, references, run
 
-from tpuconvert.runtime.native.loader import extension
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.op import Op
+from tpuconvert.runtime.native.builder.loader import extension
+from tpuconvert.schema.definition.op import Op
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode, PlatForm
 from tpuconvert.schema.ops.normalization import GroupNorm, LayerNorm, RmsNorm

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.runtime.native.random_graphs import check, needs_extension
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.index_select import IndexSelect

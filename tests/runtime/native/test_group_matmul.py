@@ -12,12 +12,12 @@ import pytest
 from float_cases import evaluate, graph_of, normal, references, run
 
 from tests.runtime.native.random_graphs import needs_extension
-from tpuconvert.runtime.native.loader import available_isas, native
+from tpuconvert.runtime.native.builder.loader import available_isas, native
 from tpuconvert.runtime.native.plan import NativePlan
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
 from tpuconvert.schema.types import F32, I8, I32, Array, DType
 
 pytestmark = needs_extension

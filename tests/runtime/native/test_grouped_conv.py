@@ -9,7 +9,7 @@ import pytest
 from native_cases import make
 from native_cases.comparison import difference, evaluator
 
-from tpuconvert.runtime.native.loader import available_isas, extension, native
+from tpuconvert.runtime.native.builder.loader import available_isas, extension, native
 from tpuconvert.runtime.native.plan import NativePlan
 
 TESTS = Path(__file__).parents[2]

@@ -12,9 +12,9 @@ import pytest
 from native_cases.comparison import evaluator
 from native_cases.recorded_calls import leaves, made, record, run_alone
 
-from tpuconvert.runtime.native.loader import available_isas, extension, native
+from tpuconvert.runtime.native.builder.loader import available_isas, extension, native
 from tpuconvert.runtime.native.plan import NativePlan
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.normalization import Lrn
 from tpuconvert.schema.types import F32, Chip, TensorType
 

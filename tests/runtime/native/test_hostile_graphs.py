@@ -11,13 +11,13 @@ from native_cases import KINDS, make
 from native_cases.comparison import difference, evaluator, exact_values
 from native_cases.hostile import elements, forge, rebuilt
 
-from tpuconvert.runtime.native.loader import available_isas, extension
+from tpuconvert.runtime.native.builder.loader import available_isas, extension
 from tpuconvert.runtime.native.plan import NativePlan
 from tpuconvert.schema.errors import TpuConvertError, UsageError
-from tpuconvert.schema.file_format import FileModel, read_model, write_model
-from tpuconvert.schema.graph import Graph
+from tpuconvert.schema.file.file_format import FileModel, read_model, write_model
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.activation import ActiveType
-from tpuconvert.schema.ops.host_regions import RoiAlign
+from tpuconvert.schema.ops.host.regions import RoiAlign
 from tpuconvert.schema.types import F32, I32, TensorType
 
 pytestmark = pytest.mark.skipif(extension() is None, reason="the native engine was not built")

@@ -7,11 +7,11 @@ from collections import defaultdict
 import pytest
 from native_cases import KINDS, make
 
-from tpuconvert.runtime.native import groups
-from tpuconvert.runtime.native.builder import Builder
-from tpuconvert.runtime.native.loader import available_isas, extension, kernels
+from tpuconvert.runtime.native.builder.builder import Builder
+from tpuconvert.runtime.native.builder.loader import available_isas, extension, kernels
+from tpuconvert.runtime.native.matchers import matcher as groups
 from tpuconvert.runtime.native.plan import NativePlan
-from tpuconvert.schema.op import all_ops
+from tpuconvert.schema.definition.op import all_ops
 
 pytestmark = pytest.mark.skipif(extension() is None, reason="the native engine was not built")
 
@@ -89,7 +89,7 @@ def test_groups_use_the_kernels_that_their_matcher_names(monkeypatch):
 def test_a_new_module_with_a_matcher_is_found(repository, tmp_path):
     """Adding one file to the package is enough."""
     (tmp_path / "plan_example.py").write_text(
-        "from tpuconvert.runtime.native.groups import ends_with\n"
+        "from tpuconvert.runtime.native.matchers.matcher import ends_with\n"
         "@ends_with('copy', kernels=('copy',), dtypes='all', conditions='an example', priority=99)\n"
         "def example(node, site):\n"
         "    return None\n"

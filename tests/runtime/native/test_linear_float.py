@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from float_cases import ROUNDING, check_close, graph_of, normal, references, run
 
-from tpuconvert.runtime.native.loader import extension
-from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.runtime.native.builder.loader import extension
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Mul
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
-from tpuconvert.schema.ops.conv import Conv
-from tpuconvert.schema.ops.deconv import Deconv
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.convolution.conv import Conv
+from tpuconvert.schema.ops.convolution.deconv import Deconv
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.ops.smooth_activation import Silu

@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tpuconvert.runtime.native.loader import extension
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.native.builder.loader import extension
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.array_fields import has_arrays
-from tpuconvert.schema.file_format import FileModel, read_model, write_model
-from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.file.file_format import FileModel, read_model, write_model
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops.arithmetic import Add
-from tpuconvert.schema.ops.conv_v2 import ConvV2
-from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.ops.convolution.conv_v2 import ConvV2
+from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.types import I8, I32, Chip, TensorType
 
 pytestmark = pytest.mark.skipif(extension() is None, reason="the native engine was not built")

@@ -10,7 +10,7 @@ from data_models import convert_model, is_quantized, names
 from datasets import entries
 
 import tpuconvert as tc
-from tpuconvert.runtime.native.loader import extension
+from tpuconvert.runtime.native.builder.loader import extension
 
 pytestmark = pytest.mark.skipif(extension() is None, reason="the native engine was not built")
 
@@ -61,7 +61,8 @@ def test_start_up_and_peak_of_a_process(data_root, tmp_path):
         import pathlib, sys, time
         import numpy as np
         import tpuconvert as tc
-        from tpuconvert.runtime.native import groups, plan
+        from tpuconvert.runtime.native import plan
+        from tpuconvert.runtime.native.matchers import matcher as groups
 
         groups.matchers()
 

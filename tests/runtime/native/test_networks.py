@@ -12,9 +12,9 @@ from datasets import entries
 from native_cases.comparison import difference, exact_values
 
 import tpuconvert as tc
-from tpuconvert.runtime.native.loader import extension
-from tpuconvert.runtime.profile import REFERENCE
-from tpuconvert.schema.graph import Value
+from tpuconvert.runtime.native.builder.loader import extension
+from tpuconvert.runtime.reference.profile import REFERENCE
+from tpuconvert.schema.graph.graph import Value
 
 pytestmark = pytest.mark.skipif(extension() is None, reason="the native engine was not built")
 

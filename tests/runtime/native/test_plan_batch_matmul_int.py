@@ -10,14 +10,14 @@ import pytest
 
 from tests.runtime.native.random_graphs import Drawing, data, evaluate, needs_extension
 from tpuconvert.runtime.native.plan import NativePlan
-from tpuconvert.schema.graph import Value
+from tpuconvert.schema.graph.graph import Value
 from tpuconvert.schema.ops.clamp import Clamp
-from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
-from tpuconvert.schema.ops.lut import Lut
-from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
+from tpuconvert.schema.ops.matmul.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.ops.permute import Permute
-from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32ToInt
-from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.ops.quantization.dequant_int_to_fp32 import DequantIntToFp32
+from tpuconvert.schema.ops.quantization.lut import Lut
+from tpuconvert.schema.ops.quantization.requant_fp32_to_int import RequantFp32ToInt
+from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.types import I8, I16, U8, U16, Chip, DType, Scalar, TensorType

@@ -4,9 +4,9 @@ import tracemalloc
 
 import pytest
 
-from tpuconvert.runtime.native.loader import available_isas, extension
+from tpuconvert.runtime.native.builder.loader import available_isas, extension
 from tpuconvert.runtime.native.plan import NativePlan
-from tpuconvert.schema.graph import Graph, Port
+from tpuconvert.schema.graph.graph import Graph, Port
 from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode, PlatForm
 from tpuconvert.schema.types import DType, TensorType
 

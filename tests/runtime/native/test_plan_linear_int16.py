@@ -5,16 +5,16 @@ import pytest
 from optimizer.quantize.onnx_builder import OnnxNet
 
 import tpuconvert as tc
-from tpuconvert.runtime.native.loader import available_isas, extension
+from tpuconvert.runtime.native.builder.loader import available_isas, extension
 from tpuconvert.runtime.native.plan import NativePlan
-from tpuconvert.runtime.session import Session
-from tpuconvert.schema.fixed_point import RoundingMode
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.op import Op
+from tpuconvert.runtime.session.session import Session
+from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
+from tpuconvert.schema.definition.op import Op
+from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.arithmetic import Add, Sub
 from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift
-from tpuconvert.schema.ops.conv_v2 import ConvV2
-from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.ops.convolution.conv_v2 import ConvV2
+from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.types import I8, I16, TensorType
 
 pytestmark = pytest.mark.skipif(extension() is None, reason="the native engine was not built")

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from tests.runtime.native.random_graphs import INTEGERS, Drawing, check, needs_extension
-from tpuconvert.runtime.native.loader import available_isas
+from tpuconvert.runtime.native.builder.loader import available_isas
 from tpuconvert.runtime.native.plan import NativePlan
-from tpuconvert.runtime.session import Session
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import RunError, UsageError
-from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops.channel_shift import Clshift, Crshift, Lshift, Rshift
 from tpuconvert.schema.ops.channel_shuffle import ChannelShuffle
 from tpuconvert.schema.ops.concat import Concat, Interleave, Split

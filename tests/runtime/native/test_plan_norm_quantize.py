@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from tests.runtime.native.random_graphs import Drawing, evaluate, needs_extension
-from tpuconvert.runtime.native.loader import available_isas
+from tpuconvert.runtime.native.builder.loader import available_isas
 from tpuconvert.runtime.native.plan import NativePlan
-from tpuconvert.schema.graph import Value
+from tpuconvert.schema.graph.graph import Value
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.normalization import LayerNorm
 from tpuconvert.schema.ops.permute import Permute
-from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32ToInt
+from tpuconvert.schema.ops.quantization.requant_fp32_to_int import RequantFp32ToInt
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.types import F32, I8, U8, Chip, TensorType
 

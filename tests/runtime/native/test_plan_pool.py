@@ -7,7 +7,7 @@ import pytest
 
 from tests.runtime.native.random_graphs import Drawing, needs_extension
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.graph import Value
+from tpuconvert.schema.graph.graph import Value
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.pool_int import OutCeilMode, PoolInt, PoolQuantMode
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from tpuconvert.runtime.native.loader import available_isas, extension
-from tpuconvert.runtime.session import Session
-from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.runtime.native.builder.loader import available_isas, extension
+from tpuconvert.runtime.session.session import Session
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops.arithmetic import Add
-from tpuconvert.schema.ops.conv_v2 import ConvV2
-from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.ops.convolution.conv_v2 import ConvV2
+from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.types import I8, I32, TensorType
 
 pytestmark = pytest.mark.skipif(extension() is None, reason="the native engine was not built")

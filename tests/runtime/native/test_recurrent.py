@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from tests.runtime.native.random_graphs import evaluate, needs_extension
-from tpuconvert.runtime.native.loader import available_isas
+from tpuconvert.runtime.native.builder.loader import available_isas
 from tpuconvert.runtime.native.plan import NativePlan
 from tpuconvert.schema.errors import RunError
-from tpuconvert.schema.graph import Graph, Value
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops.ordering import Arg
-from tpuconvert.schema.ops.recurrent import Direction, Gru, Lstm, RecurrentLayer, Rnn
-from tpuconvert.schema.recurrent_functions import FUNCTIONS
+from tpuconvert.schema.ops.recurrent.functions import FUNCTIONS
+from tpuconvert.schema.ops.recurrent.recurrent import Direction, Gru, Lstm, RecurrentLayer, Rnn
 from tpuconvert.schema.types import F32, I32, Array, Chip, TensorType
 
 pytestmark = needs_extension

@@ -9,12 +9,12 @@ import pytest
 
 from tests.recurrent_int_layers import DTYPES, KINDS, random_layer
 from tests.runtime.native.random_graphs import evaluate, needs_extension
-from tpuconvert.runtime.native.loader import available_isas
+from tpuconvert.runtime.native.builder.loader import available_isas
 from tpuconvert.runtime.native.plan import NativePlan
 from tpuconvert.schema.errors import RunError
-from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.ops.recurrent import Direction
-from tpuconvert.schema.ops.recurrent_int import GruInt, IntegerLayer
+from tpuconvert.schema.graph.graph import Graph, Value
+from tpuconvert.schema.ops.recurrent.recurrent import Direction
+from tpuconvert.schema.ops.recurrent.recurrent_int import GruInt, IntegerLayer
 from tpuconvert.schema.types import Array, Chip, DType, TensorType
 
 pytestmark = needs_extension

@@ -6,7 +6,7 @@ import weakref
 import numpy as np
 import pytest
 
-from tpuconvert.runtime.native.results import ResultMemory
+from tpuconvert.runtime.native.builder.results import ResultMemory
 
 LARGE = (64, 1024)
 

@@ -10,7 +10,7 @@ from native_cases import KINDS, make
 from native_cases.comparison import evaluator
 from native_cases.recorded_calls import made, record, run_alone
 
-from tpuconvert.runtime.native.loader import available_isas, extension, native
+from tpuconvert.runtime.native.builder.loader import available_isas, extension, native
 from tpuconvert.runtime.native.plan import NativePlan
 
 pytestmark = pytest.mark.skipif(extension() is None, reason="the native engine was not built")

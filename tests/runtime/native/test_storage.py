@@ -5,7 +5,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from tpuconvert.runtime.native.storage import Buffer, Stored, channels_last, row_major
+from tpuconvert.runtime.native.builder.storage import Buffer, Stored, channels_last, row_major
 from tpuconvert.schema.types import F32, I8, U8
 
 

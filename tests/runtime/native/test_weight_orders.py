@@ -5,9 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from tpuconvert.runtime.native.loader import available_isas, extension, native
-from tpuconvert.schema.convolution import Window
-from tpuconvert.schema.integer_product import integer_convolution
+from tpuconvert.runtime.native.builder.loader import available_isas, extension, native
+from tpuconvert.schema.arithmetic.convolution import Window
+from tpuconvert.schema.arithmetic.integer_product import integer_convolution
 
 pytestmark = pytest.mark.skipif(extension() is None, reason="the native engine was not built")
 

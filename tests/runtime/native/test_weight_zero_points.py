@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from tests.runtime.native.random_graphs import Drawing, evaluate, needs_extension
-from tpuconvert.runtime.native.loader import available_isas
+from tpuconvert.runtime.native.builder.loader import available_isas
 from tpuconvert.runtime.native.plan import NativePlan
-from tpuconvert.schema.graph import Value
-from tpuconvert.schema.op import Op
-from tpuconvert.schema.ops.fc_int import FcInt
-from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
-from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.definition.op import Op
+from tpuconvert.schema.graph.graph import Value
+from tpuconvert.schema.ops.matmul.fc_int import FcInt
+from tpuconvert.schema.ops.matmul.matrix_mul_v2 import MatrixMulV2
+from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.types import I8, U8, Chip, DType
 
 pytestmark = needs_extension

@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tpuconvert.runtime.native.loader import available_isas, extension, native
+from tpuconvert.runtime.native.builder.loader import available_isas, extension, native
 from tpuconvert.runtime.native.plan import NativePlan
-from tpuconvert.runtime.session import Session
-from tpuconvert.schema.convolution import Window
+from tpuconvert.runtime.session.session import Session
+from tpuconvert.schema.arithmetic.convolution import Window
+from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
+from tpuconvert.schema.arithmetic.integer_product import integer_convolution
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.fixed_point import RoundingMode
-from tpuconvert.schema.graph import Graph
-from tpuconvert.schema.integer_product import integer_convolution
-from tpuconvert.schema.ops.conv_v2 import ConvV2
-from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.ops.convolution.conv_v2 import ConvV2
+from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.types import I8, TensorType
 
 pytestmark = pytest.mark.skipif(extension() is None, reason="the native engine was not built")

@@ -16,11 +16,11 @@ from op_cases import Use, all_uses, equal_bits, type_of
 from runtime.native.random_graphs import evaluate, needs_extension
 
 import tpuconvert as tc
-from tpuconvert.runtime.native.loader import available_isas
+from tpuconvert.runtime.native.builder.loader import available_isas
 from tpuconvert.runtime.native.plan import NativePlan
+from tpuconvert.schema.definition.op import OpKind
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.graph import Graph, Value
-from tpuconvert.schema.op import OpKind
+from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.types import Array, Chip, TensorType
 
 pytestmark = needs_extension

@@ -18,9 +18,9 @@ from bench.prepare import ready
 from tpuconvert.evaluation.boxes import Detections, count_kept, suppress
 from tpuconvert.evaluation.decoders import find_decoder
 from tpuconvert.evaluation.metrics.mean_average_precision import KEPT_IOU
-from tpuconvert.optimizer.node_properties import operands
+from tpuconvert.optimizer.engine.node_properties import operands
 from tpuconvert.samples.preprocess import Preprocess
-from tpuconvert.schema.ops.host_detection import DetectionOutput
+from tpuconvert.schema.ops.host.detection import DetectionOutput
 from tpuconvert.schema.types import Array
 
 Outputs = Mapping[str, Array]

@@ -9,15 +9,15 @@ import numpy as np
 from tpuconvert.exporters.lowerings import NoExactForm
 from tpuconvert.exporters.onnx_model.lowering import OPEN_EXTENT, Argument, Lowering, extents, scalar
 from tpuconvert.exporters.onnx_model.registry import lowers
-from tpuconvert.schema.graph import Node, Value
-from tpuconvert.schema.op import Op
+from tpuconvert.schema.definition.op import Op
+from tpuconvert.schema.graph.graph import Node, Value
 from tpuconvert.schema.ops.concat import Concat, Split
 from tpuconvert.schema.ops.copy import Constdata, Copy
 from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.index_select import IndexSelect
-from tpuconvert.schema.ops.lut import Lut
 from tpuconvert.schema.ops.pad import Pad, PadType
 from tpuconvert.schema.ops.permute import Permute
+from tpuconvert.schema.ops.quantization.lut import Lut
 from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape, ShapeChange, Squeeze, reshape_params
 from tpuconvert.schema.ops.tile import Repetition, Tile
 from tpuconvert.schema.ops.upsample import Upsample

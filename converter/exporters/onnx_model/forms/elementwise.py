@@ -8,8 +8,8 @@ from tpuconvert.exporters.lowerings import NoExactForm
 from tpuconvert.exporters.onnx_model.integers import round_half_away, saturate, widen
 from tpuconvert.exporters.onnx_model.lowering import Argument, Lowering, scalar
 from tpuconvert.exporters.onnx_model.registry import lowers
-from tpuconvert.schema.elementwise import Arithmetic
-from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.arithmetic.elementwise import Arithmetic
+from tpuconvert.schema.graph.graph import Node, Value
 from tpuconvert.schema.ops.activation import ActivationFunction, Active, ActiveParam, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, BinaryArithmetic, Div, Max, Min, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import (

@@ -9,13 +9,13 @@ from tpuconvert.exporters.onnx_model.forms.data_movement import take
 from tpuconvert.exporters.onnx_model.integers import round_half_away
 from tpuconvert.exporters.onnx_model.lowering import Argument, Lowering, extents, scalar
 from tpuconvert.exporters.onnx_model.registry import lowers
-from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.graph.graph import Node, Value
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.batch_norm import BatchNorm
-from tpuconvert.schema.ops.conv import Conv
-from tpuconvert.schema.ops.deconv import Deconv
+from tpuconvert.schema.ops.convolution.conv import Conv
+from tpuconvert.schema.ops.convolution.deconv import Deconv
 from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.normalization import LayerNorm
 from tpuconvert.schema.ops.smooth_activation import Gelu, GeluForm, HardSwish
 from tpuconvert.schema.ops.softmax import Softmax

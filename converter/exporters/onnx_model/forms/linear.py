@@ -13,15 +13,15 @@ from tpuconvert.exporters.lowerings import NoExactForm
 from tpuconvert.exporters.onnx_model.integers import saturate, widen
 from tpuconvert.exporters.onnx_model.lowering import Argument, Lowering, extents, scalar
 from tpuconvert.exporters.onnx_model.registry import lowers
-from tpuconvert.schema.graph import Node, Value
-from tpuconvert.schema.integer_product import largest_magnitude
-from tpuconvert.schema.op import Op
-from tpuconvert.schema.ops.conv_v2 import ConvV2
-from tpuconvert.schema.ops.deconv_v2 import DeconvV2
-from tpuconvert.schema.ops.fc_int import FcInt
-from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
+from tpuconvert.schema.arithmetic.integer_product import largest_magnitude
+from tpuconvert.schema.definition.op import Op
+from tpuconvert.schema.graph.graph import Node, Value
+from tpuconvert.schema.ops.convolution.conv_v2 import ConvV2
+from tpuconvert.schema.ops.convolution.deconv_v2 import DeconvV2
+from tpuconvert.schema.ops.matmul.fc_int import FcInt
+from tpuconvert.schema.ops.matmul.matrix_mul_v2 import MatrixMulV2
+from tpuconvert.schema.ops.matmul.zero_points import zero_point
 from tpuconvert.schema.types import Array, DType
-from tpuconvert.schema.zero_points import zero_point
 
 _SIGN = 128
 """Difference between an INT8 number and the UINT8 number with the inverted sign bit."""

@@ -12,13 +12,13 @@ from tpuconvert.exporters.onnx_model.forms.data_movement import take
 from tpuconvert.exporters.onnx_model.integers import round_shift, saturate, widen
 from tpuconvert.exporters.onnx_model.lowering import Argument, Lowering, extents, scalar
 from tpuconvert.exporters.onnx_model.registry import lowers
-from tpuconvert.schema.extents import normalize_axes
-from tpuconvert.schema.fixed_point import RoundingMode
-from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
+from tpuconvert.schema.arithmetic.pooling import Span, window_counts
+from tpuconvert.schema.definition.extents import normalize_axes
+from tpuconvert.schema.graph.graph import Node, Value
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.pool_int import PoolInt, PoolQuantMode
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
-from tpuconvert.schema.pooling import Span, window_counts
 from tpuconvert.schema.types import Array, DType
 
 

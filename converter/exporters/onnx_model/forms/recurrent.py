@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tpuconvert.exporters.onnx_model.lowering import Lowering, NoOperator
 from tpuconvert.exporters.onnx_model.registry import lowers
-from tpuconvert.schema.graph import Node
-from tpuconvert.schema.ops.recurrent import Gru, Lstm, RecurrentLayer, Rnn
-from tpuconvert.schema.recurrent_functions import FUNCTIONS
+from tpuconvert.schema.graph.graph import Node
+from tpuconvert.schema.ops.recurrent.functions import FUNCTIONS
+from tpuconvert.schema.ops.recurrent.recurrent import Gru, Lstm, RecurrentLayer, Rnn
 
 _NAMES = {
     name.lower(): name

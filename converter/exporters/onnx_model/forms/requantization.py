@@ -14,14 +14,14 @@ from tpuconvert.exporters.onnx_model.integers import (
 )
 from tpuconvert.exporters.onnx_model.lowering import Lowering
 from tpuconvert.exporters.onnx_model.registry import lowers
-from tpuconvert.schema.fixed_point import RoundingMode
-from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
+from tpuconvert.schema.graph.graph import Node, Value
 from tpuconvert.schema.ops.arithmetic_shift import ArithmeticPcShift, ArithmeticShift, RoundingShift
 from tpuconvert.schema.ops.cast import Cast
-from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
-from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32Mode, RequantFp32ToInt
-from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
-from tpuconvert.schema.per_channel import along_channels
+from tpuconvert.schema.ops.quantization.dequant_int_to_fp32 import DequantIntToFp32
+from tpuconvert.schema.ops.quantization.per_channel import along_channels
+from tpuconvert.schema.ops.quantization.requant_fp32_to_int import RequantFp32Mode, RequantFp32ToInt
+from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.types import Array, DType
 
 

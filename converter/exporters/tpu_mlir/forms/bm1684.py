@@ -1,6 +1,6 @@
 """Lowerings for BM1684: one right shift per layer, INT16 biases, and 7-bit multipliers.
 
-``optimizer/quantize/lower_bm1684_shifts.py`` makes graphs of these forms.
+``optimizer/quantize/lowering/lower_bm1684_shifts.py`` makes graphs of these forms.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from tpuconvert.exporters.tpu_mlir.forms.linear import Window
 from tpuconvert.exporters.tpu_mlir.forms.pooling import maximum, window_of
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering, reciprocal_scale, static_shape
 from tpuconvert.exporters.tpu_mlir.registry import lowers_bm1684
-from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.arithmetic.quantized_sums import ceil_shift
+from tpuconvert.schema.graph.graph import Node, Value
 from tpuconvert.schema.ops.arithmetic import Add, BinaryArithmetic, Max, Min, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Muls
 from tpuconvert.schema.ops.cast import Cast
-from tpuconvert.schema.ops.conv import Conv, QCalMode
-from tpuconvert.schema.ops.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.convolution.conv import Conv, QCalMode
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.pool import Pool
 from tpuconvert.schema.ops.shift_arithmetic import MulsShift
-from tpuconvert.schema.quantized_sums import ceil_shift
 from tpuconvert.schema.types import Array, DType
 
 _EXACT_MODE = "convert the float model with --exact-on bm1684"

@@ -9,7 +9,7 @@ import numpy as np
 from tpuconvert.exporters.lowerings import NoExactForm
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering, static_shape
 from tpuconvert.exporters.tpu_mlir.registry import lowers, lowers_bm1684
-from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.graph.graph import Node, Value
 from tpuconvert.schema.ops.concat import Concat, Split
 from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.pad import Pad

@@ -9,12 +9,12 @@ from tpuconvert.exporters.tpu_mlir.dialect import Tensor
 from tpuconvert.exporters.tpu_mlir.forms.requantization import binary, rescale_of
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering, channel_count, static_shape
 from tpuconvert.exporters.tpu_mlir.registry import lowers, lowers_bm1684
-from tpuconvert.schema.fixed_point import RoundingMode
-from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
+from tpuconvert.schema.graph.graph import Node, Value
 from tpuconvert.schema.ops.arithmetic import Add, BinaryArithmetic, Max, Min, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.ops.clamp import Clamp
-from tpuconvert.schema.ops.lut import Lut
+from tpuconvert.schema.ops.quantization.lut import Lut
 from tpuconvert.schema.types import Chip, DType
 
 _WIDTH = {DType.INT8: "si8", DType.UINT8: "ui8", DType.INT32: "si32"}

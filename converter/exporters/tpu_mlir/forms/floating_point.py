@@ -8,7 +8,7 @@ from tpuconvert.exporters.lowerings import NoExactForm
 from tpuconvert.exporters.tpu_mlir.dialect import quantized_element
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering, reciprocal_scale, static_shape
 from tpuconvert.exporters.tpu_mlir.registry import lowers, lowers_bm1684
-from tpuconvert.schema.graph import Node
+from tpuconvert.schema.graph.graph import Node
 from tpuconvert.schema.ops.activation import Active
 from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.ops.softmax_int import SoftmaxInt

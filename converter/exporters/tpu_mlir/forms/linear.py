@@ -12,10 +12,10 @@ from tpuconvert.exporters.tpu_mlir.dialect import Tensor
 from tpuconvert.exporters.tpu_mlir.forms.requantization import Rescale, binary, rescale_of
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering, static_shape
 from tpuconvert.exporters.tpu_mlir.registry import lowers
-from tpuconvert.schema.graph import Node, Value
-from tpuconvert.schema.ops.conv_v2 import ConvV2
-from tpuconvert.schema.ops.deconv_v2 import DeconvV2
-from tpuconvert.schema.ops.matrix_mul_v2 import MatrixMulV2
+from tpuconvert.schema.graph.graph import Node, Value
+from tpuconvert.schema.ops.convolution.conv_v2 import ConvV2
+from tpuconvert.schema.ops.convolution.deconv_v2 import DeconvV2
+from tpuconvert.schema.ops.matmul.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.types import Array, DType
 
 ZERO_POINTS = "one zero point per tensor"

@@ -11,7 +11,7 @@ from tpuconvert.exporters.tpu_mlir.forms.linear import Window, can_fuse, convolv
 from tpuconvert.exporters.tpu_mlir.forms.requantization import Rescale, remove_twos, requantize
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering, static_shape
 from tpuconvert.exporters.tpu_mlir.registry import lowers
-from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.graph.graph import Node, Value
 from tpuconvert.schema.ops.pool import Pool
 from tpuconvert.schema.ops.pool_int import PoolInt
 from tpuconvert.schema.types import Array, DType

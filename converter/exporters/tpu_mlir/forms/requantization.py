@@ -16,12 +16,12 @@ from tpuconvert.exporters.lowerings import NoExactForm
 from tpuconvert.exporters.tpu_mlir.dialect import Tensor, quantized_element
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering, channel_count, reciprocal_scale, static_shape
 from tpuconvert.exporters.tpu_mlir.registry import lowers
-from tpuconvert.schema.fixed_point import RoundingMode
-from tpuconvert.schema.graph import Node, Value
+from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
+from tpuconvert.schema.graph.graph import Node, Value
 from tpuconvert.schema.ops.cast import Cast
-from tpuconvert.schema.ops.dequant_int_to_fp32 import DequantIntToFp32
-from tpuconvert.schema.ops.requant_fp32_to_int import RequantFp32ToInt
-from tpuconvert.schema.ops.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.ops.quantization.dequant_int_to_fp32 import DequantIntToFp32
+from tpuconvert.schema.ops.quantization.requant_fp32_to_int import RequantFp32ToInt
+from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.types import Array, DType
 
 _MODES = {

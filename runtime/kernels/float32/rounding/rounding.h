@@ -1,4 +1,4 @@
-// Rounding of weights whose errors compensate each other; see optimizer/quantize/weight_rounding.py.
+// Rounding of weights whose errors compensate each other; see optimizer/quantize/weights/weight_rounding.py.
 //
 // Every element is one chain of fused multiply-adds in a fixed order, so that results are equal on every instruction set
 // and for any number of threads.

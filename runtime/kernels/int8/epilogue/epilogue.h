@@ -24,7 +24,7 @@ enum class Rescale {
   kFloat,          // requant_fp32_to_int: nearest(float(sum) * scale), ties away from zero
 };
 
-// The values are those of schema/fixed_point.py.
+// The values are those of schema/arithmetic/fixed_point.py.
 enum class Rounding { kHalfToEven = 0, kHalfAwayFromZero, kTowardsZero, kDown, kUp, kHalfUp, kHalfDown };
 
 // stored = min(max(rescaled + offset, low), high), followed by lut[stored] if there is a table. `offset`, `low`, `high`

@@ -10,10 +10,10 @@ from tflite_models import O, S, T, serialize
 
 import tpuconvert as tc
 from tpuconvert.optimizer.quantize import legalize
-from tpuconvert.optimizer.quantize.tflite import forms
+from tpuconvert.optimizer.quantize.lowering.tflite import forms
+from tpuconvert.schema.definition.op import Op
 from tpuconvert.schema.errors import InternalError
-from tpuconvert.schema.graph import Graph, Source
-from tpuconvert.schema.op import Op
+from tpuconvert.schema.graph.graph import Graph, Source
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.extract import Extract

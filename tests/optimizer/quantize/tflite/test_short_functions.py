@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from tflite_models import T, serialize, single
 
-from tpuconvert.optimizer.quantize.tflite import tables
-from tpuconvert.schema import short_functions
+from tpuconvert.optimizer.quantize.lowering.tflite import tables
+from tpuconvert.schema.arithmetic import short_functions
 from tpuconvert.schema.types import I16, Array, QuantParams
 
 litert = pytest.importorskip("ai_edge_litert.interpreter")

@@ -1,0 +1,1 @@
+"""Folding of shape arithmetic while an ONNX model is imported."""

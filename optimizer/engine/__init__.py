@@ -1,0 +1,1 @@
+"""Patterns, registry and application of the optimizer's rules."""

@@ -1,0 +1,1 @@
+"""Runs of the float graph on samples, which give ranges and means."""

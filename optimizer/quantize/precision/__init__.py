@@ -1,0 +1,1 @@
+"""Rules of a user for single tensors, and their effects."""

@@ -1,0 +1,1 @@
+"""Ranges and thresholds of tensors, and the calibration methods."""

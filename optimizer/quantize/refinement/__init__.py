@@ -1,0 +1,1 @@
+"""Corrections of the weights and biases of an integer graph."""

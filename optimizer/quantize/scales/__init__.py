@@ -1,0 +1,1 @@
+"""Scales of tensors: the annotation of a graph."""

@@ -1,0 +1,1 @@
+"""Rounding of weights, and packed weights."""

@@ -1,0 +1,264 @@
+"""Rounding of the weights of a linear operator so that their errors cancel in its result.
+
+Rounding every weight to the nearest integer is best only where inputs are independent. Neighboring pixels and channels
+are correlated: other weights can compensate for the error of one weight. Weights are rounded one input at a time, and
+the error of each is distributed over the remaining inputs by their covariance with it.
+
+Source: Frantar et al., GPTQ (2022), section 3, after Hassibi and Stork, Optimal Brain Surgeon (1993).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from tpuconvert.runtime.native.statistics.byte_statistics import MOST_OBSERVATIONS, multiply_inputs
+from tpuconvert.runtime.native.statistics.weight_rounding import round_weights
+from tpuconvert.schema.ops.convolution.convolution_params import SpatialConvolution
+from tpuconvert.schema.types import Array
+
+Float64 = npt.NDArray[np.float64]
+
+MOST_INPUTS = 2400
+"""Maximum number of inputs per result; weights with more inputs are rounded to nearest. The covariance grows with the
+square of this number, the time to factor it with the cube."""
+
+_LIMIT = 127.0
+_DAMPING = 0.01
+"""Fraction of the mean variance that is added to all variances, because few samples leave the covariance singular."""
+
+_BLOCK = 8
+"""Number of inputs whose errors are compensated one by one, those of more inputs by a matrix product."""
+
+_PART = 1 << 17
+"""Number of elements of a covariance that are computed together, in the L2 cache."""
+
+
+def round_with_compensation(exact: Float64, covariance: Array) -> npt.NDArray[np.int8]:
+    """Round weights to integers within -127..127.
+
+    With a covariance L L' and errors d of the weights, the mean squared error of the result is the sum over i of
+    ``(L[i, i] * (d[i] + sum over j > i of L[j, i] / L[i, i] * d[j])) ** 2``. Weights are rounded from the last to the
+    first, each one so that its term is smallest. This is the rounding of GPTQ without the inverse of the covariance.
+
+    Args:
+        exact: float weights divided by their scales, [groups, outputs, inputs].
+        covariance: covariance of the inputs, [groups, inputs, inputs].
+
+    Returns:
+        INT8, of the shape of ``exact``.
+    """
+    variance = np.diagonal(covariance, axis1=1, axis2=2).copy()
+    # Inputs with the largest variance are rounded first: their errors cost most, and most other inputs can compensate
+    # for them.
+    order = np.argsort(-variance.sum(axis=0), kind="stable")[::-1]
+    damping = _DAMPING * variance.mean(axis=1) + 1e-12
+    # One row per input, so that the weights of an input are contiguous.
+    wanted = np.ascontiguousarray(exact.swapaxes(1, 2)[:, order])
+    rounded = round_weights(_damped(covariance, order, damping), wanted, _LIMIT, overwrite_covariance=True)
+    if rounded is None:
+        rounded = _round(_damped(covariance, order, damping), wanted)
+    result = np.empty(rounded.shape, np.int8)
+    result[:, order] = rounded
+    return np.ascontiguousarray(result.swapaxes(1, 2))
+
+
+def _damped(covariance: Array, order: npt.NDArray[np.int64], damping: Array) -> Array:
+    """Copy a covariance with its inputs in another order, and add one number per group to the variances."""
+    found = np.empty(covariance.shape, covariance.dtype)
+    step = max(1, _PART // covariance[0, :1].size)
+    for start in range(0, len(order), step):
+        rows = slice(start, start + step)
+        # Two copies are faster than one with two arrays of indices.
+        found[:, rows] = covariance.take(order[rows], axis=1).take(order, axis=2)
+    diagonal = np.arange(len(order))
+    found[:, diagonal, diagonal] += damping[:, None]
+    return found
+
+
+class Grid(NamedTuple):
+    """Values that weights may have: ``scale * i`` for integers i from ``low`` to ``high``, all [inputs, outputs]."""
+
+    scale: Array
+    low: Array
+    high: Array
+
+    def round_input(self, index: int, values: Float64, out: Float64) -> None:
+        """Round the weights of one input, [groups, outputs], to the nearest values."""
+        scale = self.scale[index]
+        np.clip(np.rint(np.divide(values, scale, out=out), out=out), self.low[index], self.high[index], out=out)
+        out *= scale
+
+
+def round_to_grid(exact: Float64, second_moments: Float64, grid: Grid) -> Float64:
+    """Round weights as ``round_with_compensation`` does, but each to its own grid.
+
+    Args:
+        exact: float weights, [outputs, inputs].
+        second_moments: mean products of two inputs, [inputs, inputs]. Unlike a covariance, they include the effect of
+            the errors on the mean of the result.
+        grid: the values.
+
+    Returns:
+        Values of the grid, [outputs, inputs].
+    """
+    moments = np.diagonal(second_moments)
+    order = np.argsort(-moments, kind="stable")[::-1]
+    matrix = second_moments[order[:, None], order]
+    diagonal = np.arange(len(order))
+    matrix[diagonal, diagonal] += _DAMPING * moments.mean() + 1e-12
+    ordered = Grid(*(part[order] for part in grid))
+    rounded = _round(matrix[None], np.ascontiguousarray(exact.T[order])[None], ordered)
+    result = np.empty_like(exact)
+    result[:, order] = rounded[0].T
+    return result
+
+
+def _round(covariance: Array, wanted: Float64, grid: Grid | None = None) -> Float64:
+    """Round weights, [groups, inputs, outputs], the last input first."""
+    factor = np.linalg.cholesky(covariance.astype(np.float64))
+    factor /= np.diagonal(factor, axis1=1, axis2=2)[:, None, :].copy()
+    rows = _Rows(factor, wanted.copy(), wanted.copy(), np.empty_like(wanted), grid)
+    _round_rows(rows, 0, wanted.shape[1])
+    return rows.rounded
+
+
+class _Rows(NamedTuple):
+    """Weights by input, [groups, inputs, outputs].
+
+    Args:
+        factor: unit lower triangular factor of the covariance, [groups, inputs, inputs].
+        wanted: float weights; replaced by the errors of the rounded ones.
+        shifted: float weights plus what compensates for the errors of the rounded ones.
+        rounded: the result.
+        grid: the values to which weights are rounded; None for integers.
+    """
+
+    factor: Float64
+    wanted: Float64
+    shifted: Float64
+    rounded: Float64
+    grid: Grid | None = None
+
+
+def _round_rows(rows: _Rows, start: int, end: int) -> None:
+    """Round the weights of the inputs ``start`` to ``end - 1``, the last one first.
+
+    ``shifted`` of these inputs contains the compensation for all later ones.
+    """
+    if end - start > _BLOCK:
+        middle = (start + end) // 2
+        _round_rows(rows, middle, end)
+        errors = rows.wanted[:, middle:end]
+        rows.shifted[:, start:middle] += rows.factor[:, middle:end, start:middle].swapaxes(1, 2) @ errors
+        _round_rows(rows, start, middle)
+        return
+    for index in range(end - 1, start - 1, -1):
+        rounded = rows.rounded[:, index]
+        if rows.grid is None:
+            np.clip(np.rint(rows.shifted[:, index], out=rounded), -_LIMIT, _LIMIT, out=rounded)
+        else:
+            rows.grid.round_input(index, rows.shifted[:, index], rounded)
+        errors = rows.wanted[:, index]
+        errors -= rounded
+        rows.shifted[:, start:index] += rows.factor[:, index, start:index, None] * errors[:, None]
+
+
+@dataclass
+class InputSums:
+    """Sums over observations of the inputs of a linear operator. Those of integers are exact, and can be merged.
+
+    Args:
+        products: sums of the products of two inputs, [groups, inputs, inputs], INT32 or binary64.
+        totals: sums of the inputs, [groups, inputs].
+        count: number of observations.
+    """
+
+    products: Array
+    totals: Array
+    count: int
+
+    @staticmethod
+    def of(rows: Array) -> InputSums:
+        """Add observations, [groups, observations, inputs]."""
+        count = rows.shape[1]
+        if rows.dtype.kind in "iu" and rows.dtype.itemsize == 1:
+            products: Array
+            products, totals = multiply_inputs(rows[:, :MOST_OBSERVATIONS])
+            for start in range(MOST_OBSERVATIONS, count, MOST_OBSERVATIONS):
+                more, added = multiply_inputs(rows[:, start : start + MOST_OBSERVATIONS])
+                products, totals = np.add(products, more, dtype=np.float64), totals + added
+        else:
+            values = rows.astype(np.float64)
+            products, totals = values.swapaxes(1, 2) @ values, values.sum(axis=1)
+        return InputSums(products, totals, count)
+
+    def merge(self, other: InputSums) -> None:
+        """Add the sums over other observations."""
+        is_small = self.products.dtype == other.products.dtype == np.int32
+        if is_small and self.count + other.count <= MOST_OBSERVATIONS:
+            self.products = self.products + other.products
+        else:
+            self.products = np.add(self.products, other.products, dtype=np.float64)
+        self.totals = self.totals + other.totals
+        self.count += other.count
+
+    def covariance(self, dtype: type[np.floating[Any]] = np.float64) -> Array:
+        """Return the covariance of the inputs, [groups, inputs, inputs], computed in binary64 and rounded to a type."""
+        mean = self.totals / self.count
+        covariance = np.empty(self.products.shape, dtype)
+        step = max(1, _PART // covariance[0, :1].size)
+        for start in range(0, covariance.shape[1], step):
+            rows = slice(start, start + step)
+            part = self.products[:, rows] / self.count
+            part -= mean[:, rows, None] * mean[:, None, :]
+            covariance[:, rows] = part
+        return covariance
+
+
+def covariance_of(rows: Array) -> Array:
+    """Covariance of the inputs of a linear operator, [groups, inputs, inputs].
+
+    Args:
+        rows: observations, [groups, observations, inputs]. Sums of bytes are exact.
+    """
+    return InputSums.of(rows).covariance()
+
+
+def patches(x: Array, op: SpatialConvolution, kernel: tuple[int, ...], most: int) -> Array:
+    """Extract the windows of a convolution at evenly spread positions of its result.
+
+    Args:
+        x: operand, [N, C, H, W] or [N, C, D, H, W], zero where padded.
+        op: strides, dilations, pads and groups.
+        kernel: extents of the kernel.
+        most: maximum number of positions.
+
+    Returns:
+        [groups, positions, C / groups * kernel size].
+    """
+    strides, dilations, groups = op.geometry.strides, op.geometry.dilations, op.geometry.groups
+    padded = np.pad(x, ((0, 0), (0, 0), *op.geometry.pads))
+    extents = [
+        (padded.shape[2 + axis] - dilations[axis] * (extent - 1) - 1) // strides[axis] + 1
+        for axis, extent in enumerate(kernel)
+    ]
+    total = x.shape[0] * math.prod(extents)
+    chosen = np.unique(np.linspace(0, total - 1, min(total, most)).astype(np.int64))
+    sample, *indices = np.unravel_index(chosen, (x.shape[0], *extents))
+    along = [
+        _on_axis(index[:, None] * strides[axis] + dilations[axis] * np.arange(kernel[axis]), axis, len(kernel))
+        for axis, index in enumerate(indices)
+    ]
+    taken = np.moveaxis(padded, 1, -1)[(sample.reshape(-1, *(1,) * len(kernel)), *along)]  # [positions, *kernel, C]
+    grouped: Array = np.moveaxis(taken, -1, 0).reshape(groups, -1, chosen.size, math.prod(kernel))
+    return grouped.transpose(0, 2, 1, 3).reshape(groups, chosen.size, -1)
+
+
+def _on_axis(indices: Array, axis: int, count: int) -> Array:
+    """Reshape indices [positions, extent] so that they broadcast with the indices of the other kernel axes."""
+    return indices.reshape(len(indices), *(indices.shape[1] if other == axis else 1 for other in range(count)))

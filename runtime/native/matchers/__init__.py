@@ -1,0 +1,1 @@
+"""Matchers: one file per family of kernels selects the nodes that it executes."""

@@ -1,0 +1,1 @@
+"""Executor with NumPy: plan, evaluation of nodes, partition of a graph."""

@@ -1,0 +1,1 @@
+"""Sessions: inputs, states, batches and outputs of a run."""

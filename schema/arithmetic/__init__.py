@@ -1,0 +1,1 @@
+"""NumPy arithmetic that operators share: fixed point, convolution, pooling, bfloat16."""

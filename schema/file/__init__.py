@@ -1,0 +1,1 @@
+"""The model file: reader, writer and tables of the FlatBuffers schema."""

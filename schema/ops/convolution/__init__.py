@@ -1,0 +1,1 @@
+"""Convolutions, in float and in integers."""

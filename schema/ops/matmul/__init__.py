@@ -1,0 +1,1 @@
+"""Matrix products, in float and in integers."""

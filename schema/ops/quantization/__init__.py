@@ -1,0 +1,1 @@
+"""Conversions between floats and integers, and tables."""

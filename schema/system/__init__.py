@@ -1,0 +1,1 @@
+"""Files and memory of the operating system: limits, digests, mapped pages, atomic replacement."""
