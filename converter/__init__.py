@@ -21,58 +21,62 @@ TYPE_CHECKING = False  # type checkers take it for True; typing takes longer to 
 if TYPE_CHECKING:
     from typing import Any
 
-    from tpuconvert.api.bench import Benchmark as Benchmark
-    from tpuconvert.api.bench import bench as bench
-    from tpuconvert.api.calibrate import calibrate as calibrate
-    from tpuconvert.api.check import Check as Check
-    from tpuconvert.api.check import check as check
-    from tpuconvert.api.device import DevicePlan as DevicePlan
-    from tpuconvert.api.device import GoldenCheck as GoldenCheck
-    from tpuconvert.api.device import device_check as device_check
-    from tpuconvert.api.device import device_compare as device_compare
-    from tpuconvert.api.device import device_plan as device_plan
-    from tpuconvert.api.generate import Generation as Generation
-    from tpuconvert.api.generate import generate as generate
-    from tpuconvert.api.inspect import Inspection as Inspection
-    from tpuconvert.api.inspect import inspect as inspect
-    from tpuconvert.api.op_test import OpTests as OpTests
-    from tpuconvert.api.op_test import op_test as op_test
-    from tpuconvert.api.ops import OperatorExplanation as OperatorExplanation
-    from tpuconvert.api.ops import OperatorList as OperatorList
-    from tpuconvert.api.ops import describe_op as describe_op
-    from tpuconvert.api.ops import ops as ops
-    from tpuconvert.api.passes import PassList as PassList
-    from tpuconvert.api.passes import passes as passes
-    from tpuconvert.api.quantize import quantize as quantize
-    from tpuconvert.api.reduce import reduce as reduce
-    from tpuconvert.api.report import report as report
-    from tpuconvert.api.verify import verify as verify
     from tpuconvert.cli.progress_bar import show_progress as show_progress
+    from tpuconvert.conversion.calibrate import calibrate as calibrate
+    from tpuconvert.conversion.check import Check as Check
+    from tpuconvert.conversion.check import check as check
+    from tpuconvert.conversion.convert import convert as convert
+    from tpuconvert.conversion.passes import PassList as PassList
+    from tpuconvert.conversion.passes import passes as passes
+    from tpuconvert.conversion.quantization.ranges_file import MeasuredRanges as MeasuredRanges
+    from tpuconvert.conversion.quantize import quantize as quantize
+    from tpuconvert.conversion.reproduction import Reproduction as Reproduction
+    from tpuconvert.conversion.reproduction import reproduce as reproduce
     from tpuconvert.device.compare import DumpComparison as DumpComparison
-    from tpuconvert.diagnosis.doctor import Diagnosis as Diagnosis
-    from tpuconvert.diagnosis.doctor import doctor as doctor
-    from tpuconvert.diagnosis.installation import Installation as Installation
-    from tpuconvert.diagnosis.installation import installation as installation
-    from tpuconvert.difference.compare import diff as diff
-    from tpuconvert.difference.result import ModelDifference as ModelDifference
-    from tpuconvert.drawing.drawing import Drawing as Drawing
+    from tpuconvert.device.device import DevicePlan as DevicePlan
+    from tpuconvert.device.device import GoldenCheck as GoldenCheck
+    from tpuconvert.device.device import device_check as device_check
+    from tpuconvert.device.device import device_compare as device_compare
+    from tpuconvert.device.device import device_plan as device_plan
+    from tpuconvert.diff.compare import diff as diff
+    from tpuconvert.diff.result import ModelDifference as ModelDifference
+    from tpuconvert.doctor.doctor import Diagnosis as Diagnosis
+    from tpuconvert.doctor.doctor import doctor as doctor
+    from tpuconvert.doctor.installation import Installation as Installation
+    from tpuconvert.doctor.installation import installation as installation
     from tpuconvert.evaluation.evaluation import evaluate as evaluate
     from tpuconvert.evaluation.result import Evaluation as Evaluation
     from tpuconvert.exporters.export import Export as Export
     from tpuconvert.exporters.export import export as export
     from tpuconvert.frontends.registry import register_converter as register_converter
-    from tpuconvert.model import Model as Model
-    from tpuconvert.model import load as load
+    from tpuconvert.model.model import Model as Model
+    from tpuconvert.model.model import load as load
+    from tpuconvert.operators.op_test import OpTests as OpTests
+    from tpuconvert.operators.op_test import op_test as op_test
+    from tpuconvert.operators.ops import OperatorExplanation as OperatorExplanation
+    from tpuconvert.operators.ops import OperatorList as OperatorList
+    from tpuconvert.operators.ops import describe_op as describe_op
+    from tpuconvert.operators.ops import ops as ops
     from tpuconvert.optimizer.engine.engine import Skip as Skip
     from tpuconvert.optimizer.engine.pattern import pattern as pattern
     from tpuconvert.optimizer.pipeline import register_rule as register_rule
     from tpuconvert.optimizer.quantize.ranges.calibrators import register_calibrator as register_calibrator
     from tpuconvert.optimizer.quantize.ranges.ranges import Range as Range
-    from tpuconvert.pipeline import convert as convert
-    from tpuconvert.quantize.ranges_file import MeasuredRanges as MeasuredRanges
+    from tpuconvert.outputs.drawing import Drawing as Drawing
+    from tpuconvert.precision.attribution import Attribution as Attribution
+    from tpuconvert.precision.attribution import attribute as attribute
+    from tpuconvert.precision.tune import Tuning as Tuning
+    from tpuconvert.precision.tune import tune as tune
+    from tpuconvert.reduction.reduce import reduce as reduce
     from tpuconvert.reduction.result import Reduction as Reduction
-    from tpuconvert.reproduction import Reproduction as Reproduction
-    from tpuconvert.reproduction import reproduce as reproduce
+    from tpuconvert.report.inspect import Inspection as Inspection
+    from tpuconvert.report.inspect import inspect as inspect
+    from tpuconvert.report.report import report as report
+    from tpuconvert.run.bench import Benchmark as Benchmark
+    from tpuconvert.run.bench import bench as bench
+    from tpuconvert.run.generate import Generation as Generation
+    from tpuconvert.run.generate import generate as generate
+    from tpuconvert.run.session import Session as Session
     from tpuconvert.runtime.custom_kernel import NativeKernel as NativeKernel
     from tpuconvert.runtime.custom_kernel import include_folder as include_folder
     from tpuconvert.runtime.session.border import TensorInfo as TensorInfo
@@ -98,52 +102,48 @@ if TYPE_CHECKING:
     from tpuconvert.schema.types import DType as DType
     from tpuconvert.schema.types import QuantParams as QuantParams
     from tpuconvert.schema.types import TensorType as TensorType
-    from tpuconvert.session import Session as Session
-    from tpuconvert.tuning.mixed_precision import Tuning as Tuning
-    from tpuconvert.tuning.mixed_precision import tune as tune
-    from tpuconvert.verify.attribution import Attribution as Attribution
-    from tpuconvert.verify.attribution import attribute as attribute
     from tpuconvert.verify.metrics import register_metric as register_metric
     from tpuconvert.verify.verification import Verification as Verification
+    from tpuconvert.verify.verify import verify as verify
 
     __version__: str
 
 _MODULES = {
-    "tpuconvert.api.bench": ("Benchmark", "bench"),
-    "tpuconvert.api.calibrate": ("calibrate",),
-    "tpuconvert.api.check": ("Check", "check"),
-    "tpuconvert.api.device": ("DevicePlan", "GoldenCheck", "device_check", "device_compare", "device_plan"),
-    "tpuconvert.api.generate": ("Generation", "generate"),
-    "tpuconvert.api.inspect": ("Inspection", "inspect"),
-    "tpuconvert.api.op_test": ("OpTests", "op_test"),
-    "tpuconvert.api.ops": ("OperatorExplanation", "OperatorList", "describe_op", "ops"),
-    "tpuconvert.api.passes": ("PassList", "passes"),
-    "tpuconvert.api.quantize": ("quantize",),
-    "tpuconvert.api.reduce": ("reduce",),
-    "tpuconvert.api.report": ("report",),
-    "tpuconvert.api.verify": ("verify",),
+    "tpuconvert.run.bench": ("Benchmark", "bench"),
+    "tpuconvert.conversion.calibrate": ("calibrate",),
+    "tpuconvert.conversion.check": ("Check", "check"),
+    "tpuconvert.device.device": ("DevicePlan", "GoldenCheck", "device_check", "device_compare", "device_plan"),
+    "tpuconvert.run.generate": ("Generation", "generate"),
+    "tpuconvert.report.inspect": ("Inspection", "inspect"),
+    "tpuconvert.operators.op_test": ("OpTests", "op_test"),
+    "tpuconvert.operators.ops": ("OperatorExplanation", "OperatorList", "describe_op", "ops"),
+    "tpuconvert.conversion.passes": ("PassList", "passes"),
+    "tpuconvert.conversion.quantize": ("quantize",),
+    "tpuconvert.reduction.reduce": ("reduce",),
+    "tpuconvert.report.report": ("report",),
+    "tpuconvert.verify.verify": ("verify",),
     "tpuconvert.cli.progress_bar": ("show_progress",),
     "tpuconvert.device.compare": ("DumpComparison",),
-    "tpuconvert.diagnosis.doctor": ("Diagnosis", "doctor"),
-    "tpuconvert.diagnosis.installation": ("Installation", "installation"),
-    "tpuconvert.difference.compare": ("diff",),
-    "tpuconvert.difference.result": ("ModelDifference",),
-    "tpuconvert.drawing.drawing": ("Drawing",),
+    "tpuconvert.doctor.doctor": ("Diagnosis", "doctor"),
+    "tpuconvert.doctor.installation": ("Installation", "installation"),
+    "tpuconvert.diff.compare": ("diff",),
+    "tpuconvert.diff.result": ("ModelDifference",),
+    "tpuconvert.outputs.drawing": ("Drawing",),
     "tpuconvert.evaluation.evaluation": ("evaluate",),
     "tpuconvert.evaluation.result": ("Evaluation",),
     "tpuconvert.exporters.export": ("Export", "export"),
     "tpuconvert.frontends.registry": ("register_converter",),
-    "tpuconvert.model": ("Model", "load"),
+    "tpuconvert.model.model": ("Model", "load"),
     "tpuconvert.optimizer.engine.engine": ("Skip",),
     "tpuconvert.optimizer.engine.pattern": ("pattern",),
     "tpuconvert.optimizer.quantize.ranges.ranges": ("Range",),
-    "tpuconvert.pipeline": ("convert",),
+    "tpuconvert.conversion.convert": ("convert",),
     "tpuconvert.optimizer.quantize.ranges.calibrators": ("register_calibrator",),
     "tpuconvert.optimizer.pipeline": ("register_rule",),
     "tpuconvert.verify.metrics": ("register_metric",),
-    "tpuconvert.quantize.ranges_file": ("MeasuredRanges",),
+    "tpuconvert.conversion.quantization.ranges_file": ("MeasuredRanges",),
     "tpuconvert.reduction.result": ("Reduction",),
-    "tpuconvert.reproduction": ("Reproduction", "reproduce"),
+    "tpuconvert.conversion.reproduction": ("Reproduction", "reproduce"),
     "tpuconvert.samples.preprocess": ("Preprocess",),
     "tpuconvert.runtime.session.border": ("TensorInfo",),
     "tpuconvert.runtime.custom_kernel": ("NativeKernel", "include_folder"),
@@ -165,9 +165,9 @@ _MODULES = {
     "tpuconvert.schema.system.limits": ("limited",),
     "tpuconvert.schema.definition.op": ("Op", "Operand", "register_op"),
     "tpuconvert.schema.types": ("Chip", "DType", "QuantParams", "TensorType"),
-    "tpuconvert.session": ("Session",),
-    "tpuconvert.tuning.mixed_precision": ("Tuning", "tune"),
-    "tpuconvert.verify.attribution": ("Attribution", "attribute"),
+    "tpuconvert.run.session": ("Session",),
+    "tpuconvert.precision.tune": ("Tuning", "tune"),
+    "tpuconvert.precision.attribution": ("Attribution", "attribute"),
     "tpuconvert.verify.verification": ("Verification",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

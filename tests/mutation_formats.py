@@ -29,7 +29,7 @@ from mutations import (
 
 import tpuconvert as tc
 from tpuconvert.ci.manifest import read_manifest
-from tpuconvert.quantize.ranges_file import read_ranges
+from tpuconvert.conversion.quantization.ranges_file import read_ranges
 from tpuconvert.samples.array_files import load_arrays
 
 DIGITS = Path(tc.__file__).parents[1] / "examples" / "digits"
@@ -215,7 +215,7 @@ def _decode(path: Path) -> None:
 
 
 def _read_preprocess(path: Path) -> None:
-    from tpuconvert.options import Options
+    from tpuconvert.conversion.options.options import Options
 
     Options.of(preprocess=str(path))
 

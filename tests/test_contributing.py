@@ -231,7 +231,7 @@ assert "lut" in integers and not {"soft_shrink", "permute"} & set(integers), int
 def test_an_operator_and_its_converter_are_all_that_a_quantized_network_needs(copy: Copy) -> None:
     """The definition alone is sufficient for the INT8 form, tiling, optimization and execution of a new operator."""
     definition = next(iter(Page("operator").files.items()))
-    files = dict([definition, ("frontends/onnx/soft_shrink.py", CONVERTER)])
+    files = dict([definition, ("frontends/onnx/operators/soft_shrink.py", CONVERTER)])
     copy.write(files)
     copy.root.joinpath("build", "end_to_end.py").write_text(END_TO_END, encoding="utf-8")
     done = copy.run(".venv/bin/python build/end_to_end.py")
@@ -277,7 +277,7 @@ def test_kernel_page(copy: Copy) -> None:
     assert done.returncode == 0, done.stdout
     assert passed_count(done.stdout) == 3
 
-    copy.root.joinpath("runtime/native/plan_soft_shrink.py").unlink()  # the forgotten step
+    copy.root.joinpath("runtime/native/matchers/soft_shrink.py").unlink()  # the forgotten step
     command = ".venv/bin/pytest tests/runtime/native/test_kernel_table.py -k named_by_a_matcher"
     forgotten = copy.run(command, TPUCONVERT_NATIVE_LIBRARY=str(library))
     assert "soft_shrink_float32" in forgotten.stdout

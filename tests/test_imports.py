@@ -167,12 +167,3 @@ def test_runtime_needs_no_frontend() -> None:
         [sys.executable, "-c", f"import tpuconvert.runtime.session.session\n{listing}"], capture_output=True, text=True
     )
     assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
-
-
-def test_architecture_page_lists_the_folders(repository: Path) -> None:
-    page = (repository / "docs" / "architecture.md").read_text(encoding="utf-8").split("\n## Folders\n")[1]
-    rows = page.split("\n## ")[0]
-    named = {name.rstrip("/") for name in re.findall(r"^\| `([\w/]+)`", rows, re.MULTILINE)}
-    packages = {str(path.parent.relative_to(repository)) for path in (repository / "converter").glob("*/__init__.py")}
-    assert packages <= named, "describe the folder in docs/architecture.md"
-    assert [name for name in sorted(named) if not (repository / name).is_dir()] == []

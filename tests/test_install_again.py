@@ -83,7 +83,7 @@ def test_install_after_an_update_has_no_module_of_the_older_version(checkout: Pa
     (copied / "removed_since.py").write_text("raise AssertionError('not part of this version')\n")
     names = wheel(checkout, tmp_path / "made", "--no-build-isolation")
     assert "tpuconvert/frontends/onnx/removed_since.py" not in names
-    assert "tpuconvert/frontends/onnx/reader.py" in names
+    assert "tpuconvert/frontends/onnx/file/reader.py" in names
 
 
 def test_a_build_leaves_nothing_in_the_checkout(checkout: Path, tmp_path: Path) -> None:

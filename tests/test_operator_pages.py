@@ -11,7 +11,7 @@ import operator_pages
 import pytest
 from markdown_it import MarkdownIt
 
-from tpuconvert.report.operator_description import describe, operator_notes
+from tpuconvert.operators.description import describe, operator_notes
 from tpuconvert.schema.definition.dtype_rules import IO_SAME
 from tpuconvert.schema.definition.op import ALL_SAME, Op, Operand, OpKind, all_ops, case, on, same, todo
 from tpuconvert.schema.types import F16, F32, I8, I32, U8, Array, Chip, Scalar, TensorType

@@ -58,11 +58,11 @@ def test_every_link_leads_to_a_file_of_the_site(site: Path) -> None:
 
 def test_sources_that_pages_link_to_are_pages(site: Path, repository: Path) -> None:
     quantization = (site / "quantization" / "index.html").read_text(encoding="utf-8")
-    assert 'href="../source/optimizer/quantize/prepare.py/"' in quantization
-    shown = (site / "source" / "optimizer" / "quantize" / "prepare.py" / "index.html").read_text(encoding="utf-8")
-    first = (repository / "optimizer" / "quantize" / "prepare.py").read_text(encoding="utf-8").split("\n")[0]
+    assert 'href="../source/optimizer/prepare_quantization.py/"' in quantization
+    shown = (site / "source" / "optimizer" / "prepare_quantization.py" / "index.html").read_text(encoding="utf-8")
+    first = (repository / "optimizer" / "prepare_quantization.py").read_text(encoding="utf-8").split("\n")[0]
     assert first.strip('"') in shown.replace("&quot;", '"')
     folder = (site / "source" / "schema" / "ops" / "index.html").read_text(encoding="utf-8")
-    assert 'href="conv.py/"' in folder
+    assert 'href="attention.py/"' in folder
     index = (site / "search" / "search_index.json").read_text(encoding="utf-8")
     assert '"location":"source/' not in index, "code is not in the search"

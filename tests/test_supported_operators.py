@@ -11,7 +11,7 @@ from onnx_oracles import NEWEST_OPSET
 from onnx_reference import NEEDS_NEWEST
 
 from tpuconvert.frontends.registry import FORMATS, Kind, registry
-from tpuconvert.report.operator_tables import refused_operators, source_operators
+from tpuconvert.operators.tables import refused_operators, source_operators
 from tpuconvert.schema.definition.op import OpKind
 from tpuconvert.schema.errors import UnsupportedError
 from tpuconvert.schema.graph.graph import Graph

@@ -7,9 +7,9 @@ from pathlib import Path
 from datasets import Entry, entries, input_shapes, model_files, reference_samples
 
 import tpuconvert as tc
-from tpuconvert.options import Options
+from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.source_loading import load_source
 from tpuconvert.schema.types import Array
-from tpuconvert.source_loading import load_source
 
 CALIBRATION = 8
 FEEDS = 2

@@ -1,7 +1,7 @@
 """Write docs/kernels.md, the table of kernels: ``python tools/kernel_page.py [--check]``.
 
-The rows are the matchers of ``runtime/native`` and the kernels that the compiled extension lists. With ``--check``
-nothing is written; the exit code is 1 when the page is out of date.
+The rows are the matchers of ``runtime/native/matchers`` and the kernels that the compiled extension lists. With
+``--check`` nothing is written; the exit code is 1 when the page is out of date.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ISAS = ("scalar", "avx2", "avxvnni", "avx512vnni", "amx", "neon", "dotprod", "i8
 HEADER = """\
 # Kernels of the native engine
 
-Made by `tools/kernel_page.py` from the matchers in `runtime/native` and from the kernels in `runtime/kernels`.
+Made by `tools/kernel_page.py` from the matchers in `runtime/native/matchers` and from the kernels in `runtime/kernels`.
 [engine.md](engine.md) explains how they work together. What no matcher takes runs its NumPy reference. Matchers with
 priority -1 also take single nodes for which the kernel of another matcher declined.
 

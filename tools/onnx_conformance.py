@@ -1,9 +1,9 @@
 """Run the backend test suite of the ``onnx`` package: ``python tools/onnx_conformance.py [--operators A,B] [--write]``.
 
-Every case goes through the Backend interface of ``tpuconvert.onnx_backend``: prepare, run, compare with the tolerances
-of the case. The outcomes are compared with those stored in docs/onnx-conformance.json; with ``--write`` they replace
-them, and the page docs/onnx-conformance.md is made from the stored outcomes of all cases. Exit code 0 if every case
-passed or was refused with an error message, and no outcome is another than the stored one.
+Every case goes through the Backend interface of ``tpuconvert.conversion.onnx_backend``: prepare, run, compare with
+the tolerances of the case. The outcomes are compared with those stored in docs/onnx-conformance.json; with
+``--write`` they replace them, and the page docs/onnx-conformance.md is made from the stored outcomes of all cases.
+Exit code 0 if every case passed or was refused with an error message, and no outcome is another than the stored one.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from onnx import numpy_helper
 from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
 
-from tpuconvert import onnx_backend
+from tpuconvert.conversion import onnx_backend
 from tpuconvert.schema.errors import UNKNOWN_SHAPE, TpuConvertError, UnsupportedError, UsageError
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "onnx-conformance.md"
@@ -302,7 +302,7 @@ def markdown(store: Store) -> str:
     lines = [
         "# ONNX conformance",
         "",
-        f"The backend test suite of the `onnx` package {version}, run through `tpuconvert.onnx_backend` with",
+        f"The backend test suite of the `onnx` package {version}, run by `tpuconvert.conversion.onnx_backend` with",
         "the reference executor. Written by `python tools/onnx_conformance.py --write`, which stores the outcome of",
         "each case in `onnx-conformance.json`.",
         "",

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.report.operator_description import DECISION, OTHERS, OperatorDescription, describe, format_value
+from tpuconvert.operators.description import DECISION, OTHERS, OperatorDescription, describe, format_value
 from tpuconvert.schema.definition.op import Op, OpKind, all_ops
 from tpuconvert.schema.graph.legality import Status, check
 from tpuconvert.schema.types import Array, Chip, DType, TensorType

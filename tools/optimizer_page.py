@@ -17,11 +17,11 @@ from pathlib import Path
 from datasets import data_root, entries, input_shapes, model_files
 from generated_file import replace_section, section
 
+from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.source_loading import load_source
 from tpuconvert.optimizer import optimize
 from tpuconvert.optimizer.pipeline import describe_passes
-from tpuconvert.options import Options
 from tpuconvert.schema.graph.graph import Graph
-from tpuconvert.source_loading import load_source
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "optimizer.md"
 TOOL = "optimizer_page.py"

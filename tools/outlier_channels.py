@@ -17,7 +17,7 @@ import numpy as np
 from bench.outliers import HARD, OUTLIER_NETWORKS, OutlierNetwork, Outliers
 
 import tpuconvert as tc
-from tpuconvert.quantize.integer_share import integer_share
+from tpuconvert.model.integer_share import integer_share
 from tpuconvert.schema.types import Array
 
 CHIPS = ("bm1686", "bm1684")

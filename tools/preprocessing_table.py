@@ -24,17 +24,17 @@ from generated_file import replace_section
 from preprocessing_mistakes import MISTAKES, Given, cases, images_of, right
 
 import tpuconvert as tc
-from tpuconvert.diagnosis.doctor import check_statistics, predictor
-from tpuconvert.diagnosis.network import expectations
-from tpuconvert.diagnosis.trial import compare_variants
-from tpuconvert.diagnosis.variants import TrialSamples
-from tpuconvert.options import Options
-from tpuconvert.pipeline import convert_graph
+from tpuconvert.conversion.convert import convert_graph
+from tpuconvert.conversion.input_expectations import expectations
+from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.source_loading import is_quantized_source, load_source
+from tpuconvert.doctor.doctor import check_statistics, predictor
+from tpuconvert.doctor.trial import compare_variants
+from tpuconvert.doctor.variants import TrialSamples
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.system.content_digest import digest_of
 from tpuconvert.schema.types import Array
-from tpuconvert.source_loading import is_quantized_source, load_source
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "preprocessing.md"
 COSTLY = 2.0

@@ -12,10 +12,10 @@ from pathlib import Path
 from generated_file import replace_section
 
 import tpuconvert.optimizer.quantize  # noqa: F401  registers the lowerings
+from tpuconvert.conversion.options.options import OPTIONS, declaration, default_of
 from tpuconvert.frontends.registry import FORMATS, registry
+from tpuconvert.operators.tables import source_operators, tpu_operators
 from tpuconvert.optimizer.quantize.lowering.lowering import find_lowering
-from tpuconvert.options import OPTIONS, declaration, default_of
-from tpuconvert.report.operator_tables import source_operators, tpu_operators
 from tpuconvert.schema.definition.op import OpKind, all_ops
 from tpuconvert.schema.types import Chip, DType
 

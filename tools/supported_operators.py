@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tpuconvert.frontends.registry import FORMATS
-from tpuconvert.report.operator_tables import refused_operators, source_operators
+from tpuconvert.operators.tables import refused_operators, source_operators
 
 COMMAND = "python tools/supported_operators.py"
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "supported-operators.md"

@@ -14,7 +14,7 @@ from zoo_files import CALIBRATION, EXPORTERS, Array, Export, load_samples
 from zoo_peer import quantize, session
 
 import tpuconvert as tc
-from tpuconvert.options import Options
+from tpuconvert.conversion.options.options import Options
 from tpuconvert.schema.errors import UNKNOWN_SHAPE
 from tpuconvert.schema.graph.cost import macs
 from tpuconvert.verify.difference import FLOAT_TOLERANCE

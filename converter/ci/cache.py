@@ -26,13 +26,14 @@ from typing import Any
 
 from tpuconvert.ci.manifest import Job
 from tpuconvert.ci.measures import Measurement
+from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.recipe import write_options
+from tpuconvert.conversion.reproduction import file_sha256
+from tpuconvert.conversion.source_loading import source_format
 from tpuconvert.frontends.onnx.file.external_files import external_file
 from tpuconvert.installed import version
-from tpuconvert.model import load
-from tpuconvert.options import Options
+from tpuconvert.model.model import load
 from tpuconvert.plugins import installed_modules
-from tpuconvert.recipe import write_options
-from tpuconvert.reproduction import file_sha256
 from tpuconvert.samples.image_files import IMAGE_SUFFIXES
 from tpuconvert.schema.errors import CorruptInputError, TpuConvertError, UsageError
 from tpuconvert.schema.system.bounded_files import open_regular
@@ -42,7 +43,6 @@ from tpuconvert.schema.system.file_replacement import replacing_link
 from tpuconvert.schema.system.input_files import note_input
 from tpuconvert.schema.system.temporary_files import temporary_folder
 from tpuconvert.schema.text.json_text import parse_json
-from tpuconvert.source_loading import source_format
 
 PACKAGES = ("tpuconvert", "tpuconvert.schema", "tpuconvert.runtime", "tpuconvert.frontends", "tpuconvert.optimizer")
 KEYED_FILES = ("source", "weights", "calibration", "data", "evaluation", "baseline")

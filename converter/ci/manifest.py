@@ -22,13 +22,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tpuconvert.fixed_inputs import read_fixed
-from tpuconvert.options import OPTIONS, Options
+from tpuconvert.conversion.fixed_inputs import read_fixed
+from tpuconvert.conversion.options.options import OPTIONS, Options
+from tpuconvert.conversion.options.rule_files import expand_rules
+from tpuconvert.conversion.source_loading import SOURCE_SUFFIXES
 from tpuconvert.plugins import load_plugins
-from tpuconvert.quantize.rule_files import expand_rules
 from tpuconvert.samples.preprocess import YAML_SUFFIXES
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.source_loading import SOURCE_SUFFIXES
 from tpuconvert.yaml_files import read_yaml
 
 FILES = ("source", "weights", "calibration", "data", "evaluation", "baseline", "output")

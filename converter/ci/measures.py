@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.accuracy_notes import KEY as ACCURACY
 from tpuconvert.ci.manifest import Job
+from tpuconvert.conversion.convert import convert_source
+from tpuconvert.conversion.options.options import QUANTIZATION_OPTIONS, Options
 from tpuconvert.evaluation.evaluation import evaluate
 from tpuconvert.evaluation.result import Evaluation
-from tpuconvert.model import Model, load
-from tpuconvert.options import QUANTIZATION_OPTIONS, Options
-from tpuconvert.pipeline import convert_source
+from tpuconvert.model.accuracy_notes import KEY as ACCURACY
+from tpuconvert.model.model import Model, load
 from tpuconvert.plugins import load_plugins
 from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import UsageError

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 
 from tpuconvert.ci.reports import COLUMNS, cells
 from tpuconvert.ci.runner import Outcome
-from tpuconvert.model import load
-from tpuconvert.report.model_description import Description
+from tpuconvert.model.description import Description
+from tpuconvert.model.model import load
 from tpuconvert.report.page.elements import Cell, html_table, panel
 from tpuconvert.report.report_description import describe_for_report
 from tpuconvert.schema.errors import CorruptInputError
 from tpuconvert.schema.text.html_text import escape
-from tpuconvert.text_format import several
+from tpuconvert.text.text_format import several
 
 
 def describe_outcomes(outcomes: Sequence[Outcome]) -> list[Description]:

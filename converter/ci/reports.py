@@ -13,10 +13,10 @@ from xml.etree import ElementTree
 from tpuconvert.ci.manifest import LIMITS
 from tpuconvert.ci.runner import Miss, Outcome
 from tpuconvert.installed import version
-from tpuconvert.markdown_text import table_code_span
 from tpuconvert.schema.text.visible_text import for_json, one_line, visible
-from tpuconvert.styled_text import Style, concat, style
-from tpuconvert.text_format import bytes_text
+from tpuconvert.text.markdown_text import table_code_span
+from tpuconvert.text.styled_text import Style, concat, style
+from tpuconvert.text.text_format import bytes_text
 
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 HOME = "https://pypi.org/project/tpuconvert/"

@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from tpuconvert.accuracy_notes import KEY as ACCURACY_SECTION
 from tpuconvert.ci.cache import Cache, DamagedEntry, Entry, key_of
 from tpuconvert.ci.manifest import ACCEPTED, ACCURACY, LIMITS, Job, Limit
 from tpuconvert.ci.measures import Measurement, Measures, convert_and_measure
+from tpuconvert.conversion.reproduction import file_sha256
 from tpuconvert.known_errors import known_error
-from tpuconvert.reproduction import file_sha256
+from tpuconvert.model.accuracy_notes import KEY as ACCURACY_SECTION
 from tpuconvert.schema.errors import CorruptInputError, TpuConvertError, UsageError
 from tpuconvert.schema.system.content_digest import CHUNK
 from tpuconvert.schema.system.file_replacement import replacing
 from tpuconvert.schema.system.input_files import refuse_input
 from tpuconvert.schema.system.temporary_files import remove_abandoned
-from tpuconvert.text_format import against_limit
+from tpuconvert.text.text_format import against_limit
 from tpuconvert.workers.choice import open_workers
 from tpuconvert.workers.workers import Failure, Shard, ThisProcess, Workers
 

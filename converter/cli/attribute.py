@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from tpuconvert.api.report import report as write_model_report
 from tpuconvert.cli.conversion_options import declared_option
 from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option, print_json
@@ -12,9 +11,10 @@ from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import plugin_option, progress_option, report_option
 from tpuconvert.cli.source_and_model import source_and_model
 from tpuconvert.cli.terminal import echo
-from tpuconvert.model import load
+from tpuconvert.model.model import load
 from tpuconvert.plugins import load_plugins
-from tpuconvert.verify.attribution import MEASURED_RULES, NODES, SAMPLES, attribute
+from tpuconvert.precision.attribution import MEASURED_RULES, NODES, SAMPLES, attribute
+from tpuconvert.report.report import report as write_model_report
 
 
 @click.command("attribute")

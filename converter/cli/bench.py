@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from tpuconvert.api.bench import SECONDS, bench
 from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.shared_options import engine_options, memory_limit_option, plugin_option
 from tpuconvert.cli.terminal import echo
+from tpuconvert.run.bench import SECONDS, bench
 
 
 @click.command("bench")

@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from tpuconvert.api.calibrate import calibrate
 from tpuconvert.cli.conversion_options import conversion_options
 from tpuconvert.cli.file_parameters import OutputFile
 from tpuconvert.cli.json_output import json_option, print_json
@@ -14,7 +13,8 @@ from tpuconvert.cli.problems import ensure, ensure_writable
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import calibration_option, progress_option
 from tpuconvert.cli.terminal import echo
-from tpuconvert.options import SOURCE_OPTIONS
+from tpuconvert.conversion.calibrate import calibrate
+from tpuconvert.conversion.options.options import SOURCE_OPTIONS
 
 SUFFIX = ".json"
 

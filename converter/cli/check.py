@@ -6,15 +6,15 @@ from typing import Any
 
 import click
 
-from tpuconvert.api.check import check
 from tpuconvert.cli.choice import Choice
 from tpuconvert.cli.conversion_options import conversion_options
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import progress_option
 from tpuconvert.cli.terminal import echo_text
+from tpuconvert.conversion.check import check
+from tpuconvert.conversion.options.options import SOURCE_OPTIONS
 from tpuconvert.exporters.form_names import FORM_NAMES
-from tpuconvert.options import SOURCE_OPTIONS
 
 
 @click.command("check")

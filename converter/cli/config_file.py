@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
-from tpuconvert.quantize.rule_files import expand_rules
+from tpuconvert.conversion.options.rule_files import expand_rules
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.system.input_files import note_input
 from tpuconvert.yaml_files import parse_yaml, read_yaml

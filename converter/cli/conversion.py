@@ -7,22 +7,22 @@ import shlex
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tpuconvert.accuracy_notes import KEY as ACCURACY
-from tpuconvert.api.report import report
 from tpuconvert.cli.json_output import print_json
 from tpuconvert.cli.problems import ensure, ensure_model_name
 from tpuconvert.cli.terminal import echo_text
-from tpuconvert.model import Model
-from tpuconvert.options import Options
-from tpuconvert.pipeline import convert_source
+from tpuconvert.conversion.convert import convert_source
+from tpuconvert.conversion.options.options import Options
+from tpuconvert.model.accuracy_notes import KEY as ACCURACY
+from tpuconvert.model.model import Model
 from tpuconvert.progress import Progress
 from tpuconvert.report.conversion_summary import summarize, summary_lines
+from tpuconvert.report.report import report
 from tpuconvert.samples.random_samples import unknown_extents
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.styled_text import join_lines
+from tpuconvert.text.styled_text import join_lines
 
 if TYPE_CHECKING:
-    from tpuconvert.pass_instrumentation import Watch
+    from tpuconvert.conversion.pass_instrumentation import Watch
     from tpuconvert.verify.verification import Verification
 
 
@@ -91,7 +91,7 @@ def convert_files(
     measured = None
     if files.ranges is not None:
         # 185 ms: imports the quantizer
-        from tpuconvert.quantize.ranges_file import read_ranges
+        from tpuconvert.conversion.quantization.ranges_file import read_ranges
 
         measured = read_ranges(files.ranges)
     model = convert_source(

@@ -14,7 +14,7 @@ from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.shared_options import plugin_option
 from tpuconvert.cli.terminal import echo
 from tpuconvert.cli.value_completion import COMPLETERS
-from tpuconvert.options import SOURCE_OPTIONS, declaration, default_of
+from tpuconvert.conversion.options.options import SOURCE_OPTIONS, declaration, default_of
 from tpuconvert.schema.definition.chip_names import alias_of, parse_chip
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -21,8 +21,8 @@ from tpuconvert.cli.shared_options import (
     verify_option,
 )
 from tpuconvert.cli.terminal import echo_error
-from tpuconvert.options import OPTIONS, Options
-from tpuconvert.pass_instrumentation import Sink, Watch
+from tpuconvert.conversion.options.options import OPTIONS, Options
+from tpuconvert.conversion.pass_instrumentation import Sink, Watch
 from tpuconvert.plugins import load_plugins
 
 

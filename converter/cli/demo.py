@@ -13,7 +13,7 @@ from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import no_plugins_option, progress_option
 from tpuconvert.cli.terminal import echo
 from tpuconvert.report.demo import HEADING, cells, run_demo
-from tpuconvert.styled_text import concat
+from tpuconvert.text.styled_text import concat
 from tpuconvert.text.table import table
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from tpuconvert.api.device import device_check, device_compare, device_plan
 from tpuconvert.cli.file_parameters import InputFile, OutputFolder
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.shared_options import plugin_option
 from tpuconvert.cli.terminal import echo
-from tpuconvert.results import Result
+from tpuconvert.device.device import device_check, device_compare, device_plan
+from tpuconvert.text.result import Result
 
 
 @click.group("device", context_settings={"help_option_names": ["-h", "--help"]})

@@ -19,13 +19,13 @@ from tpuconvert.cli.problems import ensure, ensure_writable
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import limit_options, plugin_option, progress_option
 from tpuconvert.cli.terminal import echo
-from tpuconvert.difference.change import CATEGORIES
-from tpuconvert.difference.compare import SAMPLES, diff
-from tpuconvert.difference.limits import ANY, GROWTH_LIMITS, OUTPUTS, parse_categories, parse_growth
-from tpuconvert.difference.markdown import to_markdown
+from tpuconvert.conversion.options.options import SOURCE_OPTIONS
+from tpuconvert.diff.change import CATEGORIES
+from tpuconvert.diff.compare import SAMPLES, diff
+from tpuconvert.diff.limits import ANY, GROWTH_LIMITS, OUTPUTS, parse_categories, parse_growth
+from tpuconvert.diff.markdown import to_markdown
 from tpuconvert.frontends.sniffing import identify_file
-from tpuconvert.options import SOURCE_OPTIONS
-from tpuconvert.text_format import several
+from tpuconvert.text.text_format import several
 
 _USAGE = "tpuconvert diff BEFORE [WEIGHTS] AFTER [WEIGHTS]"
 _FAIL_ON = (*CATEGORIES, OUTPUTS, ANY)

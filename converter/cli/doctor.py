@@ -13,9 +13,9 @@ from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import engine_options, progress_option
 from tpuconvert.cli.terminal import echo_text
-from tpuconvert.diagnosis.doctor import doctor
-from tpuconvert.diagnosis.installation import installation
-from tpuconvert.options import SOURCE_OPTIONS
+from tpuconvert.conversion.options.options import SOURCE_OPTIONS
+from tpuconvert.doctor.doctor import doctor
+from tpuconvert.doctor.installation import installation
 from tpuconvert.schema.errors import UsageError
 
 OF_BOTH = ("as_json", "progress_mode")

@@ -11,18 +11,18 @@ import click
 
 from tpuconvert.cli.file_parameters import InputFile, OutputFile
 from tpuconvert.cli.problems import ensure
-from tpuconvert.drawing.drawing import as_picture, dequantize_outputs, sample_outputs
-from tpuconvert.drawing.heads import CLASSES, head_names
-from tpuconvert.drawing.interpretation import MIN_SCORE, NMS_IOU, Interpretation, Interpreter
-from tpuconvert.drawing.labels import ClassNames, labels_of_metadata
-from tpuconvert.drawing.picture import PICTURE_SUFFIXES, draw_results, import_pillow, save_picture
 from tpuconvert.evaluation.images import image_size
+from tpuconvert.outputs.drawing import as_picture, dequantize_outputs, sample_outputs
+from tpuconvert.outputs.heads import CLASSES, head_names
+from tpuconvert.outputs.interpretation import MIN_SCORE, NMS_IOU, Interpretation, Interpreter
+from tpuconvert.outputs.labels import ClassNames, labels_of_metadata
+from tpuconvert.outputs.picture import PICTURE_SUFFIXES, draw_results, import_pillow, save_picture
 from tpuconvert.samples.image_files import IMAGE_SUFFIXES
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.system.input_files import refuse_input
 
 if TYPE_CHECKING:
-    from tpuconvert.model import Model
+    from tpuconvert.model.model import Model
     from tpuconvert.samples.calibration_data import FeedSource
     from tpuconvert.samples.preprocess import Preprocess
     from tpuconvert.schema.types import Array

@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from tpuconvert.api.report import report as write_model_report
 from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure
@@ -20,15 +19,16 @@ from tpuconvert.cli.shared_options import (
     workers_options,
 )
 from tpuconvert.cli.terminal import echo, echo_text
-from tpuconvert.diagnosis.doctor import doctor
-from tpuconvert.evaluation.decoders import decoder_names
+from tpuconvert.doctor.doctor import doctor
 from tpuconvert.evaluation.evaluation import DEFAULT_METRICS, evaluate
 from tpuconvert.evaluation.metric import METRIC_NAMES, Setup
 from tpuconvert.evaluation.result import check_names, measure_names
-from tpuconvert.model import load
+from tpuconvert.model.model import load
+from tpuconvert.outputs.decoders import decoder_names
 from tpuconvert.plugins import load_plugins
+from tpuconvert.report.report import report as write_model_report
 from tpuconvert.samples.preprocess import Preprocess
-from tpuconvert.styled_text import join_lines
+from tpuconvert.text.styled_text import join_lines
 
 
 class _Limit(click.ParamType):  # type: ignore[type-arg]  # a generic class only in later versions of click

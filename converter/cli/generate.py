@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from tpuconvert.api.generate import generate
 from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure
 from tpuconvert.cli.shared_options import engine_options, plugin_option
 from tpuconvert.cli.terminal import echo
+from tpuconvert.run.generate import generate
 
 
 @click.command("generate")

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import click
 
-from tpuconvert.api.inspect import inspect
 from tpuconvert.cli.conversion_options import declared_option
 from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure
 from tpuconvert.cli.shared_options import plugin_option, report_option
 from tpuconvert.cli.terminal import echo, echo_text
+from tpuconvert.report.inspect import inspect
 from tpuconvert.report.report_file import write_report
-from tpuconvert.styled_text import concat, join_lines
+from tpuconvert.text.styled_text import concat, join_lines
 
 
 @click.command("inspect")

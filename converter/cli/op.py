@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from tpuconvert.api.op_test import op_test
 from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.shared_options import no_plugins_option
 from tpuconvert.cli.terminal import echo_text
+from tpuconvert.operators.op_test import op_test
 
 
 @click.group("op", context_settings={"help_option_names": ["-h", "--help"]})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from tpuconvert.api.ops import SOURCE_FORMATS, describe_op, ops
 from tpuconvert.cli.choice import Choice
 from tpuconvert.cli.conversion_options import declared_option
 from tpuconvert.cli.json_output import json_option, print_json
@@ -12,6 +11,7 @@ from tpuconvert.cli.problems import ensure
 from tpuconvert.cli.shared_options import plugin_option
 from tpuconvert.cli.terminal import echo, echo_text
 from tpuconvert.cli.value_completion import complete_operator
+from tpuconvert.operators.ops import SOURCE_FORMATS, describe_op, ops
 
 
 @click.command("ops")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from tpuconvert.api.passes import passes
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.shared_options import plugin_option
 from tpuconvert.cli.terminal import echo
+from tpuconvert.conversion.passes import passes
 
 
 @click.command("passes")

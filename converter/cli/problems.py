@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
+from tpuconvert.conversion.source_loading import SOURCE_SUFFIXES
 from tpuconvert.report.report_file import check_report_name
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.system.input_files import refuse_input
-from tpuconvert.source_loading import SOURCE_SUFFIXES
 
 
 def ensure_model_name(path: str | None) -> None:

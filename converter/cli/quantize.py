@@ -6,7 +6,6 @@ from typing import Any
 
 import click
 
-from tpuconvert.api.quantize import check_data
 from tpuconvert.cli.conversion import Files, convert_files, print_summary
 from tpuconvert.cli.conversion_options import conversion_options, source_option_args
 from tpuconvert.cli.file_parameters import InputFile
@@ -20,8 +19,9 @@ from tpuconvert.cli.shared_options import (
     report_option,
     verify_option,
 )
+from tpuconvert.conversion.options.options import QUANTIZATION_OPTIONS, SOURCE_OPTIONS, Options
+from tpuconvert.conversion.quantize import check_data
 from tpuconvert.frontends.sniffing import identify_file
-from tpuconvert.options import QUANTIZATION_OPTIONS, SOURCE_OPTIONS, Options
 from tpuconvert.plugins import load_plugins
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from tpuconvert.api.reduce import reduce
 from tpuconvert.cli.config_file import config_options
 from tpuconvert.cli.conversion_options import declared_options
 from tpuconvert.cli.file_parameters import InputFile, OutputFile
@@ -16,10 +15,11 @@ from tpuconvert.cli.problems import ensure_writable
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import limit_options, plugin_option, progress_option
 from tpuconvert.cli.terminal import echo
-from tpuconvert.option_types import ReduceOptions
-from tpuconvert.options import OPTIONS
+from tpuconvert.conversion.options.options import OPTIONS
+from tpuconvert.conversion.options.types import ReduceOptions
+from tpuconvert.conversion.source_loading import source_format
+from tpuconvert.reduction.reduce import reduce
 from tpuconvert.reduction.source_files import SUFFIXES
-from tpuconvert.source_loading import source_format
 
 
 @click.command("reduce")

@@ -12,7 +12,7 @@ from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import calibration_option, plugin_option, progress_option
 from tpuconvert.cli.source_and_model import source_and_model
 from tpuconvert.cli.terminal import echo
-from tpuconvert.reproduction import reproduce
+from tpuconvert.conversion.reproduction import reproduce
 
 
 @click.command("reproduce")

@@ -21,7 +21,7 @@ from tpuconvert.cli.output_files import write_arrays
 from tpuconvert.cli.problems import ensure, ensure_writable
 from tpuconvert.cli.shared_options import engine_options, memory_limit_option, plugin_option, preprocess_option
 from tpuconvert.cli.terminal import echo
-from tpuconvert.model import load
+from tpuconvert.model.model import load
 from tpuconvert.plugins import load_plugins
 from tpuconvert.runtime.session.batches import check_joinable
 from tpuconvert.runtime.session.session import Session

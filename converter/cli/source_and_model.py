@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tpuconvert.cli.problems import ensure
 from tpuconvert.frontends.sniffing import identify_file
-from tpuconvert.text_format import several
+from tpuconvert.text.text_format import several
 
 
 def source_and_model(command: str, files: Sequence[str]) -> tuple[str, str | None, str]:

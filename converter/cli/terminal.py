@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from tpuconvert.schema.text.visible_text import for_log
-from tpuconvert.styled_text import Style, StyledText, concat, spans_of, split_lines, style
+from tpuconvert.text.styled_text import Style, StyledText, concat, spans_of, split_lines, style
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from tpuconvert.api.report import report as write_model_report
 from tpuconvert.cli.conversion_options import conversion_options
 from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option, print_json
@@ -15,9 +14,10 @@ from tpuconvert.cli.problems import ensure_model_name, ensure_writable
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import calibration_option, model_output_option, progress_option, report_option
 from tpuconvert.cli.terminal import echo
-from tpuconvert.options import QUANTIZATION_OPTIONS, SOURCE_OPTIONS
-from tpuconvert.tuning.metrics import NAMES
-from tpuconvert.tuning.mixed_precision import files_beside, tune
+from tpuconvert.conversion.options.options import QUANTIZATION_OPTIONS, SOURCE_OPTIONS
+from tpuconvert.precision.metrics import NAMES
+from tpuconvert.precision.tune import files_beside, tune
+from tpuconvert.report.report import report as write_model_report
 
 
 @click.command("tune")

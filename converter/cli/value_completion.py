@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 import click
 from click.shell_completion import CompletionItem
 
+from tpuconvert.conversion.options.options import ALGORITHMS
 from tpuconvert.optimizer.pipeline import known_names
 from tpuconvert.optimizer.precision_rules import DTYPES, METHODS, SYMMETRIES, WEIGHT_SCALES
-from tpuconvert.options import ALGORITHMS
 from tpuconvert.schema.definition.chip_names import KNOWN
 from tpuconvert.schema.definition.op import all_ops
 

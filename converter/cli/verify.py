@@ -6,8 +6,6 @@ from typing import Any
 
 import click
 
-from tpuconvert.api.report import report as write_model_report
-from tpuconvert.api.verify import verify
 from tpuconvert.cli.choice import Choice
 from tpuconvert.cli.config_file import config_options
 from tpuconvert.cli.conversion_options import declared_options
@@ -17,13 +15,15 @@ from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import limit_options, plugin_option, progress_option, report_option
 from tpuconvert.cli.source_and_model import source_and_model
 from tpuconvert.cli.terminal import echo
-from tpuconvert.model import load
-from tpuconvert.options import SOURCE_OPTIONS
+from tpuconvert.conversion.options.options import SOURCE_OPTIONS
+from tpuconvert.model.model import load
 from tpuconvert.plugins import load_plugins
+from tpuconvert.report.report import report as write_model_report
 from tpuconvert.verify.metrics import MetricLimit
 from tpuconvert.verify.oracle import ENGINES
 from tpuconvert.verify.source_comparison import VERIFICATION_SAMPLES
 from tpuconvert.verify.verification import NamedLimit
+from tpuconvert.verify.verify import verify
 
 
 @click.command("verify")

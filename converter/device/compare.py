@@ -12,14 +12,14 @@ import numpy as np
 
 from tpuconvert.device.faults import Evidence, Fault, classify
 from tpuconvert.exporters.program_digest import program_digest
-from tpuconvert.model import Model
-from tpuconvert.results import Result
+from tpuconvert.model.model import Model
 from tpuconvert.runtime.session.session import Session
 from tpuconvert.samples.array_files import load_arrays
 from tpuconvert.schema.errors import CorruptInputError, ThresholdError, UsageError
 from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.types import Array
-from tpuconvert.styled_text import concat, style
+from tpuconvert.text.result import Result
+from tpuconvert.text.styled_text import concat, style
 
 DIGEST = "program_digest"
 """Key of a dump file with the digest of the program that was compiled."""

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.device.golden import golden_feeds
 from tpuconvert.exporters.folder import write_folder
 from tpuconvert.exporters.program_digest import program_digest
-from tpuconvert.model import Model
+from tpuconvert.model.golden import golden_feeds
+from tpuconvert.model.model import Model
 from tpuconvert.runtime.session.session import Session
 from tpuconvert.samples.array_files import load_arrays
 from tpuconvert.samples.array_writer import write_npz

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tpuconvert.evaluation.boxes import Detections, Objects, overlaps
+from tpuconvert.outputs.boxes import Detections, Objects, overlaps
 from tpuconvert.schema.types import Array
 
 IOU_LIMITS = np.linspace(0.5, 0.95, 10)

@@ -16,7 +16,7 @@ from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.system.bounded_files import read_text
 from tpuconvert.schema.system.input_files import note_input
 from tpuconvert.schema.types import Array
-from tpuconvert.text_format import several
+from tpuconvert.text.text_format import several
 
 LABELS = "labels"
 

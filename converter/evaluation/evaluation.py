@@ -13,17 +13,17 @@ import numpy as np
 from tpuconvert.evaluation.classes import LABELS, Labelled, load_any
 from tpuconvert.evaluation.metric import Metric, Sample, Setup, find_metric
 from tpuconvert.evaluation.metrics.user_function import UserFunction
+from tpuconvert.evaluation.model_runs import ModelFeeds, Outputs, run_on
 from tpuconvert.evaluation.result import Evaluation
-from tpuconvert.model import Model, load
+from tpuconvert.model.model import Model, load
 from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.samples.calibration_data import FeedSource, load_feeds, single_images
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.types import Array
-from tpuconvert.text_format import several
+from tpuconvert.text.text_format import several
 from tpuconvert.workers.choice import open_workers
-from tpuconvert.workers.model_runs import ModelFeeds, Outputs, run_on
 from tpuconvert.workers.workers import ThisProcess, Workers
 
 DEFAULT_METRICS = ("top1", "top5")

@@ -10,7 +10,7 @@ import numpy as np
 
 from tpuconvert.evaluation.classes import Labelled, image_files
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.text_format import several
+from tpuconvert.text.text_format import several
 
 
 def load_label_images(samples: Any, labels: Any) -> Labelled:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 
 from tpuconvert.evaluation.classes import Labelled
 from tpuconvert.evaluation.images import image_size
-from tpuconvert.model import Model
+from tpuconvert.model.model import Model
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.discovery import import_modules
 from tpuconvert.schema.errors import UsageError

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.evaluation.boxes import Objects
 from tpuconvert.evaluation.classes import Labelled, image_files
 from tpuconvert.evaluation.images import image_size
+from tpuconvert.outputs.boxes import Objects
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.system.absent_file import absent_file
 from tpuconvert.schema.system.bounded_files import read_text
 from tpuconvert.schema.system.input_files import note_input
 from tpuconvert.schema.text.json_text import parse_json
 from tpuconvert.schema.types import Array
-from tpuconvert.text_format import several
+from tpuconvert.text.text_format import several
 
 COCO_FILE = "instances.json"
 

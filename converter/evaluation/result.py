@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tpuconvert.evaluation.metric import find_metric
-from tpuconvert.results import Result
 from tpuconvert.schema.errors import ThresholdError, UsageError
-from tpuconvert.text_format import against_limit, several
+from tpuconvert.text.result import Result
+from tpuconvert.text.text_format import against_limit, several
 
 
 @dataclass(frozen=True, repr=False)

@@ -11,7 +11,7 @@ import numpy as np
 
 from tpuconvert.exporters.decoder_interface import MASKED
 from tpuconvert.exporters.decoder_parts import HIDDEN, IDS, LOGITS, MASK, POSITIONS, STATES, Part, Parts, part_model
-from tpuconvert.model import Model
+from tpuconvert.model.model import Model
 from tpuconvert.runtime.session.session import Session
 from tpuconvert.runtime.session.session_state import SessionState
 from tpuconvert.schema.errors import UsageError

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tpuconvert.exporters.decoder_samples import LENGTHS, SampledValues, sample_values
-from tpuconvert.model import Model
+from tpuconvert.model.model import Model
 from tpuconvert.runtime.session.session_state import DERIVED
 from tpuconvert.schema.definition.op import Trait
 from tpuconvert.schema.errors import NO_EXACT_FORM, ProblemList, TpuConvertError, UsageError

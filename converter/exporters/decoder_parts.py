@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tpuconvert.exporters.decoder_interface import DETAIL, Cache, Decoder, split_interface, trim_tables
-from tpuconvert.model import Model
+from tpuconvert.model.model import Model
 from tpuconvert.optimizer.constant_folding import fold_constants
 from tpuconvert.schema.errors import NO_EXACT_FORM, ProblemList
 from tpuconvert.schema.file.file_model import FileModel

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tpuconvert.model import Model
+from tpuconvert.model.model import Model
 from tpuconvert.runtime.session.border import to_value
 from tpuconvert.runtime.session.session_state import MASK, SessionState
 from tpuconvert.schema.definition.extents import evaluate_extent

@@ -19,14 +19,14 @@ from tpuconvert.exporters.request import Request
 from tpuconvert.exporters.tpu_mlir.package import CHIPS, export_tpu_mlir, lower_for_chip
 from tpuconvert.exporters.tpulang.package import CHIPS as TPULANG_CHIPS
 from tpuconvert.exporters.tpulang.package import PROGRAM, export_tpulang, lower_for_tpulang
-from tpuconvert.model import Model, load
+from tpuconvert.model.model import Model, load
 from tpuconvert.plugins import load_plugins
-from tpuconvert.results import Result
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph.shape_buckets import KEY, Bucket, buckets_of, format_bucket
 from tpuconvert.schema.system.content_digest import ALGORITHM
 from tpuconvert.schema.system.file_digest import file_digest
 from tpuconvert.schema.types import Chip
+from tpuconvert.text.result import Result
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import EncodeError
 
+from tpuconvert.conversion.options.options import Options
 from tpuconvert.frontends.caffe.file.messages import new_message
 from tpuconvert.frontends.caffe.file.text import is_repeated
 from tpuconvert.frontends.caffe.node import caffe_op
-from tpuconvert.options import Options
 from tpuconvert.reduction import caffe_network
 from tpuconvert.reduction.caffe_network import CaffeNetwork, Layer, Shape, find_shapes
 from tpuconvert.reduction.generic_names import GenericNames

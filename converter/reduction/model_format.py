@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, S
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from tpuconvert.options import Options
+from tpuconvert.conversion.options.options import Options
 from tpuconvert.reduction.result import Size
 from tpuconvert.reduction.source_files import SourceFiles
 from tpuconvert.reduction.trial import can_be_read

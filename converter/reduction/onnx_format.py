@@ -8,8 +8,8 @@ from typing import Any
 
 from google.protobuf.message import EncodeError
 
+from tpuconvert.conversion.options.options import Options
 from tpuconvert.frontends.onnx.file.messages import ModelProto
-from tpuconvert.options import Options
 from tpuconvert.reduction import onnx_constants, onnx_names
 from tpuconvert.reduction.model_format import ModelFormat, NodeLinks, Search
 from tpuconvert.reduction.onnx_parts import (

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.source_loading import fixed_arrays
 from tpuconvert.frontends.onnx.file.messages import ModelProto, TensorProto
 from tpuconvert.frontends.onnx.file.reader import OnnxModel, initializers, read_model
-from tpuconvert.options import Options
 from tpuconvert.reduction.model_format import needed_nodes
 from tpuconvert.reduction.onnx_constants import tensors_of, write_tensor
 from tpuconvert.reduction.onnx_parts import Infos, extract, node_links
 from tpuconvert.schema.system.limits import DEFAULT_LIMITS
-from tpuconvert.source_loading import fixed_arrays
 
 APPLIED = ("input_shapes", "inputs", "outputs", "fix_inputs", "allow_root")
 """Options that a reduced model does not need: they are applied to the model first."""

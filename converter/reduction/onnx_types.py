@@ -14,14 +14,14 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
+from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.source_loading import load_source
 from tpuconvert.frontends.onnx.file.messages import ModelProto, NodeProto, TensorProto
 from tpuconvert.frontends.onnx.file.reader import subgraphs
-from tpuconvert.options import Options
 from tpuconvert.reduction.onnx_constants import read_tensor
 from tpuconvert.reduction.onnx_parts import TensorInfo
 from tpuconvert.schema.errors import TpuConvertError
 from tpuconvert.schema.types import Array
-from tpuconvert.source_loading import load_source
 
 MOST_ELEMENTS = 4096
 """Largest size of a constant that replaces the nodes that compute it."""

@@ -11,10 +11,10 @@ from typing import Any
 from tpuconvert.frontends.onnx.file.messages import ModelProto
 from tpuconvert.reduction.failure import DESCRIPTIONS
 from tpuconvert.reduction.source_files import SUFFIXES, WEIGHTS_SUFFIX, SourceFiles, write_files
-from tpuconvert.results import Result
 from tpuconvert.schema.option_style import in_style
 from tpuconvert.schema.text.visible_text import one_line
-from tpuconvert.text_format import several
+from tpuconvert.text.result import Result
+from tpuconvert.text.text_format import several
 
 
 @dataclass(frozen=True)

@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 
+from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.source_loading import fixed_arrays
 from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.tflite.file.reader import ModelFile, read_model
 from tpuconvert.frontends.tflite.file.rows import write_rows
 from tpuconvert.frontends.tflite.file.signatures import Signature, choose
 from tpuconvert.frontends.tflite.importer import bind_tensors
-from tpuconvert.options import Options
 from tpuconvert.reduction import tflite_constants, tflite_names, tflite_parts
 from tpuconvert.reduction.model_format import ModelFormat, NodeLinks, Search, needed_nodes
 from tpuconvert.reduction.result import Size
 from tpuconvert.reduction.search import largest_change
 from tpuconvert.reduction.source_files import SourceFiles
 from tpuconvert.schema.errors import CorruptInputError, TpuConvertError
-from tpuconvert.source_loading import fixed_arrays
 
 MOST_ELEMENTS = 4096
 """Largest size of a constant that replaces the operators that compute it."""

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.api.verify import verify
+from tpuconvert.conversion.convert import convert
+from tpuconvert.conversion.options.options import SOURCE_OPTIONS, Options
+from tpuconvert.conversion.source_loading import load_source
 from tpuconvert.frontends.onnx.file.messages import ModelProto
-from tpuconvert.model import Model
-from tpuconvert.options import SOURCE_OPTIONS, Options
-from tpuconvert.pipeline import convert
+from tpuconvert.model.model import Model
 from tpuconvert.reduction.failure import BACKENDS, CONDITION, ENGINE, ERROR, VERIFY, Failure, failures_of
 from tpuconvert.reduction.source_files import SourceFiles
 from tpuconvert.runtime.session.session import Session
@@ -23,9 +23,9 @@ from tpuconvert.samples.random_samples import random_feeds
 from tpuconvert.schema.errors import ThresholdError, TpuConvertError, UsageError
 from tpuconvert.schema.types import Array
 from tpuconvert.schema.user_code import with_place
-from tpuconvert.source_loading import load_source
 from tpuconvert.user_functions import load_function
 from tpuconvert.verify.difference import FLOAT_TOLERANCE
+from tpuconvert.verify.verify import verify
 
 SAMPLES = 2
 """Random feeds for ranges and comparisons."""

@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tpuconvert.accuracy_notes import KEY as ACCURACY
-from tpuconvert.model import Model
-from tpuconvert.quantize.integer_share import integer_share, is_integer
-from tpuconvert.report.model_description import describe_model
-from tpuconvert.report.model_text import port_lines, requirement_lines
-from tpuconvert.report.notes import SHARE, NoteGroup, group_line, group_notes, share_lines
+from tpuconvert.model.accuracy_notes import KEY as ACCURACY
+from tpuconvert.model.description import describe_model
+from tpuconvert.model.integer_share import integer_share, is_integer
+from tpuconvert.model.model import Model
+from tpuconvert.model.notes import SHARE, NoteGroup, group_line, group_notes, share_lines
+from tpuconvert.model.summary import port_lines, requirement_lines
 from tpuconvert.schema.graph.cost import total_macs
-from tpuconvert.text_format import bytes_text, operator_counts, several, shorten
+from tpuconvert.text.text_format import bytes_text, operator_counts, several, shorten
 from tpuconvert.verify.text import sqnr_text, verdict_lines
 
 if TYPE_CHECKING:

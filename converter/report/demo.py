@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tpuconvert.diagnosis.example import PIXELS, SOURCES, example_folder, load_part
-from tpuconvert.model import Model
-from tpuconvert.options import Options
-from tpuconvert.pipeline import convert_source
+from tpuconvert.conversion.convert import convert_source
+from tpuconvert.conversion.options.options import Options
+from tpuconvert.doctor.example import PIXELS, SOURCES, example_folder, load_part
+from tpuconvert.model.description import Description
+from tpuconvert.model.model import Model
 from tpuconvert.progress import Progress
 from tpuconvert.report.html_page import report_page
-from tpuconvert.report.model_description import Description
 from tpuconvert.report.page.elements import Cell, html_table, panel
 from tpuconvert.report.report_description import describe_for_report
 from tpuconvert.runtime.session.session import Session

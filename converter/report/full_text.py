@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tpuconvert.report.attribution import attribution_lines
-from tpuconvert.report.model_description import Description
-from tpuconvert.report.model_text import node_lines, summary_text
-from tpuconvert.report.tuning import tuning_lines
+from tpuconvert.model.description import Description
+from tpuconvert.model.summary import node_lines, summary_text
+from tpuconvert.precision.attribution_text import attribution_lines
+from tpuconvert.precision.tuning_text import tuning_lines
 from tpuconvert.verify.text import verification_lines
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tpuconvert.report.model_description import Description
+from tpuconvert.model.description import Description
 from tpuconvert.report.page.assembly import assemble_page
 from tpuconvert.report.page.sections import model_article
 from tpuconvert.report.report_data import report_data

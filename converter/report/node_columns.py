@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tpuconvert.report.attribute_text import short_lists
-from tpuconvert.report.model_description import Description
+from tpuconvert.model.description import Description
+from tpuconvert.operators.attribute_text import short_lists
 from tpuconvert.report.rounding import round_number
 from tpuconvert.schema.types import DType
 

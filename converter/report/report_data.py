@@ -11,10 +11,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tpuconvert.model.description import Description
+from tpuconvert.model.notes import group_notes, operators_of
 from tpuconvert.report.graph_layout import describe_layout
-from tpuconvert.report.model_description import Description
 from tpuconvert.report.node_columns import describe_port, more_results, node_columns
-from tpuconvert.report.notes import group_notes, operators_of
 from tpuconvert.report.rounding import round_number, round_numbers, without_none
 from tpuconvert.schema.text.visible_text import for_json
 from tpuconvert.schema.types import DType

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tpuconvert.report.cost import describe_cost
-from tpuconvert.report.memory import describe_memory
-from tpuconvert.report.model_description import Description, describe_graph, describe_model
+from tpuconvert.model.cost import describe_cost
+from tpuconvert.model.description import Description, describe_graph, describe_model
+from tpuconvert.model.memory import describe_memory
 from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import format_shape
 
 if TYPE_CHECKING:
-    from tpuconvert.model import Model
+    from tpuconvert.model.model import Model
     from tpuconvert.verify.verification import Verification
 
 

@@ -6,8 +6,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from tpuconvert.model.description import Description
 from tpuconvert.report.full_text import full_text
-from tpuconvert.report.model_description import Description
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.system.file_replacement import replacing
 from tpuconvert.schema.text.visible_text import visible

@@ -34,7 +34,7 @@ from tpuconvert.schema.system.absent_file import absent_file
 from tpuconvert.schema.system.content_digest import Digest, digest_of
 from tpuconvert.schema.system.input_files import note_input
 from tpuconvert.schema.types import Array
-from tpuconvert.text_format import several
+from tpuconvert.text.text_format import several
 
 Feed = dict[str, Array]
 

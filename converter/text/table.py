@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tpuconvert.schema.text.visible_text import one_line
-from tpuconvert.styled_text import concat, style
+from tpuconvert.text.styled_text import concat, style
 
 
 def number(value: float | None) -> str:

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tpuconvert.report.notes import NAMED
+from tpuconvert.model.notes import NAMED
 from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import Array, Chip, QuantParams
-from tpuconvert.text_format import several, shorten
+from tpuconvert.text.text_format import several, shorten
 from tpuconvert.verify.difference import Difference
 
 OWN_PROGRAM = "the source as it was read"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.types import Array
 from tpuconvert.schema.user_code import note_definition
-from tpuconvert.text_format import against_limit
+from tpuconvert.text.text_format import against_limit
 
 Metric = Callable[[Array, Array], float]
 """Function of the source's output and the model's output that returns a number."""

@@ -25,7 +25,7 @@ import numpy as np
 from tpuconvert.schema.errors import MissingExtraError, UsageError
 from tpuconvert.schema.graph.graph import Port
 from tpuconvert.schema.types import Array
-from tpuconvert.text_format import bytes_text
+from tpuconvert.text.text_format import bytes_text
 from tpuconvert.workers.child_process import run_module
 
 

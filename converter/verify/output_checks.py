@@ -20,7 +20,7 @@ from tpuconvert.schema.definition.op import Trait
 from tpuconvert.schema.graph.graph import Graph, Port, Value
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.types import Array
-from tpuconvert.text_format import several
+from tpuconvert.text.text_format import several
 
 
 @dataclass()

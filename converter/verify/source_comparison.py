@@ -10,11 +10,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tpuconvert.fused_preprocess import source_feeds
-from tpuconvert.model import Model
+from tpuconvert.conversion.additions.fused_preprocess import source_feeds
+from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.source_loading import (
+    fixed_arrays,
+    has_original_interface,
+    is_quantized_source,
+    load_source,
+    source_format,
+    with_preprocessing_of,
+)
+from tpuconvert.model.model import Model
 from tpuconvert.optimizer import fit_to_chip, optimize
 from tpuconvert.optimizer.quantize import as_float, legalize
-from tpuconvert.options import Options
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.runtime.run_memory import check_run_memory
 from tpuconvert.runtime.session.session import Session
@@ -23,14 +31,6 @@ from tpuconvert.samples.random_samples import random_feeds
 from tpuconvert.schema.errors import UnsupportedError, UsageError
 from tpuconvert.schema.graph.graph import Graph, KeptState
 from tpuconvert.schema.types import Array, Chip
-from tpuconvert.source_loading import (
-    fixed_arrays,
-    has_original_interface,
-    is_quantized_source,
-    load_source,
-    source_format,
-    with_preprocessing_of,
-)
 from tpuconvert.verify.metrics import MetricLimit, metric
 from tpuconvert.verify.opinion import OWN_READING, OracleInfo
 from tpuconvert.verify.oracle import ENGINES, Hearing, find_oracles, run_first

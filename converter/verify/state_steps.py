@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from tpuconvert.model_building import has_integers
+from tpuconvert.conversion.model_building import has_integers
 from tpuconvert.runtime.session.session import Session
 from tpuconvert.runtime.session.session_state import MASK, SessionState
 from tpuconvert.schema.errors import UsageError

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tpuconvert.report.model_description import Description
-from tpuconvert.styled_text import Style, style
+from tpuconvert.model.description import Description
+from tpuconvert.text.styled_text import Style, style
 from tpuconvert.text.table import number, share, table
-from tpuconvert.text_format import several, shorten
+from tpuconvert.text.text_format import several, shorten
 from tpuconvert.verify.difference import AS_READ, LAYER_SQNR
 
 NOISIEST = 3

@@ -22,15 +22,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tpuconvert.model import Model
-from tpuconvert.model_building import has_integers
-from tpuconvert.results import Result
+from tpuconvert.conversion.model_building import has_integers
+from tpuconvert.model.model import Model
 from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import OutputError, ThresholdError, UsageError
 from tpuconvert.schema.graph.control_flow import all_graphs, subgraphs_of
 from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.types import Array
-from tpuconvert.text_format import against_limit
+from tpuconvert.text.result import Result
+from tpuconvert.text.text_format import against_limit
 from tpuconvert.verify.difference import AS_READ, ENGINE_ERROR, FLOAT_TOLERANCE, LAYER_SQNR, Difference
 from tpuconvert.verify.exactness import OWN_PROGRAM, Exactness, defines_integers
 from tpuconvert.verify.metrics import MetricLimit, check_metrics

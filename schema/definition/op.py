@@ -571,9 +571,6 @@ def _import_definitions() -> None:
     import_modules("tpuconvert.schema.ops")
 
 
-OpClass = TypeVar("OpClass", bound=type[Op])
-
-
 def register_op(name: str) -> Callable[[OpClass], OpClass]:
     """Decorator that adds an operator: a frozen dataclass derived from ``tpuconvert.Op``.
 

@@ -8,8 +8,8 @@ import pytest
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
-from tpuconvert.benchmark import KernelCost, StepCost, Timing, by_kernel, step_costs, time_runs
-from tpuconvert.model import Model
+from tpuconvert.model.model import Model
+from tpuconvert.run.benchmark import KernelCost, StepCost, Timing, by_kernel, step_costs, time_runs
 from tpuconvert.runtime.reference.profile import StepProfile
 from tpuconvert.schema.file.file_model import FileModel
 from tpuconvert.schema.graph.graph import Graph

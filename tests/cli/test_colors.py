@@ -7,7 +7,7 @@ import pytest
 
 from tpuconvert.__main__ import main
 from tpuconvert.cli.terminal import echo, echo_text
-from tpuconvert.styled_text import concat, split_lines, style
+from tpuconvert.text.styled_text import concat, split_lines, style
 from tpuconvert.text.table import table
 
 Captured = pytest.CaptureFixture[str]

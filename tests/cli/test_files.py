@@ -12,7 +12,7 @@ import pytest
 from converter.small_models import scaled_and_shifted
 
 from tpuconvert.__main__ import main
-from tpuconvert.report.model_description import describe_graph
+from tpuconvert.model.description import describe_graph
 from tpuconvert.report.report_file import write_report
 from tpuconvert.schema.errors import ResourceLimitError
 

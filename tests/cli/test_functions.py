@@ -10,9 +10,9 @@ import click
 import pytest
 
 import tpuconvert as tc
-from tpuconvert import option_types
 from tpuconvert.cli.group import COMMANDS, group
-from tpuconvert.options import OPTIONS, default_of
+from tpuconvert.conversion.options import types as option_types
+from tpuconvert.conversion.options.options import OPTIONS, default_of
 
 FUNCTIONS: dict[str, str] = {
     "convert": "convert",

@@ -9,7 +9,7 @@ from decoders import FORMS, decoder
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
-from tpuconvert.api import generate as implementation
+from tpuconvert.run import generate as implementation
 
 Captured = pytest.CaptureFixture[str]
 PROMPT = [3, 1, 4, 1, 5]

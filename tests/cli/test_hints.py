@@ -19,12 +19,12 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
-from tpuconvert.accuracy_notes import AccuracyWarning
 from tpuconvert.cli.group import COMMANDS, group
-from tpuconvert.diagnosis.installation import SelfTest, installation
-from tpuconvert.difference.text import hidden_text
-from tpuconvert.drawing.interpretation import MOST_LINES, FoundObject, Interpretation
+from tpuconvert.diff.text import hidden_text
+from tpuconvert.doctor.installation import SelfTest, installation
 from tpuconvert.known_errors import explain, known_error
+from tpuconvert.model.accuracy_notes import AccuracyWarning
+from tpuconvert.outputs.interpretation import MOST_LINES, FoundObject, Interpretation
 from tpuconvert.schema.types import Array
 
 Captured = pytest.CaptureFixture[str]

@@ -23,7 +23,7 @@ from tpuconvert.__main__ import main
 from tpuconvert.cli.conversion_options import NEEDED_AGAIN
 from tpuconvert.cli.group import COMMANDS, group
 from tpuconvert.cli.option_hints import options_of, qualify_options
-from tpuconvert.options import declaration
+from tpuconvert.conversion.options.options import declaration
 from tpuconvert.schema import option_style
 
 Captured = pytest.CaptureFixture[str]

@@ -8,8 +8,8 @@ import pytest
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
+from tpuconvert.conversion.pass_instrumentation import Watch
 from tpuconvert.optimizer.pipeline import known_names
-from tpuconvert.pass_instrumentation import Watch
 
 Captured = pytest.CaptureFixture[str]
 

@@ -14,17 +14,17 @@ from typing import Any
 
 from converter.small_models import examples
 
-from tpuconvert.optimization import optimize_graph
+from tpuconvert.conversion.optimization import optimize_graph
+from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.quantization.calibration_feeds import calibration_feeds
+from tpuconvert.conversion.quantization.calibration_shards import calibrate_on
+from tpuconvert.conversion.source_loading import load_source
 from tpuconvert.optimizer.precision_rules import METHODS
 from tpuconvert.optimizer.quantize.calibration.calibration import AutoTensors
 from tpuconvert.optimizer.quantize.calibration.first_samples import FirstMeans
-from tpuconvert.options import Options
-from tpuconvert.quantize.calibration_feeds import calibration_feeds
-from tpuconvert.quantize.calibration_shards import calibrate_on
 from tpuconvert.samples.calibration_data import FeedSource
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph.graph import Graph
-from tpuconvert.source_loading import load_source
 from tpuconvert.workers.workers import Shard, Workers
 
 PREPROCESS = "color=GRAY,scale=0.0625"

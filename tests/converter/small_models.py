@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tpuconvert.model import Model
+from tpuconvert.model.model import Model
 from tpuconvert.schema.file.file_model import FileModel
 from tpuconvert.schema.graph.graph import Graph, Source
 from tpuconvert.schema.ops.arithmetic import Add, Mul

@@ -12,9 +12,9 @@ from optimizer.quantize.onnx_builder import OnnxNet
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
-from tpuconvert.accuracy_notes import AccuracyWarning
+from tpuconvert.conversion.quantization.sample_split import split_feeds
+from tpuconvert.model.accuracy_notes import AccuracyWarning
 from tpuconvert.optimizer.quantize.search.output_error import count_held_out
-from tpuconvert.quantize.sample_split import split_feeds
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.graph.graph import Graph
@@ -163,7 +163,7 @@ def test_packed_weights_are_measured(weight_type, is_accurate, tmp_path, capsys)
     assert cli(*given, "--calibration", data, "--strict-accuracy") == (0 if is_accurate else 5)
 
 
-@pytest.mark.filterwarnings("ignore::tpuconvert.accuracy_notes.AccuracyWarning")
+@pytest.mark.filterwarnings("ignore::tpuconvert.model.accuracy_notes.AccuracyWarning")
 def test_the_numbers_are_those_of_the_written_model(tmp_path):
     """The error that is stated is that of the file, run by a session, against the float model."""
     path, data = network(tmp_path, samples=16)

@@ -12,11 +12,11 @@ from onnx_models import model, one, ramp, save_model
 
 import tpuconvert as tc
 from tpuconvert.cli.convert import command
+from tpuconvert.conversion.options.options import OPTIONS, Options, declaration, default_of
+from tpuconvert.conversion.source_loading import source_format
 from tpuconvert.frontends.onnx.file.reader import MAPPED_BYTES
 from tpuconvert.optimizer.precision_rules import METHODS
-from tpuconvert.options import OPTIONS, Options, declaration, default_of
 from tpuconvert.schema.errors import CorruptInputError, UsageError
-from tpuconvert.source_loading import source_format
 
 
 def test_every_public_name_is_there() -> None:

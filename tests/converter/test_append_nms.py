@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
-from tpuconvert.nms_options import NmsTail
+from tpuconvert.conversion.options.nms_options import NmsTail
 from tpuconvert.schema.types import Array
 
 NAMES = ("nms_boxes", "nms_scores", "nms_classes", "nms_images")

@@ -15,10 +15,10 @@ from onnx import helper
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
-from tpuconvert.report.attribution import attribution_lines
+from tpuconvert.precision import isolated_error
+from tpuconvert.precision.attribution import Attribution
+from tpuconvert.precision.attribution_text import attribution_lines
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.verify import isolated_error
-from tpuconvert.verify.attribution import Attribution
 from tpuconvert.verify.verification import verify
 
 Captured = pytest.CaptureFixture[str]

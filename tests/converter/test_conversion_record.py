@@ -11,14 +11,14 @@ import pytest
 from converter.small_models import examples, scaled_and_shifted
 
 import tpuconvert as tc
-from tpuconvert.conversion_record import KEY, ConversionRecord, read_record
-from tpuconvert.conversion_record_writer import make_record
-from tpuconvert.model import Model
-from tpuconvert.options import Options
-from tpuconvert.pipeline import convert_graph, convert_source
+from tpuconvert.conversion.conversion_record_writer import make_record
+from tpuconvert.conversion.convert import convert_graph, convert_source
+from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.quantization.ranges_file import measure_ranges, read_ranges
+from tpuconvert.model.conversion_record import KEY, ConversionRecord, read_record
+from tpuconvert.model.description import describe_model
+from tpuconvert.model.model import Model
 from tpuconvert.progress import SILENT
-from tpuconvert.quantize.ranges_file import measure_ranges, read_ranges
-from tpuconvert.report.model_description import describe_model
 from tpuconvert.schema.errors import CorruptInputError
 from tpuconvert.schema.graph.graph import Graph, Source
 from tpuconvert.schema.ops.batch_norm import BatchNorm

@@ -7,11 +7,11 @@ import pytest
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
-from tpuconvert.diagnosis.samples import SampleStatistics
-from tpuconvert.diagnosis.trial import binomial_tail, paired_test, probabilities, sign_test
-from tpuconvert.diagnosis.variants import TrialSamples
+from tpuconvert.doctor.trial import binomial_tail, paired_test, probabilities, sign_test
+from tpuconvert.doctor.variants import TrialSamples
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.samples.preprocess import Preprocess
+from tpuconvert.samples.sample_statistics import SampleStatistics
 from tpuconvert.schema.graph.graph import Port
 from tpuconvert.schema.types import DType, QuantParams
 

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
-from tpuconvert.options import Options
+from tpuconvert.conversion.options.options import Options
 from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32
 from tpuconvert.schema.types import DType, QuantParams

@@ -12,7 +12,7 @@ from tflite_models import O, S, T, serialize
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
-from tpuconvert.reproduction import reproduce
+from tpuconvert.conversion.reproduction import reproduce
 
 
 def info(name: str) -> onnx.ValueInfoProto:
@@ -101,7 +101,7 @@ def test_in_a_configuration_and_a_manifest(tmp_path: Path, monkeypatch: pytest.M
     [("16000", 16000), ("[1,2]", (1, 2)), ("1,2", (1, 2)), ("[[1],[2]]", ((1,), (2,))), ("true", True), ("2.5", 2.5)],
 )
 def test_values_are_written_as_in_json(text: str, value: object) -> None:
-    from tpuconvert.fixed_inputs import parse_fixed, read_fixed
+    from tpuconvert.conversion.fixed_inputs import parse_fixed, read_fixed
 
     assert read_fixed(parse_fixed([f"a=b={text}"])) == {"a=b": value}
 

@@ -11,7 +11,7 @@ from onnx import TensorProto
 from onnx_models import model, one, ramp, save_model
 
 import tpuconvert as tc
-from tpuconvert.fused_preprocess import source_feeds
+from tpuconvert.conversion.additions.fused_preprocess import source_feeds
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.graph.graph import Port
 from tpuconvert.schema.types import Array

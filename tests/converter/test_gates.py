@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from tpuconvert.conversion.quantization.gates import effective, gate_algorithms
 from tpuconvert.optimizer.quantize.search.output_error import Errors
-from tpuconvert.quantize.gates import effective, gate_algorithms
 
 
 class Algorithms:

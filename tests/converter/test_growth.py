@@ -15,8 +15,8 @@ import pytest
 from work_counts import calls_of
 
 import tpuconvert as tc
+from tpuconvert.conversion.convert import convert
 from tpuconvert.optimizer.engine import engine
-from tpuconvert.pipeline import convert
 
 LARGEST_TENSOR = 4096 * 4096 * 4
 

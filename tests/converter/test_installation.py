@@ -12,7 +12,7 @@ import pytest
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
-from tpuconvert.diagnosis import installation as module
+from tpuconvert.doctor import installation as module
 from tpuconvert.requirements import Package
 from tpuconvert.runtime.native.builder import loader
 from tpuconvert.runtime.session.session import Session

@@ -10,7 +10,7 @@ import pytest
 from optimizer.quantize.onnx_builder import OnnxNet
 
 import tpuconvert as tc
-from tpuconvert.quantize.integer_forms import IntegerForms
+from tpuconvert.conversion.quantization.integer_forms import IntegerForms
 
 
 class Forgetful(dict[object, Any]):

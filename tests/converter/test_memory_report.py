@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tpuconvert.report.memory import describe_memory
+from tpuconvert.model.memory import describe_memory
 from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add

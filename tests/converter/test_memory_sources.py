@@ -8,7 +8,7 @@ import pytest
 from onnx_models import model, one, ramp
 
 import tpuconvert as tc
-from tpuconvert.memory_sources import source_paths
+from tpuconvert.conversion.memory_sources import source_paths
 
 
 @pytest.fixture

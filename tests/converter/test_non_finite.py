@@ -14,11 +14,11 @@ from onnx import NodeProto, TensorProto, helper, numpy_helper
 from tflite_models import T, serialize, single
 
 import tpuconvert as tc
-from tpuconvert.final_checks import check_finite
-from tpuconvert.options import Options
+from tpuconvert.conversion.final_checks import check_finite
+from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.source_loading import load_source
 from tpuconvert.schema.arithmetic.finite import is_finite
 from tpuconvert.schema.errors import UnsupportedError, UsageError
-from tpuconvert.source_loading import load_source
 
 NAN, INF = float("nan"), float("inf")
 WEIGHT = np.random.default_rng(0).normal(size=(4, 3, 3, 3)).astype(np.float32)

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 from onnx_models import model, one, ramp
 
-import tpuconvert.onnx_backend as backend
+import tpuconvert.conversion.onnx_backend as backend
 from tpuconvert.schema.errors import UnsupportedError, UsageError
 from tpuconvert.schema.types import Array
 

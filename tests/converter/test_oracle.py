@@ -10,8 +10,8 @@ from converter.small_models import examples
 from onnx import TensorProto, helper
 
 import tpuconvert as tc
+from tpuconvert.conversion.options.options import Options
 from tpuconvert.frontends.onnx.node import onnx_op
-from tpuconvert.options import Options
 from tpuconvert.schema.errors import OutputError
 from tpuconvert.schema.graph.graph import Port
 from tpuconvert.verify import oracle as oracles

@@ -12,15 +12,15 @@ from datasets import entries, input_shapes, model_files, reference_samples
 from onnx import TensorProto, helper, numpy_helper
 
 from tpuconvert.__main__ import main
+from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.source_loading import load_source
 from tpuconvert.optimizer.quantize import legalize
-from tpuconvert.options import Options
 from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import OutputError
 from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Muls
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.types import F32, I32, Chip, Scalar, TensorType
-from tpuconvert.source_loading import load_source
 from tpuconvert.verify.output_checks import output_problems, output_statistics
 from tpuconvert.verify.verification import Thresholds, verify
 

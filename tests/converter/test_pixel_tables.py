@@ -15,7 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tpuconvert as tc
-from tpuconvert import pipeline
+from tpuconvert.conversion import convert as pipeline
 from tpuconvert.schema.types import Array
 
 PER_CHANNEL = "mean=104,117,123,scale=0.017,0.0175,0.0171"

@@ -6,9 +6,9 @@ import pytest
 from converter.small_models import examples
 
 import tpuconvert as tc
-from tpuconvert.model import Model
-from tpuconvert.report.model_description import describe_model
-from tpuconvert.report.precision_fix import keep_float_options
+from tpuconvert.model.description import describe_model
+from tpuconvert.model.float_names import keep_float_options
+from tpuconvert.model.model import Model
 
 GIVEN = {"calibration": examples() / "calibration.npz", "preprocess": "color=GRAY,scale=0.0625", "quantize": "int8"}
 

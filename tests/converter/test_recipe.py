@@ -15,12 +15,12 @@ from converter.small_models import examples, model_of, scaled_and_shifted
 from onnx_models import model, one
 
 import tpuconvert as tc
-from tpuconvert.options import OPTIONS, Options
-from tpuconvert.pipeline import convert_source
+from tpuconvert.conversion.convert import convert_source
+from tpuconvert.conversion.options.options import OPTIONS, Options
+from tpuconvert.conversion.quantization.ranges_file import measure_ranges
+from tpuconvert.conversion.recipe import write_options
+from tpuconvert.conversion.reproduction import first_difference, read_options, reproduce
 from tpuconvert.progress import SILENT
-from tpuconvert.quantize.ranges_file import measure_ranges
-from tpuconvert.recipe import write_options
-from tpuconvert.reproduction import first_difference, read_options, reproduce
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.schema.graph.graph import Port
 from tpuconvert.schema.system import mapped_pages
@@ -293,7 +293,9 @@ def test_large_sources_are_digested_while_their_constants_are_written(
     monkeypatch.setattr(mapped_pages, "STAYING_MAPPED", 1000)
     monkeypatch.setattr("tpuconvert.frontends.onnx.file.reader.MAPPED_BYTES", 1000)
     digested = []
-    monkeypatch.setattr("tpuconvert.recipe.file_digest", lambda path: digested.append(path) or file_digest(path))
+    monkeypatch.setattr(
+        "tpuconvert.conversion.recipe.file_digest", lambda path: digested.append(path) or file_digest(path)
+    )
     large = convert_source(source, None, Options())
     assert digested == ([source] if external else [])  # now above the limit, so the file is mapped
     for file in [source, *tmp_path.glob("w.bin")]:

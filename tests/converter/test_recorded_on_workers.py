@@ -7,12 +7,12 @@ import pytest
 from converter.calibration_runs import Disordered
 from optimizer.quantize.networks import Net
 
+from tpuconvert.conversion.quantization.calibration_shards import calibrate_on
+from tpuconvert.conversion.quantization.refinement_shards import split_samples
 from tpuconvert.optimizer.quantize import legalize, quantize, refine
 from tpuconvert.optimizer.quantize.calibration.first_samples import FirstMeans
 from tpuconvert.optimizer.quantize.calibration.float_operands import FloatOperands
 from tpuconvert.optimizer.quantize.calibration.recorded_floats import RecordedFloats
-from tpuconvert.quantize.calibration_shards import calibrate_on
-from tpuconvert.quantize.refinement_shards import split_samples
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import Chip

@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 from converter.small_models import model_of, scaled_and_shifted
 
-from tpuconvert.model import Model
-from tpuconvert.report.attribute_text import short_lists
+from tpuconvert.model.description import describe_graph, describe_model
+from tpuconvert.model.model import Model
+from tpuconvert.model.notes import note_lines
+from tpuconvert.model.summary import summary_text
+from tpuconvert.operators.attribute_text import short_lists
 from tpuconvert.report.full_text import full_text
 from tpuconvert.report.html_page import to_html
-from tpuconvert.report.model_description import describe_graph, describe_model
-from tpuconvert.report.model_text import summary_text
-from tpuconvert.report.notes import note_lines
 from tpuconvert.schema.file.file_model import Note
 from tpuconvert.schema.graph.graph import Graph, Port
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.types import DType, QuantParams, TensorType
 from tpuconvert.text.table import table
-from tpuconvert.text_format import LONGEST, shorten
+from tpuconvert.text.text_format import LONGEST, shorten
 from tpuconvert.verify.difference import Difference
 from tpuconvert.verify.verification import Verification, verify
 

@@ -13,8 +13,8 @@ from json_calls import strict
 from synthetic_report import describe_network
 
 from tpuconvert.__main__ import main
+from tpuconvert.model.description import describe_graph, describe_model
 from tpuconvert.report.html_page import to_html
-from tpuconvert.report.model_description import describe_graph, describe_model
 from tpuconvert.report.page.packing import pack_block, pack_column, pack_counts
 from tpuconvert.report.report_data import report_data, to_compact_json, worst_nodes
 from tpuconvert.report.report_description import describe_for_report

@@ -11,9 +11,9 @@ import pytest
 from onnx_models import model, one, ramp
 
 import tpuconvert as tc
-from tpuconvert.quantize.ranges_file import read_ranges
-from tpuconvert.results import Result
+from tpuconvert.conversion.quantization.ranges_file import read_ranges
 from tpuconvert.schema.text.html_text import MOST_ROWS, notebook_html
+from tpuconvert.text.result import Result
 
 HOSTILE = "<script>alert(1)</script>\x1b[2J"
 
@@ -116,9 +116,10 @@ def test_functions_keep_their_names_beside_subpackages() -> None:
     code = """
 import tpuconvert as tc
 from tpuconvert.verify.verification import Verification
-from tpuconvert.quantize.ranges_file import MeasuredRanges
+from tpuconvert.conversion.quantization.ranges_file import MeasuredRanges
 from tpuconvert.text.table import table
-from tpuconvert import quantize, report, verify
+from tpuconvert import report, verify
+from tpuconvert.conversion import quantization as quantize
 assert all(map(callable, (tc.verify, tc.quantize, tc.report, tc.op_test, verify, quantize, report)))
 assert dir(tc) == sorted(tc.__all__)
 """

@@ -9,8 +9,8 @@ from onnx import TensorProto, helper
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
-from tpuconvert.options import Options
-from tpuconvert.pipeline import convert_graph
+from tpuconvert.conversion.convert import convert_graph
+from tpuconvert.conversion.options.options import Options
 from tpuconvert.schema.definition.op import OpKind
 from tpuconvert.schema.errors import UnsupportedError
 from tpuconvert.schema.graph.graph import Graph

@@ -8,7 +8,7 @@ from tpuconvert.ci.manifest import LIMITS
 from tpuconvert.ci.runner import Miss
 from tpuconvert.evaluation.result import Evaluation
 from tpuconvert.schema.errors import ThresholdError
-from tpuconvert.text_format import against_limit
+from tpuconvert.text.text_format import against_limit
 
 
 @pytest.mark.parametrize(

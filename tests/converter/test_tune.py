@@ -14,13 +14,13 @@ from converter.small_models import examples
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
-from tpuconvert.options import Options
-from tpuconvert.quantize import quantization
-from tpuconvert.report.tuning import tuning_lines
+from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.quantization import quantization
+from tpuconvert.precision import tune as mixed_precision
+from tpuconvert.precision.search import POINTS, BudgetSpentError, best_of, pareto, search
+from tpuconvert.precision.tune import Goal, Search, Tuning, seconds_of
+from tpuconvert.precision.tuning_text import tuning_lines
 from tpuconvert.schema.errors import CorruptInputError, UsageError
-from tpuconvert.tuning import mixed_precision
-from tpuconvert.tuning.mixed_precision import Goal, Search, Tuning, seconds_of
-from tpuconvert.tuning.search import POINTS, BudgetSpentError, best_of, pareto, search
 
 Captured = pytest.CaptureFixture[str]
 Write = Callable[[Path, int], Path]

@@ -22,23 +22,23 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import tpuconvert as tc
-from tpuconvert.diagnosis.samples import SampleStatistics
+from tpuconvert.conversion.quantization import quantization
+from tpuconvert.conversion.quantization.calibration_shards import calibrate_on
+from tpuconvert.conversion.quantization.refinement_shards import SplitSamples
 from tpuconvert.evaluation.evaluation import evaluate
+from tpuconvert.evaluation.model_runs import ModelFeeds, run_on
 from tpuconvert.optimizer.quantize.calibration import float_operands
 from tpuconvert.optimizer.quantize.calibration.first_samples import FirstMeans
 from tpuconvert.optimizer.quantize.ranges.ranges import Range
 from tpuconvert.optimizer.quantize.refinement import refinement
 from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import Progress
-from tpuconvert.quantize import quantization
-from tpuconvert.quantize.calibration_shards import calibrate_on
-from tpuconvert.quantize.refinement_shards import SplitSamples
 from tpuconvert.samples.calibration_data import FeedSource, load_feeds
+from tpuconvert.samples.sample_statistics import SampleStatistics
 from tpuconvert.schema.errors import ResourceLimitError, UsageError
 from tpuconvert.schema.graph.graph import Port
 from tpuconvert.workers import environment, processes
 from tpuconvert.workers.choice import open_workers
-from tpuconvert.workers.model_runs import ModelFeeds, run_on
 from tpuconvert.workers.processes import Processes
 from tpuconvert.workers.threads import Threads
 from tpuconvert.workers.workers import Failure, Shard, ThisProcess, Workers, bounds

@@ -5,9 +5,9 @@ import random
 import numpy as np
 import pytest
 
-from tpuconvert.difference.hash_matching import HashMatcher
-from tpuconvert.difference.matching import longest_common_subsequence, match_graphs
-from tpuconvert.difference.node_pairs import UNMATCHED
+from tpuconvert.diff.hash_matching import HashMatcher
+from tpuconvert.diff.matching import longest_common_subsequence, match_graphs
+from tpuconvert.diff.node_pairs import UNMATCHED
 from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Mul

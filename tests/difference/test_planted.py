@@ -14,8 +14,8 @@ from difference.planted_networks import CHANNELS, Layer, Network, residual_netwo
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
-from tpuconvert.difference.result import ModelDifference
-from tpuconvert.difference.text import hidden_text
+from tpuconvert.diff.result import ModelDifference
+from tpuconvert.diff.text import hidden_text
 from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Mul

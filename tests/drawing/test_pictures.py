@@ -10,7 +10,7 @@ from PIL import Image
 from planted_networks import GRAY, classifier, detector, gray, planted
 
 import tpuconvert as tc
-from tpuconvert.drawing.picture import GROUND, TRACK, class_color, text_color
+from tpuconvert.outputs.picture import GROUND, TRACK, class_color, text_color
 from tpuconvert.schema.types import Array
 
 BOX = (0.25, 0.5, 0.75, 0.9)

@@ -11,8 +11,8 @@ from planted_networks import classifier, detector, gray, planted
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
-from tpuconvert.drawing.heads import find_head
-from tpuconvert.drawing.labels import labels_of_metadata
+from tpuconvert.outputs.heads import find_head
+from tpuconvert.outputs.labels import labels_of_metadata
 from tpuconvert.samples.preprocess import Preprocess
 
 Captured = pytest.CaptureFixture[str]

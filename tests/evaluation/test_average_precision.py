@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tpuconvert.evaluation.average_precision import average_precisions
-from tpuconvert.evaluation.boxes import Detections, Objects, count_kept, overlaps, suppress
+from tpuconvert.outputs.boxes import Detections, Objects, count_kept, overlaps, suppress
 
 
 def detections(*rows: tuple[list[float], float, int]) -> Detections:

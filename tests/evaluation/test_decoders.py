@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from tpuconvert.evaluation.boxes import Detections
-from tpuconvert.evaluation.decoders import check_detections, decoder_names, find_decoder, user_decoder
+from tpuconvert.outputs.boxes import Detections
+from tpuconvert.outputs.decoders import check_detections, decoder_names, find_decoder, user_decoder
 from tpuconvert.schema.errors import UsageError
 
 SIZE = (32, 64)

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import tpuconvert as tc
-from tpuconvert.markdown_text import code_span, table_code_span
+from tpuconvert.text.markdown_text import code_span, table_code_span
 
 HOSTILE = 'y\n# heading\n[link](http://example.invalid) \x1b[31m \u202e `a` | <script> $(touch PWNED) \'""" \\'
 

@@ -19,7 +19,7 @@ from optimizer.graphs import (
 )
 
 from tpuconvert.optimizer import optimize
-from tpuconvert.optimizer import prepare_quantization as prepare
+from tpuconvert.optimizer.prepare_quantization import prepare
 from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Divs, Maxs, Muls, Rsubs

@@ -10,16 +10,16 @@ from data_models import names
 from datasets import entries, input_shapes, model_files, reference_samples
 from optimizer.graphs import ops
 
+from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.source_loading import load_source
 from tpuconvert.optimizer import fit_to_chip, optimize
 from tpuconvert.optimizer.quantize import as_float
 from tpuconvert.optimizer.validation import distance
-from tpuconvert.options import Options
 from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import ProblemList
 from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.graph.legality import check_graph
 from tpuconvert.schema.types import Chip
-from tpuconvert.source_loading import load_source
 
 NODES_AFTER = {
     "cifar10_resnet8_tflite": 24,

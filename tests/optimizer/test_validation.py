@@ -6,11 +6,12 @@ from data_models import names
 from datasets import entries, input_shapes, model_files, reference_samples
 from optimizer.graphs import RELU, TANH, Q, annotate, conv, graph_of, ops, run
 
+from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.source_loading import load_source
 from tpuconvert.optimizer import optimize
 from tpuconvert.optimizer.engine.pattern import p
 from tpuconvert.optimizer.engine.registry import _RULES, RewriteRule
 from tpuconvert.optimizer.validation import Validator, distance
-from tpuconvert.options import Options
 from tpuconvert.samples.random_samples import random_feeds
 from tpuconvert.schema.errors import ThresholdError
 from tpuconvert.schema.graph.graph import Graph
@@ -19,7 +20,6 @@ from tpuconvert.schema.ops.activation import Active
 from tpuconvert.schema.ops.arithmetic_with_scalar import Muls
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.types import Scalar
-from tpuconvert.source_loading import load_source
 
 SHAPE = (1, 3, 8, 8)
 LENGTH = 9

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import pytest
 from converter.small_models import model_of, scaled_and_shifted
 
+from tpuconvert.model.description import describe_model
 from tpuconvert.report.html_page import to_html
-from tpuconvert.report.model_description import describe_model
 from tpuconvert.schema.file.file_model import Note
 
 HOSTILE = "</script><script>alert(1)</script><!-- <img src=x onerror=alert(2)> \u2028 \"'&"

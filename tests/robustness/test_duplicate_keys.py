@@ -12,7 +12,7 @@ import pytest
 import tpuconvert as tc
 from tpuconvert.ci.manifest import read_manifest
 from tpuconvert.cli.entry import run
-from tpuconvert.quantize.rule_files import expand_rules
+from tpuconvert.conversion.options.rule_files import expand_rules
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.text.json_text import parse_json
 from tpuconvert.yaml_files import parse_yaml

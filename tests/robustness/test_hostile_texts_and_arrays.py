@@ -17,13 +17,13 @@ from mutations import sign
 
 import tpuconvert as tc
 from tpuconvert.ci.manifest import read_manifest
+from tpuconvert.conversion.fixed_inputs import read_fixed
+from tpuconvert.conversion.options.options import Options
 from tpuconvert.device.plan import PLAN
-from tpuconvert.drawing.labels import read_labels
 from tpuconvert.evaluation.classes import load_any
 from tpuconvert.evaluation.classes import read_labels as read_classes
 from tpuconvert.evaluation.objects import load_objects
-from tpuconvert.fixed_inputs import read_fixed
-from tpuconvert.options import Options
+from tpuconvert.outputs.labels import read_labels
 from tpuconvert.samples.array_files import load_arrays
 from tpuconvert.yaml_files import read_yaml
 

@@ -10,7 +10,7 @@ import pytest
 import tpuconvert as tc
 from tpuconvert.ci.manifest import read_manifest
 from tpuconvert.cli.entry import run
-from tpuconvert.quantize.ranges_file import read_ranges
+from tpuconvert.conversion.quantization.ranges_file import read_ranges
 
 DIGITS = Path(tc.__file__).parents[1] / "examples" / "digits"
 NET = DIGITS / "digits.onnx"

@@ -15,9 +15,9 @@ from onnx import TensorProto, helper
 
 import tpuconvert as tc
 from tpuconvert.cli.entry import run
+from tpuconvert.conversion.quantization.ranges_file import read_ranges
 from tpuconvert.evaluation.classes import read_labels as read_classes
 from tpuconvert.evaluation.objects import load_objects
-from tpuconvert.quantize.ranges_file import read_ranges
 from tpuconvert.samples.array_files import load_arrays
 from tpuconvert.samples.image_files import open_image
 from tpuconvert.schema.graph.control_flow import Subgraph, run_reference

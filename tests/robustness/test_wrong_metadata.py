@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import tpuconvert as tc
-from tpuconvert.device.golden import MOST_BYTES
-from tpuconvert.reproduction import read_options
+from tpuconvert.conversion.reproduction import read_options
+from tpuconvert.model.golden import MOST_BYTES
 
 DIGITS = Path(tc.__file__).parents[1] / "examples" / "digits"
 

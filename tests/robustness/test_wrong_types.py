@@ -16,7 +16,7 @@ import tpuconvert as tc
 from tpuconvert.ci.cache import Cache, DamagedEntry, _digest
 from tpuconvert.ci.manifest import FILES, read_manifest
 from tpuconvert.cli.entry import run
-from tpuconvert.options import OPTIONS, Options
+from tpuconvert.conversion.options.options import OPTIONS, Options
 
 DIGITS = Path(tc.__file__).parents[1] / "examples" / "digits" / "digits.onnx"
 

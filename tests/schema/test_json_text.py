@@ -13,7 +13,7 @@ OWN_TEXT = {
     "schema/text/json_text.py",
     "frontends/sniffing.py",  # looks whether a text is JSON, and drops the values
     "converter/ci/cache.py",  # what it has just written
-    "converter/report/operator_description.py",  # a file of the package
+    "converter/operators/description.py",  # a file of the package
     "converter/exporters/tpu_mlir/run_bmodel.py",  # these two are copied to another machine, and stand alone there
     "converter/device/run_device.py",
 }

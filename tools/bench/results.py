@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from bench.rounds import Measured
-from tpuconvert.benchmark import KernelCost
+from tpuconvert.run.benchmark import KernelCost
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 from bench.engine_process import EngineError, EngineProcess, in_short
 from bench.engines import Job, import_engine, limit_threads, open_job, open_session, read_feeds
-from tpuconvert.benchmark import KernelCost
+from tpuconvert.run.benchmark import KernelCost
 
 
 @dataclass(frozen=True)
@@ -119,8 +119,8 @@ class _Loaded:
         return _time_call(self._run, count)
 
     def kernels(self, runs: int) -> list[KernelCost]:
-        from tpuconvert.benchmark import by_kernel, profile_steps
-        from tpuconvert.model import load
+        from tpuconvert.model.model import load
+        from tpuconvert.run.benchmark import by_kernel, profile_steps
 
         model = load(self._job.model)
         with open_session(self._job, model) as session:

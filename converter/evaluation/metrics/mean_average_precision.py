@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.evaluation.average_precision import average_precisions
-from tpuconvert.evaluation.boxes import Detections, Objects, count_kept
 from tpuconvert.evaluation.classes import Labelled
-from tpuconvert.evaluation.decoders import decoder_names
-from tpuconvert.evaluation.detector import Detector
 from tpuconvert.evaluation.metric import Metric, Sample, Setup, evaluation_metric
 from tpuconvert.evaluation.objects import load_objects
+from tpuconvert.outputs.boxes import Detections, Objects, count_kept
+from tpuconvert.outputs.decoders import decoder_names
+from tpuconvert.outputs.detector import Detector
 from tpuconvert.schema.errors import UsageError
 
 KEPT_IOU = 0.9

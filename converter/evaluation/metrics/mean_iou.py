@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.evaluation.class_maps import IGNORED, class_map
 from tpuconvert.evaluation.classes import Labelled
 from tpuconvert.evaluation.images import read_label_image
 from tpuconvert.evaluation.label_images import load_label_images
 from tpuconvert.evaluation.metric import Metric, Sample, Setup, evaluation_metric
+from tpuconvert.outputs.class_maps import IGNORED, class_map
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.types import Array
 

@@ -14,7 +14,7 @@ from tpuconvert.exporters.onnx_model.registry import lowers
 from tpuconvert.exporters.program_digest import program_digest
 from tpuconvert.exporters.request import Request
 from tpuconvert.frontends.onnx.file.messages import AttributeProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
-from tpuconvert.model import Model
+from tpuconvert.model.model import Model
 from tpuconvert.runtime.session.border import numpy_type
 from tpuconvert.schema.discovery import import_modules
 from tpuconvert.schema.errors import ResourceLimitError, UsageError

@@ -18,8 +18,7 @@ from tpuconvert.exporters.tpu_mlir.chips import TARGETS, Target
 from tpuconvert.exporters.tpu_mlir.dialect import COMPILER_VERSION, Tensor
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering
 from tpuconvert.exporters.tpu_mlir.registry import lowers, lowers_bm1684
-from tpuconvert.markdown_text import code_span, table_code_span
-from tpuconvert.model import Model
+from tpuconvert.model.model import Model
 from tpuconvert.runtime.session.session import Session
 from tpuconvert.samples.array_writer import write_npz
 from tpuconvert.schema.definition.chip_names import plain_name
@@ -27,6 +26,7 @@ from tpuconvert.schema.discovery import import_modules
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.types import Array, Chip
+from tpuconvert.text.markdown_text import code_span, table_code_span
 
 Feed = Mapping[str, Array]
 

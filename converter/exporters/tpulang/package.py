@@ -20,7 +20,7 @@ from tpuconvert.exporters.tpu_mlir.package import (
 )
 from tpuconvert.exporters.tpulang.calls import TRANSLATORS
 from tpuconvert.exporters.tpulang.program import Program
-from tpuconvert.model import Model
+from tpuconvert.model.model import Model
 from tpuconvert.samples.array_writer import write_npz
 from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import Chip

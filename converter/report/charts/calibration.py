@@ -23,7 +23,7 @@ from tpuconvert.report.charts.drawing import (
 from tpuconvert.report.charts.nodes import node_indices
 from tpuconvert.report.charts.scale import Scale
 from tpuconvert.text.table import share
-from tpuconvert.text_format import several, shorten
+from tpuconvert.text.text_format import several, shorten
 
 _HEIGHT = 200.0
 

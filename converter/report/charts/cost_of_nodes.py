@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from typing import Any, NamedTuple
 
 from tpuconvert.report.charts.drawing import HALF_LINE, LEFT, RIGHT, WIDTH, chart, legend, mark, text
-from tpuconvert.text_format import several, shorten
+from tpuconvert.text.text_format import several, shorten
 
 _MOST = 12
 """Number of nodes with a separate bar."""

@@ -9,7 +9,7 @@ from tpuconvert.report.charts.drawing import LEFT, RIGHT, TOP, chart, horizontal
 from tpuconvert.report.charts.nodes import node_indices, thin
 from tpuconvert.report.charts.scale import Scale
 from tpuconvert.text.table import share
-from tpuconvert.text_format import several, shorten
+from tpuconvert.text.text_format import several, shorten
 from tpuconvert.verify.text import sqnr_text
 
 _HEIGHT = 210.0

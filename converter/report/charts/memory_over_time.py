@@ -7,7 +7,7 @@ from typing import Any
 from tpuconvert.report.charts.drawing import LEFT, RIGHT, TOP, chart, horizontal_axis, mark, note, text, vertical_axis
 from tpuconvert.report.charts.nodes import thin
 from tpuconvert.report.charts.scale import Scale
-from tpuconvert.text_format import bytes_text, shorten
+from tpuconvert.text.text_format import bytes_text, shorten
 
 _HEIGHT = 210.0
 _MOST = 400

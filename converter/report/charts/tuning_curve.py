@@ -6,7 +6,7 @@ from typing import Any
 
 from tpuconvert.report.charts.drawing import LEFT, RIGHT, TOP, chart, horizontal_axis, mark, note, text, vertical_axis
 from tpuconvert.report.charts.scale import Scale
-from tpuconvert.text_format import several, shorten
+from tpuconvert.text.text_format import several, shorten
 
 _HEIGHT = 230.0
 _NAMES = 6

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tpuconvert.report.model_description import Description
+from tpuconvert.model.description import Description
 from tpuconvert.report.page.elements import bar
 from tpuconvert.report.report_data import integer_shares
 from tpuconvert.schema.text.html_text import escape
-from tpuconvert.text_format import bytes_text, several
+from tpuconvert.text.text_format import bytes_text, several
 from tpuconvert.verify.difference import AS_READ, LAYER_SQNR
 from tpuconvert.verify.text import sqnr_text
 

@@ -6,7 +6,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from tpuconvert.schema.text.html_text import escape
-from tpuconvert.text_format import shorten
+from tpuconvert.text.text_format import shorten
 
 Cell = tuple[str, str] | str
 """Table cell: HTML, or (CSS class, HTML)."""

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tpuconvert.evaluation.result import measure_text
-from tpuconvert.report.attribution import HEADING, cells, headline, unmatched_lines
+from tpuconvert.model.cost import GROUP_HEADING, group_rows, group_summary
+from tpuconvert.model.description import Description, port_text, scale_text
+from tpuconvert.model.notes import HEADINGS, SHARE, NoteGroup, group_notes, operators_of
+from tpuconvert.precision.attribution_text import HEADING, cells, headline, unmatched_lines
+from tpuconvert.precision.tuning_text import HEADING as TUNING_HEADING
+from tpuconvert.precision.tuning_text import headline as tuning_headline
+from tpuconvert.precision.tuning_text import row as tuning_row
 from tpuconvert.report.charts import chart_sections, tuning_curve
-from tpuconvert.report.cost import GROUP_HEADING, group_rows, group_summary
-from tpuconvert.report.model_description import Description, port_text, scale_text
-from tpuconvert.report.notes import HEADINGS, SHARE, NoteGroup, group_notes, operators_of
 from tpuconvert.report.page.cards import cards
 from tpuconvert.report.page.elements import Cell, NodeLinks, bar, html_table, panel, source_html
 from tpuconvert.report.report_data import node_indices, worst_nodes
-from tpuconvert.report.tuning import HEADING as TUNING_HEADING
-from tpuconvert.report.tuning import headline as tuning_headline
-from tpuconvert.report.tuning import row as tuning_row
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.text.html_text import escape
 from tpuconvert.schema.types import format_shape
 from tpuconvert.text.table import number, share
-from tpuconvert.text_format import bytes_text, operator_counts, several
+from tpuconvert.text.text_format import bytes_text, operator_counts, several
 from tpuconvert.verify.text import sqnr_text, verdict_lines
 
 _BAR_FULL = 60.0

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tpuconvert.conversion.convert import convert
 from tpuconvert.frontends.onnx import load
-from tpuconvert.pipeline import convert
 from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import UnsupportedError, UsageError
 

@@ -11,8 +11,8 @@ from onnx_models import model, one, ramp
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
+from tpuconvert.conversion.reproduction import reproduce
 from tpuconvert.frontends.onnx.file.external_files import external_file
-from tpuconvert.reproduction import reproduce
 from tpuconvert.schema.errors import CorruptInputError
 
 

@@ -234,7 +234,7 @@ def test_label_files_that_cannot_be_read(
 
 def test_other_engine_is_not_run_with_other_ports(tmp_path: Path) -> None:
     """It would take the file's own layout, and the state of the run before."""
-    from tpuconvert.options import Options
+    from tpuconvert.conversion.options.options import Options
     from tpuconvert.verify.source_comparison import verify_source
 
     path = write(tmp_path, convolution())

@@ -7,7 +7,7 @@ import pytest
 from bench.networks import NETWORKS, write_network
 
 import tpuconvert as tc
-from tpuconvert.report.cost import describe_cost
+from tpuconvert.model.cost import describe_cost
 
 ENOUGH = 0.6
 

@@ -8,7 +8,7 @@ from optimizer.quantize.networks import signal_to_noise
 from optimizer.quantize.onnx_builder import OnnxNet
 
 import tpuconvert as tc
-from tpuconvert.accuracy_notes import AccuracyWarning
+from tpuconvert.model.accuracy_notes import AccuracyWarning
 from tpuconvert.optimizer.quantize.search.accuracy_floor import FloorCandidates
 from tpuconvert.schema.errors import UnsupportedError
 from tpuconvert.schema.types import I8, U8, Array

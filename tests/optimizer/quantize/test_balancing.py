@@ -11,10 +11,10 @@ from optimizer.quantize.onnx_builder import cosine
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
+from tpuconvert.model.integer_share import integer_share
 from tpuconvert.optimizer.quantize import Legalized, balance, calibrate, choose_balancing, legalize, quantize
 from tpuconvert.optimizer.quantize.search.float_simulation import simulate
 from tpuconvert.optimizer.quantize.search.output_error import Errors
-from tpuconvert.quantize.integer_share import integer_share
 from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul

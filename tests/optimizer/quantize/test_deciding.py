@@ -6,9 +6,9 @@ from data_models import convert_model
 from optimizer.quantize.onnx_builder import OnnxNet, compare
 
 import tpuconvert as tc
-from tpuconvert.accuracy_notes import AccuracyWarning
+from tpuconvert.model.accuracy_notes import AccuracyWarning
+from tpuconvert.model.integer_share import integer_share
 from tpuconvert.optimizer.quantize.search.deciding import similarity_of_rows
-from tpuconvert.quantize.integer_share import integer_share
 
 ENOUGH = 0.99
 

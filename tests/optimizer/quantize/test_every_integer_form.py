@@ -17,7 +17,7 @@ from optimizer.quantize.onnx_builder import OnnxNet
 import tpuconvert as tc
 from tpuconvert.schema.errors import UnsupportedError
 
-pytestmark = pytest.mark.filterwarnings("ignore::tpuconvert.accuracy_notes.AccuracyWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::tpuconvert.model.accuracy_notes.AccuracyWarning")
 
 CHANNELS = 4
 SIGNS = ("signed", "positive", "negative", "above", "zero", "constant", "channels")

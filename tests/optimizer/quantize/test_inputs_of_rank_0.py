@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 import tpuconvert as tc
 from tpuconvert.optimizer.quantize.refinement.operand_statistics import _halves_of
 
-pytestmark = pytest.mark.filterwarnings("ignore::tpuconvert.accuracy_notes.AccuracyWarning")  # of results near 0
+pytestmark = pytest.mark.filterwarnings("ignore::tpuconvert.model.accuracy_notes.AccuracyWarning")  # of results near 0
 
 RNG = np.random.default_rng(0)
 WEIGHTS = {

@@ -6,8 +6,8 @@ import pytest
 from datasets import entries, input_shapes, model_files, reference_samples
 
 import tpuconvert as tc
-from tpuconvert.report.model_description import describe_model
-from tpuconvert.report.model_text import summary_text
+from tpuconvert.model.description import describe_model
+from tpuconvert.model.summary import summary_text
 from tpuconvert.schema.errors import ProblemList
 from tpuconvert.schema.graph.graph import Node
 from tpuconvert.schema.graph.legality import check_graph

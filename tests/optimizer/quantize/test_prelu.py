@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from optimizer.quantize.networks import RELU, Net, calibrate_and_annotate, signal_to_noise
 
-from tpuconvert.optimizer import prepare_quantization as prepare
+from tpuconvert.optimizer.prepare_quantization import prepare
 from tpuconvert.optimizer.quantize import legalize
 from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import ProblemList

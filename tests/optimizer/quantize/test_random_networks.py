@@ -17,7 +17,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tpuconvert as tc
-from tpuconvert.accuracy_notes import AccuracyWarning
+from tpuconvert.model.accuracy_notes import AccuracyWarning
 from tpuconvert.schema.errors import InternalError, TpuConvertError
 
 FRESH = 24

@@ -7,7 +7,7 @@ import pytest
 from optimizer.quantize.onnx_builder import OnnxNet
 
 import tpuconvert as tc
-from tpuconvert.optimizer import prepare_quantization as prepare
+from tpuconvert.optimizer.prepare_quantization import prepare
 from tpuconvert.optimizer.quantize import calibrate, legalize, quantize
 from tpuconvert.optimizer.quantize.legalize import Legalized
 from tpuconvert.optimizer.quantize.refinement.refinement import add_to_biases

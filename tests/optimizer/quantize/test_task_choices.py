@@ -13,7 +13,10 @@ from optimizer.quantize.onnx_builder import OnnxNet
 from optimizer.quantize.task_networks import DETECTORS
 
 import tpuconvert as tc
-from tpuconvert.accuracy_notes import AccuracyWarning
+from tpuconvert.conversion.quantization.coarse_nodes import Attempts, WorstError, choose_coarse_nodes
+from tpuconvert.conversion.quantization.gates import gate_algorithms
+from tpuconvert.conversion.quantization.int16_nodes import describe_floor
+from tpuconvert.model.accuracy_notes import AccuracyWarning
 from tpuconvert.optimizer.quantize.legalize import Legalized
 from tpuconvert.optimizer.quantize.search.accuracy_floor import TARGET, FloorCandidates, raise_to_floor
 from tpuconvert.optimizer.quantize.search.balancing import choose_balancing
@@ -21,9 +24,6 @@ from tpuconvert.optimizer.quantize.search.coarse_nodes import Coarse
 from tpuconvert.optimizer.quantize.search.method_search import is_better
 from tpuconvert.optimizer.quantize.search.output_error import Errors, OutputError
 from tpuconvert.optimizer.quantize.search.task_metrics.score import TaskScore
-from tpuconvert.quantize.coarse_nodes import Attempts, WorstError, choose_coarse_nodes
-from tpuconvert.quantize.gates import gate_algorithms
-from tpuconvert.quantize.int16_nodes import describe_floor
 from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import Array, Chip
 

@@ -6,8 +6,8 @@ from optimizer.quantize.onnx_builder import OnnxNet
 from optimizer.quantize.uneven_networks import KINDS, compare_fresh
 
 import tpuconvert as tc
-from tpuconvert.accuracy_notes import AccuracyWarning
-from tpuconvert.quantize.integer_share import integer_share
+from tpuconvert.model.accuracy_notes import AccuracyWarning
+from tpuconvert.model.integer_share import integer_share
 from tpuconvert.schema.graph.cost import macs
 
 CHIPS = ("bm1684", "bm1686")

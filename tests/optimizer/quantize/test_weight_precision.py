@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from optimizer.quantize.networks import RELU, Net, signal_to_noise
 
-from tpuconvert.optimizer import prepare_quantization as prepare
+from tpuconvert.optimizer.prepare_quantization import prepare
 from tpuconvert.optimizer.quantize import calibrate, legalize, quantize, refine
 from tpuconvert.optimizer.quantize.scales.channel_scales import OneMultiplier, scale_channels
 from tpuconvert.optimizer.quantize.weights.two_term_weights import FINE_STEPS, choose_two_term_nodes, second_term

@@ -9,7 +9,7 @@ from optimizer.quantize.onnx_builder import OnnxNet
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
-from tpuconvert.report.cost import describe_cost
+from tpuconvert.model.cost import describe_cost
 from tpuconvert.schema.types import I8, I16, U8, DType
 
 

@@ -12,7 +12,7 @@ from PIL.Image import Image as Picture
 
 from accuracy.trained.catalog import read_catalog
 from accuracy.trained.decoders import DECODERS, Outputs
-from tpuconvert.evaluation.boxes import Detections, suppress
+from tpuconvert.outputs.boxes import Detections, suppress
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.types import Array
 

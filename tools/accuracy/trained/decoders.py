@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from tpuconvert.evaluation.boxes import Detections
+from tpuconvert.outputs.boxes import Detections
 from tpuconvert.schema.types import Array
 
 Outputs = Mapping[str, Array]

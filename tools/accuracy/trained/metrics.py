@@ -16,7 +16,7 @@ import numpy as np
 from accuracy.trained.catalog import read_catalog
 from accuracy.trained.crops import RunHelper
 from accuracy.trained.decoders import DECODERS, Outputs
-from tpuconvert.evaluation.boxes import Detections, count_kept, suppress
+from tpuconvert.outputs.boxes import Detections, count_kept, suppress
 from tpuconvert.schema.types import Array
 
 KEPT_OVERLAP = 0.5

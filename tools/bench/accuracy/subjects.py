@@ -15,10 +15,10 @@ from detections import DETECTORS, NMS_IOU, Detector, images_of
 
 import tpuconvert as tc
 from bench.prepare import ready
-from tpuconvert.evaluation.boxes import Detections, count_kept, suppress
-from tpuconvert.evaluation.decoders import find_decoder
 from tpuconvert.evaluation.metrics.mean_average_precision import KEPT_IOU
 from tpuconvert.optimizer.engine.node_properties import operands
+from tpuconvert.outputs.boxes import Detections, count_kept, suppress
+from tpuconvert.outputs.decoders import find_decoder
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.ops.host.detection import DetectionOutput
 from tpuconvert.schema.types import Array

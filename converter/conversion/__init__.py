@@ -1,0 +1,1 @@
+"""Steps of a conversion: load, optimize, quantize, build; and the functions that call them."""

@@ -1,0 +1,1 @@
+"""Nodes that a conversion adds before and after the network: preprocessing and suppression."""

@@ -1,0 +1,126 @@
+"""``tpuconvert.check``: find out whether a source model can be converted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Unpack
+
+from tpuconvert.conversion.convert import convert_graph
+from tpuconvert.conversion.memory_sources import AnySource, Weights, source_files
+from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.options.types import CheckOptions
+from tpuconvert.conversion.source_loading import load_source
+from tpuconvert.model.description import describe_model
+from tpuconvert.model.notes import SHARE, NoteGroup, group_line, group_notes, operators_of
+from tpuconvert.plugins import load_plugins
+from tpuconvert.progress import SILENT, Progress
+from tpuconvert.schema.types import Chip
+from tpuconvert.text.result import Result
+from tpuconvert.text.text_format import several
+
+
+@dataclass(frozen=True, repr=False)
+class Check(Result):
+    """A source model that can be converted.
+
+    Args:
+        file: name of the source.
+        chip: the target chip.
+        quantize: ``int8``, or ``none`` for float.
+        nodes: number of nodes after the conversion.
+        operators: number of nodes per TPU operator.
+        notes: notes about the conversion, grouped by reason.
+        target: the export target that was checked too, or None.
+
+    """
+
+    file: str
+    chip: Chip
+    quantize: str
+    nodes: int
+    operators: Mapping[str, int]
+    notes: tuple[NoteGroup, ...] = ()
+    target: str | None = None
+
+    def lines(self) -> list[str]:
+        """Return the verdict, and one line per reason of the notes."""
+        ability = "converted" if self.target is None else f"quantized and exported to {self.target}"
+        verdict = f"{self.file}: can be {ability} for {self.chip.value}: {several(self.nodes, 'node')}"
+        return [verdict, *(group_line(group) for group in self.notes if group.kind != SHARE)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as plain values, as printed by ``check --json``."""
+        return {
+            "file": self.file,
+            "chip": self.chip.value,
+            "quantize": self.quantize,
+            "nodes": self.nodes,
+            "operators": dict(self.operators),
+            "notes": [group.to_dict() for group in self.notes],
+        }
+
+    def _notebook(self) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+        return self.lines(), [("operator", "nodes"), *((name, str(count)) for name, count in self.operators.items())]
+
+
+def check(
+    source: AnySource,
+    weights: Weights = None,
+    *,
+    target: str | None = None,
+    plugins: Iterable[str | Path] = (),
+    progress: Progress | None = None,
+    **options: Unpack[CheckOptions],
+) -> Check:
+    """Check whether a source model can be converted. Nothing is written.
+
+    Args:
+        source: The source, as for ``convert``.
+        weights: The caffemodel of a prototxt. Without it, weights are taken as zeros.
+        target: Export target to check too: ``tpu-mlir``, ``tpulang`` or ``onnx``. The model is then quantized with the
+            ranges of random inputs.
+        plugins: Python files with custom operators and converters.
+        progress: Receives the stages.
+        options: ``chip``, ``strict_set`` and the options that decide how the source is read, as for ``convert``.
+
+    Returns:
+        The operators of the converted model, and notes.
+
+    Raises:
+        UnsupportedError: The model has operators or attributes that the chip does not support; lists all of them.
+        CorruptInputError: The source is damaged, or not a model.
+
+    Example:
+        >>> found = tc.check("digits.onnx", chip="bm1684")
+        >>> print(found)
+        digits.onnx: can be converted for BM1684: 13 nodes
+        >>> found.operators["conv"]
+        4
+
+    """
+    load_plugins(plugins)
+    settings = Options.of(**options)
+    watcher = progress or SILENT
+    with source_files(source, weights) as files:
+        watcher.stage("load")
+        graph = load_source(*files, settings, require_weights=False)
+    if target is None:
+        converted = convert_graph(graph, settings, progress=watcher)
+    else:
+        # 150 ms: imports the quantizer and the exporters
+        from tpuconvert.conversion.export_readiness import check_export
+
+        converted = check_export(graph, settings, watcher, target)
+    description = describe_model(converted.content)
+    return Check(
+        os.fspath(source) if isinstance(source, (str, os.PathLike)) else graph.name,
+        converted.chip,
+        converted.quantize,
+        description["nodes"],
+        description["operators"],
+        tuple(group_notes(description["notes"], operators_of(description))),
+        target,
+    )

@@ -1,0 +1,1 @@
+"""Options of a conversion, each declared once."""

@@ -1,0 +1,278 @@
+"""Checks of the values of options. Each returns the value that ``Options`` stores.
+
+All raise UsageError for a value that is not accepted; the message names the option.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any
+
+from tpuconvert.conversion.fixed_inputs import parse_fixed, read_fixed
+from tpuconvert.conversion.options.rule_files import Rules, expand_rules
+from tpuconvert.optimizer.pipeline import check_names
+from tpuconvert.optimizer.precision_rules import FLOAT32, METHODS, parse_rule, split_method
+from tpuconvert.samples.preprocess import Preprocess
+from tpuconvert.schema.definition.chip_names import parse_chip
+from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.graph.shape_buckets import format_bucket
+from tpuconvert.schema.text.spelling import did_you_mean
+from tpuconvert.schema.types import Chip, Dim, Shape
+
+WEIGHT_GROUPS = (16, 32, 64, 128, 256)
+"""Numbers of inputs that can share a scale of the weights."""
+
+_LARGEST_INTEGER = (1 << 63) - 1
+"""Largest integer that a model file stores."""
+
+Shapes = Mapping[str, Sequence[Dim]]
+
+
+def check_form(value: Any, declared: str) -> Any:
+    """Return a given value unless its form excludes the declared type, such as a number instead of names.
+
+    Raises:
+        TypeError: it cannot.
+    """
+    numbers = () if declared.startswith(("int", "float")) else (int, float)
+    if isinstance(value, (bytes, *numbers)) and declared.startswith(("tuple", "Mapping", "str", "int", "float")):
+        raise TypeError(declared)
+    if isinstance(value, bool) and declared != "bool":
+        raise TypeError(declared)
+    return value
+
+
+def check_type(value: Any, declared: str) -> Any:
+    """Return a value as the declared type of an option.
+
+    Raises:
+        TypeError: it has another type.
+    """
+    if value is None and declared.endswith("| None"):
+        return None
+    plain = declared.removesuffix(" | None")
+    if plain == "int" and not isinstance(value, bool):
+        value = operator.index(value)
+        if abs(value) > _LARGEST_INTEGER:
+            raise ValueError("too large")
+        return value
+    if plain == "float" and not isinstance(value, bool | str | bytes):
+        return float(value)
+    if plain == "tuple[str, ...]":
+        if isinstance(value, tuple) and all(isinstance(item, str) for item in value):
+            return value
+    elif plain not in ("int", "float", "bool", "str") or isinstance(value, {"bool": bool, "str": str}.get(plain, ())):
+        return value
+    raise TypeError(declared)
+
+
+def read_chip(chip: str | Chip) -> Chip:
+    """Return the chip of a name."""
+    try:
+        return parse_chip(chip)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def read_mode(mode: str | None) -> str | None:
+    """Return ``int8``, or None for a float model."""
+    if mode in (None, "none", "float"):
+        return None
+    if mode != "int8":
+        raise UsageError(f"unknown quantization '{mode}'", hint="one of none, int8")
+    return mode
+
+
+def read_method(method: str) -> str:
+    """Check the name of a calibration method, of this package or of a plugin."""
+    name = method.partition(":")[0]
+    if not is_method(name):
+        known = _methods_and_plugins()
+        hint = did_you_mean(name, known) or f"one of {', '.join(known)}"
+        raise UsageError(f"unknown calibration method '{method}'", hint=hint)
+    split_method(method)
+    return method
+
+
+def is_method(name: str) -> bool:
+    """Return True if a calibration method has this name."""
+    return name in METHODS or name in _methods_and_plugins()
+
+
+def _methods_and_plugins() -> tuple[str, ...]:
+    # The import takes 185 ms: it loads the quantizer. Only methods of plugins need it.
+    from tpuconvert.optimizer.quantize.ranges.calibrators import calibrators
+
+    return calibrators()
+
+
+def read_precision(rules: Rules | None) -> tuple[str, ...]:
+    """Return precision rules as text, with rule files replaced by their rules."""
+    return tuple(parse_rule(text, is_method).text for text in expand_rules(rules))
+
+
+def read_keep_float(selectors: str | Iterable[str] | None) -> tuple[str, ...]:
+    """Return selectors of nodes that stay in float."""
+    given = (selectors,) if isinstance(selectors, str) else selectors or ()
+    return tuple(parse_rule(float_rule(selector)).selector for selector in given)
+
+
+def float_rule(selector: str) -> str:
+    """Return the precision rule that keeps the selected nodes in float."""
+    return f"{selector}={FLOAT32}"
+
+
+def read_workers(count: int) -> int:
+    """Check a number of workers."""
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise UsageError(f"workers is {count!r}, expected a number of at least 1", hint="1 is the calling process")
+    return count
+
+
+def read_samples(count: int) -> int:
+    """Check a number of samples."""
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        hint = "--effort low refines nothing"
+        raise UsageError(f"refinement_samples is {count!r}, expected a number of at least 1", hint=hint)
+    return count
+
+
+def read_weight_group(size: int) -> int:
+    """Check the number of inputs that share a scale."""
+    if isinstance(size, bool) or size not in WEIGHT_GROUPS:
+        known = ", ".join(map(str, WEIGHT_GROUPS))
+        raise UsageError(f"weight_group is {size!r}", hint=f"one of {known}; smaller groups are more accurate")
+    return size
+
+
+def read_shapes(shapes: Shapes | Iterable[str] | str | None) -> Mapping[str, Shape]:
+    """Return shapes by the name of the input, from a mapping, a text or several texts."""
+    if isinstance(shapes, str):
+        shapes = (shapes,)
+    given = shapes if isinstance(shapes, Mapping) else _parse_shapes(shapes or ())
+    return {name: _shape(name, shape) for name, shape in given.items()}
+
+
+def _shape(name: Any, shape: Any) -> Shape:
+    if not isinstance(name, str) or isinstance(shape, str | bytes | Mapping):
+        raise TypeError("a name and a sequence of extents are expected")
+    if any(isinstance(extent, bool) for extent in shape):
+        raise TypeError("an extent is a truth value")
+    return tuple(extent if isinstance(extent, str) else operator.index(extent) for extent in shape)
+
+
+def _parse_shapes(texts: Iterable[str]) -> Shapes:
+    """Parse ``NAME=N,3,224,224``. A part with ``=`` begins the next name."""
+    hint = "--input-shapes NAME=1,3,224,224"
+    shapes: dict[str, list[Dim]] = {}
+    for text in texts:
+        name = ""
+        for part in text.split(","):
+            if "=" in part:
+                name, part = part.rsplit("=", 1)
+                if name in shapes:
+                    raise UsageError(f"the shape of '{name}' is given twice", hint=hint)
+                shapes[name] = []
+            extent = part.strip()
+            if not name or not (extent.isdigit() or extent.isidentifier()):
+                raise UsageError(f"'{text}' is not a shape", hint=hint)
+            shapes[name].append(int(extent) if extent.isdigit() else extent)
+    return shapes
+
+
+Buckets = Sequence[Mapping[str, Sequence[int]] | Sequence[int]]
+
+
+def read_buckets(buckets: Buckets | str | Iterable[str] | None) -> tuple[Mapping[str, tuple[int, ...]], ...]:
+    """Return buckets of shapes by input, from sequences or from texts. The name of an only input may be missing: ''."""
+    given = (buckets,) if isinstance(buckets, str) else tuple(buckets or ())
+    found = [item for each in given for item in (_parse_buckets(each) if isinstance(each, str) else [each])]
+    read = tuple(
+        {name: tuple(map(int, shape)) for name, shape in (item if isinstance(item, Mapping) else {"": item}).items()}
+        for item in found
+    )
+    for bucket in read:
+        for name, shape in bucket.items():
+            if not shape or min(shape) < 1:
+                raise UsageError(f"shapes: {format_bucket({name: shape})} has an extent below 1")
+        if bucket.keys() != read[0].keys():
+            raise UsageError("shapes: every bucket needs shapes of the same inputs", hint=_BUCKETS_HINT)
+    if any(bucket in read[:index] for index, bucket in enumerate(read)):
+        raise UsageError("shapes: a bucket is given twice", hint="leave one of them out")
+    return read
+
+
+_BUCKETS_HINT = "--shapes 1x3x320x320,1x3x640x640, or for several inputs --shapes 'a=1x16;b=1x16,a=1x64;b=1x64'"
+
+
+def _parse_buckets(text: str) -> list[dict[str, tuple[int, ...]]]:
+    """Parse ``NAME=1x3x320x320;NAME=1x16,...``: buckets are separated by commas, inputs by semicolons."""
+    found: list[dict[str, tuple[int, ...]]] = []
+    for bucket in text.split(","):
+        found.append({})
+        for part in bucket.split(";"):
+            name, _, shape = part.strip().rpartition("=")
+            extents = shape.split("x")
+            if not all(extent.strip().isdecimal() for extent in extents) or name in found[-1]:
+                raise UsageError(f"'{text}' are no shapes", hint=_BUCKETS_HINT)
+            found[-1][name] = tuple(map(int, extents))
+    return found
+
+
+def read_names(names: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    """Return names from a list, or from text with commas."""
+    if isinstance(names, str):
+        return tuple(name.strip() for name in names.split(",") if name.strip())
+    if isinstance(names, Mapping | Set):
+        raise TypeError("names have an order")
+    return None if names is None else tuple(names)
+
+
+def read_preprocess(preprocess: Preprocess | str | Mapping[str, Any] | None) -> Preprocess | None:
+    """Return preprocessing from an object, text or a mapping."""
+    return None if preprocess is None else Preprocess.of(preprocess)
+
+
+def read_rules(names: Iterable[str]) -> tuple[str, ...]:
+    """Return names of optimizer rules and passes, which must exist."""
+    rules = tuple(names)
+    check_names(rules)
+    return rules
+
+
+def read_share(share: float | None) -> float | None:
+    """Check the smallest share of integers."""
+    if share is not None and not 0 <= share <= 1:
+        hint = "the share of the multiply-accumulates that are to be in integers, as 0.95"
+        raise UsageError(f"min_int8_share is {share}, expected a number from 0 to 1", hint=hint)
+    return None if share is None else float(share)
+
+
+def read_int16_share(share: float | None) -> float | None:
+    """Check the largest share of 16-bit nodes."""
+    if share is not None and not 0 <= share <= 1:
+        hint = "the share of the multiply-accumulates that may have 16 bits, as 0.05"
+        raise UsageError(f"max_int16_share is {share}, expected a number from 0 to 1", hint=hint)
+    return None if share is None else float(share)
+
+
+def read_fixed_inputs(values: Mapping[str, Any] | Iterable[str] | None) -> Mapping[str, Any]:
+    """Return the values of fixed inputs by name."""
+    return read_fixed(values if isinstance(values, Mapping) else parse_fixed(values or ()))
+
+
+def read_max_iterations(count: int) -> int:
+    """Check the largest number of iterations of a loop."""
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise UsageError(f"max_iterations is {count!r}, expected a number of at least 1", hint="leave it out")
+    return count
+
+
+def read_allow_root(folder: str | os.PathLike[str] | None) -> str | None:
+    """Check that a directory exists."""
+    if folder is not None and not os.path.isdir(folder):
+        hint = "--allow-root names the directory that contains the files of external data"
+        raise UsageError(f"allow_root: {os.fspath(folder)} is not a directory", hint=hint)
+    return None if folder is None else os.fspath(folder)

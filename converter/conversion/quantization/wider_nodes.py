@@ -1,0 +1,227 @@
+"""Choice of the nodes with 16 bits and in float, for a network of which 8 bits miss a target at the outputs.
+
+On a chip with 16 bits, integers come first: nodes in float are slower and differ between processors. They are chosen
+where 16 bits leave a target missed and the error is clearly smaller with them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from tpuconvert.conversion.options.options import COARSE_NODES, INT16_NODES, Options
+from tpuconvert.conversion.quantization.coarse_nodes import ACCURATE, WorstError, choose_coarse_nodes
+from tpuconvert.conversion.quantization.int16_nodes import (
+    Annotated,
+    describe_floor,
+    describe_int16_nodes,
+    find_floor,
+    find_int16_nodes,
+)
+from tpuconvert.conversion.quantization.integer_forms import IntegerForms
+from tpuconvert.optimizer.quantize import Balancing, Legalized, Precision
+from tpuconvert.optimizer.quantize.search.accuracy_floor import Floor
+from tpuconvert.optimizer.quantize.search.deciding import forget_annotations
+from tpuconvert.optimizer.quantize.search.int16_nodes import Int16Nodes
+from tpuconvert.optimizer.quantize.search.output_error import Errors, OutputError
+from tpuconvert.progress import Progress
+from tpuconvert.samples.calibration_data import FeedSource
+from tpuconvert.schema.file.file_model import Note
+from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.types import Chip
+
+_WORTHWHILE = 0.25
+"""Largest ratio, -6 dB, of the error with nodes in float to that with 16 bits, unless the outputs are accurate then.
+Besides their cost, 16 bits have a headroom that 8 bits around nodes in float lack, which samples within their ranges do
+not show: a YOLOv8 kept 97 instead of 77 of 107 objects with 3 dB more error."""
+
+
+@dataclass(frozen=True)
+class WiderNodes:
+    """Nodes with 16 bits and in float.
+
+    Args:
+        kept: reasons for all nodes in float, by name.
+        int16: nodes with 16 bits; None if there are none.
+        balancing: tensors with scales per channel.
+        float_notes: notes about nodes in float.
+        int16_notes: notes about nodes with 16 bits.
+        floor: the choice of regions with 16 bits; None if no target is missed.
+    """
+
+    kept: Mapping[str, str]
+    int16: Int16Nodes | None
+    balancing: Balancing
+    float_notes: Sequence[Note] = ()
+    int16_notes: Sequence[Note] = ()
+    floor: Floor | None = None
+
+    @property
+    def is_missed(self) -> bool:
+        """Return True if a target is known to be missed."""
+        return self.floor is not None and self.floor.is_missed
+
+
+class WiderNodesSearch:
+    """Search for the nodes.
+
+    Args:
+        graph: calibrated float graph.
+        options: options of the conversion.
+        precision: precision rules. Nodes with a rule keep their form.
+        forms: quantizes the graph. It gets the choice.
+        feeds: calibration samples.
+        judged: those on which candidates are compared.
+        refine: refines an integer graph; None if there is no refinement.
+        progress: receives the stages.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        options: Options,
+        precision: Precision,
+        forms: IntegerForms,
+        feeds: FeedSource,
+        judged: FeedSource,
+        refine: Callable[[Legalized], None] | None,
+        progress: Progress,
+    ) -> None:
+        self._graph = graph
+        self._options = options
+        self._precision = precision
+        self._forms = forms
+        self._feeds = feeds
+        self._judged = judged
+        self._refine = refine
+        self._progress = progress
+
+    def choose(self, kept: Mapping[str, str]) -> WiderNodes:
+        """Choose the nodes.
+
+        Args:
+            kept: reasons for nodes in float by rules or decisions, by name.
+        """
+        options = self._options
+        has_16_bits = options.has_algorithm(INT16_NODES)
+        chosen = WiderNodes(kept, None, self._forms.balancing)
+        if has_16_bits:
+            self._progress.stage("choose 16-bit nodes")
+            chosen = self._with_16_bits(chosen)
+        if options.has_algorithm(COARSE_NODES) and (chosen.floor is None or chosen.is_missed):
+            chosen = self._with_floats(chosen)
+        if has_16_bits and chosen.int16 is None:
+            chosen = self._with_single_nodes(chosen)
+        self._forms.int16, self._forms.balancing = chosen.int16, chosen.balancing
+        return chosen
+
+    def _with_floats(self, chosen: WiderNodes) -> WiderNodes:
+        """Return a choice with nodes in float if the outputs are clearly better, else the given one."""
+        error, errors = self._measure(chosen) if chosen.int16 is not None else (math.inf, None)
+        if errors is not None and error <= ACCURATE and not errors.misses_task:
+            return chosen
+        start = WiderNodes(chosen.kept, None, self._forms.balancing, int16_notes=chosen.int16_notes)
+        others = self._with_coarse_nodes(start)
+        if self._options.chip is Chip.BM1684 and self._options.exact_on == "none":
+            return self._with_float_regions(others)
+        if others is start:
+            return chosen
+        if self._options.has_algorithm(INT16_NODES):
+            others = self._with_16_bits(others)
+        if errors is None:
+            return others
+        other_error, other_errors = self._measure(others)
+        if errors.misses_task:
+            return others if other_errors.is_preferred_to(errors) else chosen
+        is_worthwhile = other_error <= ACCURATE or other_error < _WORTHWHILE * error
+        return others if is_worthwhile and not other_errors.loses(errors) else chosen
+
+    def _measure(self, chosen: WiderNodes) -> tuple[float, Errors]:
+        int16 = () if chosen.int16 is None else chosen.int16.names
+        legalized = self._forms.legalize(chosen.kept, chosen.balancing.names, int16=int16)
+        forget_annotations(self._graph)
+        return self._worst_error().loss(legalized.graph)
+
+    def _worst_error(self) -> WorstError:
+        chip = self._options.chip
+        return WorstError(self._graph, chip, OutputError(self._graph, chip, self._judged))
+
+    def _with_16_bits(self, chosen: WiderNodes) -> WiderNodes:
+        """Give 16 bits to the regions that a branch or a task of the outputs needs."""
+        most = self._options.int16_share
+        floor = find_floor(self._graph, most, self._feeds, self._judged, self._precision, *self._functions(chosen))
+        if floor is None:
+            return chosen
+        nodes = Int16Nodes(floor.names, floor.share, floor.before, floor.after) if floor.names else None
+        return replace(chosen, int16=nodes, int16_notes=describe_floor(floor, most), floor=floor)
+
+    def _functions(
+        self, chosen: WiderNodes
+    ) -> tuple[Callable[[Collection[str]], Annotated], Callable[[Collection[str]], Legalized]]:
+        """Functions that annotate and legalize the graph for names of nodes with 16 bits."""
+        forms, balanced = self._forms, chosen.balancing.names
+
+        def legalize(names: Collection[str]) -> Legalized:
+            return forms.legalize(chosen.kept, balanced, int16=names)
+
+        return partial(forms.annotate, chosen.kept, balanced=balanced), legalize
+
+    def _with_single_nodes(self, chosen: WiderNodes) -> WiderNodes:
+        """Give 16 bits to single nodes without which the error at the outputs is clearly larger."""
+        most, is_requested = self._options.int16_share, self._options.requests_int16
+        found = find_int16_nodes(
+            self._graph, most, self._feeds, self._precision, *self._functions(chosen), is_requested=is_requested
+        )
+        if found is None and not is_requested:
+            return chosen
+        note = Note(INT16_NODES, "", describe_int16_nodes(found, most))
+        return replace(chosen, int16=found, int16_notes=(*chosen.int16_notes, note))
+
+    def _with_coarse_nodes(self, chosen: WiderNodes) -> WiderNodes:
+        """Keep the nodes in float for which 8 bits are too coarse."""
+        precision = self._precision
+        tensors = {*precision.asymmetric, *precision.thresholds, *precision.methods}
+        ruled = [value for value in self._graph.values if value.name in tensors]
+        owners = (node for value in ruled for node in ([value.producer] if value.producer else value.users))
+        fixed = {*precision.integers, *(node.name for node in owners)}
+        found = choose_coarse_nodes(
+            self._graph,
+            self._worst_error(),
+            chosen.kept,
+            fixed,
+            self._forms.attempts(),
+            self._options.float_share,
+            self._refine,
+        )
+        if not found.floats:
+            return chosen
+        balancing = chosen.balancing
+        if found.balanced is not None:
+            balancing = Balancing(tuple(found.balanced), found.before, found.after)
+        note = Note(COARSE_NODES, "", found.describe())
+        return replace(chosen, kept={**chosen.kept, **found.floats}, balancing=balancing, float_notes=(note,))
+
+    def _with_float_regions(self, chosen: WiderNodes) -> WiderNodes:
+        """Keep the regions in float that a branch or a task of the outputs needs, on a chip without 16 bits."""
+        balanced = chosen.balancing.names
+
+        def in_float(names: Collection[str]) -> dict[str, str]:
+            return {**chosen.kept, **dict.fromkeys(names, "8 bits are too coarse for a branch of the outputs")}
+
+        most = self._options.float_share
+        floor = find_floor(
+            self._graph,
+            most,
+            self._feeds,
+            self._judged,
+            self._precision,
+            lambda names: self._forms.annotate(in_float(names), (), balanced),
+            lambda names: self._forms.legalize(in_float(names), balanced),
+            is_float=True,
+        )
+        if floor is None:
+            return chosen
+        notes = (*chosen.float_notes, *describe_floor(floor, most, is_float=True))
+        return replace(chosen, kept=in_float(floor.names), float_notes=notes, floor=floor)

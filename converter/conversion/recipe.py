@@ -1,0 +1,126 @@
+"""Recipe stored in a model file: digests and options that reproduce the conversion, without names or paths of files.
+
+A recipe contains the digests of the source, of its external data and of the samples, and every option that differs from
+its default. The same version converts the same source with the same options to the same bytes; ``reproduction.py``
+compares them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tpuconvert.conversion.options.options import OPTIONS, Options, declaration, default_of
+from tpuconvert.conversion.source_loading import Source, source_format
+from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.system.content_digest import ALGORITHM, digest_of
+from tpuconvert.schema.system.file_digest import file_digest
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from tpuconvert.samples.calibration_data import FeedSource
+    from tpuconvert.schema.file.file_model import Json
+    from tpuconvert.schema.system.mapped_pages import MappedFile
+
+
+class RangesDigest(Protocol):
+    """Measured ranges, of which a recipe has the digest."""
+
+    @property
+    def samples(self) -> int:
+        """Number of samples."""
+
+    def digest(self) -> str:
+        """Digest of the ranges, in hexadecimal digits."""
+
+
+def make_recipe(
+    source: Source,
+    weights: str | os.PathLike[str] | None,
+    options: Options,
+    calibration: FeedSource | None,
+    ranges: RangesDigest | None = None,
+    external: Sequence[str | os.PathLike[str]] = (),
+    mapped: Sequence[MappedFile] = (),
+) -> Callable[[], dict[str, Json]]:
+    """Return a function that computes the recipe of a conversion as plain values.
+
+    ``external`` lists the external data files of the source. Files in ``mapped`` are memory-mapped: they are digested
+    later, while their constants are written or when the recipe is computed, without opening them again.
+    """
+    digest_of_source = _digest_of(source, mapped)
+    digests = [_digest_of(file, mapped) for file in external]
+    source_entry: dict[str, Json] = {"format": source_format(source)}
+    external_entry: dict[str, Json] = {"files": len(external)}
+    recipe: dict[str, Json] = {"source": source_entry}
+    if weights is not None:
+        recipe["weights"] = {ALGORITHM: file_digest(weights)}
+    if external:
+        recipe["external"] = external_entry
+    if calibration is not None:
+        recipe["calibration"] = {"samples": calibration.samples, ALGORITHM: calibration.digest()}
+    if ranges is not None:
+        recipe["ranges"] = {"samples": ranges.samples, ALGORITHM: ranges.digest()}
+    recipe["options"] = write_options(options)
+
+    def complete() -> dict[str, Json]:
+        source_entry[ALGORITHM] = digest_of_source()
+        together = "".join(digest() for digest in digests).encode("ascii")
+        external_entry[ALGORITHM] = digest_of(together).hex()
+        return recipe
+
+    return complete
+
+
+def _digest_of(source: Source, mapped: Sequence[MappedFile]) -> Callable[[], str]:
+    """Return a function for the digest of a file: computed now, or for a mapped file while its data are copied."""
+    if isinstance(source, (str, os.PathLike)):
+        for file in mapped:
+            if file.is_at(source):
+                return file.digest_while_reading()
+    digest = source_digest(source)
+    return lambda: digest
+
+
+def source_digest(source: Source) -> str:
+    """Digest of a file, or of the serialized bytes of a message, in hexadecimal digits.
+
+    Raises:
+        UsageError: the file cannot be read, or protobuf cannot serialize the message.
+
+    """
+    if isinstance(source, (str, os.PathLike)):
+        return file_digest(source)
+    return digest_of(serialize(source)).hex()
+
+
+def serialize(message: ModelProto) -> bytes:
+    """Return the bytes of an ONNX message.
+
+    Raises:
+        UsageError: protobuf cannot serialize the message.
+
+    """
+    from google.protobuf.message import EncodeError  # the import takes 3 ms and is needed only for a message in memory
+
+    try:
+        return message.SerializeToString()
+    except EncodeError as error:
+        hint = "save the model with external data and convert the file"
+        raise UsageError("an onnx.ModelProto of more than 2 GiB cannot be serialized", hint=hint) from error
+
+
+def write_options(options: Options) -> dict[str, Json]:
+    """Return the options that are stored in the recipe and differ from their defaults, as plain values by name."""
+    values = {name: getattr(options, name) for name in OPTIONS if declaration(name).in_recipe}
+    return {name: _plain(value) for name, value in values.items() if value != default_of(name)}
+
+
+def _plain(value: Any) -> Json:
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, bool | int | float | str) else str(value)

@@ -1,0 +1,84 @@
+"""Comparison of constants: how much their elements changed, and whether they are only rescaled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tpuconvert.diff.network import data_digest
+from tpuconvert.schema.graph.graph import Value
+from tpuconvert.schema.types import Array, QuantParams
+
+_RESCALED = 1e-6
+"""Largest deviation from a rescaled constant, as a share of its largest magnitude: a few ULP of float32."""
+
+
+def compare_data(first: Value, second: Value) -> dict[str, Any] | None:
+    """Compare the elements of two constants of one shape. Return None if they are equal.
+
+    Returns:
+        ``elements``, ``different``, ``max_difference``, ``mean_difference``, the largest magnitude ``magnitude`` of the
+        first constant, and ``factor`` if the second is the first times a number, or ``factor_axis`` if it is
+        the first times a number per index of that axis.
+
+    """
+    if first.data is second.data or (first.dtype is second.dtype and data_digest(first) == data_digest(second)):
+        return None
+    a, b = first.array.astype(np.float64), second.array.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        distance = np.abs(a - b)
+    distance[(a == b) | (np.isnan(a) & np.isnan(b))] = 0.0
+    different = int(np.count_nonzero(distance))  # NaN counts as different
+    if not different:
+        return None
+    finite = distance[np.isfinite(distance)]
+    factor, axis = _find_factor(a, b)
+    return {
+        "elements": int(a.size),
+        "different": different,
+        "max_difference": float(finite.max()) if finite.size == distance.size else None,
+        "mean_difference": float(finite.mean()) if finite.size == distance.size else None,
+        "magnitude": float(np.abs(a[np.isfinite(a)]).max(initial=0.0)),
+        "factor": factor,
+        "factor_axis": axis,
+    }
+
+
+def is_within_one_step(first: Value, second: Value) -> bool:
+    """Return True if two quantized constants represent the same values, up to one step of the coarser scale."""
+    if first.quant is None or second.quant is None:
+        return False
+    a, b = (value.quant.dequantize(value.array) for value in (first, second) if value.quant is not None)
+    steps = np.maximum(*(_steps(value.quant, a.ndim) for value in (first, second) if value.quant is not None))
+    return bool((np.abs(a.astype(np.float64) - b) <= steps * (1.0 + _RESCALED)).all())
+
+
+def _steps(quant: QuantParams, rank: int) -> Array:
+    """Return the scales in a shape that broadcasts to a tensor."""
+    shape = [-1 if axis == quant.axis else 1 for axis in range(rank)] if quant.axis is not None else [1] * rank
+    return np.asarray(quant.scale, np.float64).reshape(shape)
+
+
+def _find_factor(a: Array, b: Array) -> tuple[float | None, int | None]:
+    """Return the factor between two arrays, or the axis along which factors differ. None if there is no such factor."""
+    if not (np.isfinite(a).all() and np.isfinite(b).all()) or np.count_nonzero(a) < 2:
+        return None, None
+    whole = float((a * b).sum() / (a * a).sum())
+    if abs(whole - 1.0) <= _RESCALED:  # rounded in another way
+        return None, None
+    if whole and _is_close(a * whole, b):
+        return whole, None
+    for axis in range(min(a.ndim, 2)):
+        others = tuple(index for index in range(a.ndim) if index != axis)
+        power = (a * a).sum(axis=others, keepdims=True)
+        if power.size == a.size:  # one element per index: every array would fit
+            continue
+        factors = (a * b).sum(axis=others, keepdims=True) / np.where(power > 0.0, power, 1.0)
+        if _is_close(a * factors, b) and factors.all():
+            return None, axis
+    return None, None
+
+
+def _is_close(expected: Array, found: Array) -> bool:
+    return bool(np.abs(expected - found).max() <= _RESCALED * np.abs(found).max())

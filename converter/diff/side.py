@@ -1,0 +1,141 @@
+"""The two sides of a comparison: models, graphs, and files of either."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+from tpuconvert.conversion.convert import convert_graph
+from tpuconvert.conversion.options.options import QUANTIZATION_OPTIONS, Options
+from tpuconvert.conversion.reproduction import stored_options
+from tpuconvert.conversion.source_loading import Source, load_source, with_preprocessing_of
+from tpuconvert.frontends.sniffing import identify_file
+from tpuconvert.model.model import Model, load
+from tpuconvert.samples.preprocess import Preprocess
+from tpuconvert.schema.errors import TpuConvertError, UsageError
+from tpuconvert.schema.graph.graph import Graph
+
+Compared: TypeAlias = "Source | Model | Graph"
+"""A model to compare: a path, a model, a graph, or an ONNX model in memory."""
+
+_ONLY_INT8 = ("quantize", "calibration_method", *QUANTIZATION_OPTIONS)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side of a comparison.
+
+    Args:
+        name: name of the file, otherwise of the graph.
+        graph: the compared graph.
+        model: the model; None for a graph that was not converted.
+        is_source: True if the model was converted for the comparison, so that it has no settings of its own.
+        file_bytes: size of the model file; None without one.
+
+    """
+
+    name: str
+    graph: Graph
+    model: Model | None = None
+    is_source: bool = False
+    file_bytes: int | None = None
+
+    @property
+    def preprocess(self) -> Preprocess | None:
+        """Preprocessing of images that the model stores, or None."""
+        return None if self.model is None else self.model.preprocess
+
+    @property
+    def has_settings(self) -> bool:
+        """Return True for a finished model, whose settings and notes can be compared."""
+        return self.model is not None and not self.is_source
+
+
+def load_sides(
+    first: Compared,
+    second: Compared,
+    weights: tuple[str | os.PathLike[str] | None, str | os.PathLike[str] | None],
+    options: Mapping[str, Any],
+    *,
+    as_read: bool,
+) -> tuple[Side, Side]:
+    """Read both models. A source is converted in float, as the other model was, unless it is compared ``as_read``.
+
+    Raises:
+        TpuConvertError: a file cannot be read or converted.
+
+    """
+    given = (first, second)
+    models = [_load_model(each, file) for each, file in zip(given, weights, strict=True)]
+    if options and all(model is not None or isinstance(each, Graph) for each, model in zip(given, models, strict=True)):
+        hint = "leave them out, or compare a source"
+        raise UsageError(f"options of a source ({', '.join(options)}), but no source is compared", hint=hint)
+    sides = []
+    for number, (each, model) in enumerate(zip(given, models, strict=True)):
+        if model is not None:
+            path = os.fspath(each) if isinstance(each, (str, os.PathLike)) else None
+            name = os.path.basename(path) if path is not None else model.graph.file or model.graph.name
+            size = os.path.getsize(path) if path is not None else None
+            sides.append(Side(name, model.graph, model, file_bytes=size))
+        elif isinstance(each, Graph):
+            sides.append(Side(each.file or each.name, each))
+        else:
+            assert not isinstance(each, Model)
+            sides.append(_load_source(each, weights[number], models[1 - number], options, as_read=as_read))
+    return sides[0], sides[1]
+
+
+def _load_model(given: Compared, weights: str | os.PathLike[str] | None) -> Model | None:
+    """Return the model if a finished one is given, otherwise None."""
+    if isinstance(given, (Model, Graph)) and weights is not None:
+        raise UsageError(f"{weights}: a second file belongs to Caffe models only", hint="leave it out")
+    if isinstance(given, Model):
+        return given
+    if not isinstance(given, (str, os.PathLike)):
+        return None
+    kind = identify_file(os.fspath(given))
+    if kind is None or kind.id != "tpum":
+        return None
+    if weights is not None:
+        raise UsageError(f"{weights}: a .tpum file contains its weights", file=str(given), hint="leave the weights out")
+    return load(given)
+
+
+def _load_source(
+    source: Source,
+    weights: str | os.PathLike[str] | None,
+    other: Model | None,
+    given: Mapping[str, Any],
+    *,
+    as_read: bool,
+) -> Side:
+    """Read a source, and convert it with the options of the other model's recipe that are not about quantization."""
+    written: dict[str, Any] = {}
+    if other is not None:
+        stored = stored_options(other) if "recipe" in other.metadata else {}
+        written = {name: value for name, value in stored.items() if name not in _ONLY_INT8}
+        written["chip"] = other.chip
+    reading = {"allow_non_finite": True} if as_read else {}  # as for inspect
+    options = Options.of(**{**written, **reading, **given})
+    if other is not None and options.fuse_preprocess != "none":
+        options = options.for_model(other.preprocess)
+    is_file = isinstance(source, (str, os.PathLike))
+    name = os.path.basename(os.fspath(source)) if isinstance(source, (str, os.PathLike)) else ""
+    graph = load_source(source, weights, options)
+    if as_read:
+        return Side(name or graph.file or graph.name, graph)
+    options = with_preprocessing_of(graph, options)
+    try:
+        model = convert_graph(graph, options)
+    except TpuConvertError as error:
+        if is_file and not error.file:
+            error.file = str(source)
+        error.hint = f"{error.hint}\n" if error.hint else ""
+        error.hint += "or compare the source without conversion: --as-read"
+        raise
+    preprocessing = other.content.preprocessing if other is not None and options.preprocess is None else None
+    if preprocessing:
+        model = Model(replace(model.content, preprocessing=preprocessing))
+    return Side(name or graph.file or graph.name, model.graph, model, is_source=True)

@@ -1,0 +1,324 @@
+"""The doctor: everything that can be measured about samples and their preprocessing, in one report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Unpack
+
+import numpy as np
+
+from tpuconvert.conversion.convert import convert_graph
+from tpuconvert.conversion.input_expectations import Expected, check_activations, expectations
+from tpuconvert.conversion.memory_sources import AnySource, Weights, source_files
+from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.options.types import DoctorOptions
+from tpuconvert.conversion.source_loading import Source, is_quantized_source, load_source, with_preprocessing_of
+from tpuconvert.doctor.calibration import Sufficiency, lone_findings, measure
+from tpuconvert.doctor.trial import Predict, Trial, compare_variants
+from tpuconvert.doctor.variants import TrialSamples, short
+from tpuconvert.evaluation.classes import LABELS, Labelled, in_order, load_labelled, read_labels
+from tpuconvert.model.model import Model, load
+from tpuconvert.plugins import load_plugins
+from tpuconvert.progress import SILENT, Progress
+from tpuconvert.runtime.session.session import Session
+from tpuconvert.samples.array_files import load_arrays
+from tpuconvert.samples.calibration_data import FeedSource, image_feeds, load_feeds
+from tpuconvert.samples.finding import Finding
+from tpuconvert.samples.preprocess import Preprocess
+from tpuconvert.samples.sample_statistics import SampleStatistics
+from tpuconvert.schema.errors import ThresholdError, UsageError
+from tpuconvert.schema.graph.graph import Graph, Port
+from tpuconvert.schema.types import Array
+from tpuconvert.text.result import Result
+from tpuconvert.text.styled_text import concat, style
+from tpuconvert.text.text_format import several
+
+SHOWN = 5
+"""Number of variants in the text report."""
+
+MOST_COMPARED = 500
+"""Largest number of samples on which variants are tried. They are kept in memory, and more do not help to decide."""
+
+Backend = Literal["auto", "native", "reference"]
+
+
+@dataclass(frozen=True, repr=False)
+class Diagnosis(Result):
+    """The report of the doctor.
+
+    Args:
+        file: the model.
+        samples: number of samples.
+        preprocess: the given preprocessing in the syntax of ``--preprocess``; empty if not given.
+        findings: the warnings.
+        trial: the comparison of variants, where the model is a classifier of images.
+        calibration: whether the samples are enough for quantization; None for a quantized model.
+
+    """
+
+    file: str
+    samples: int
+    preprocess: str
+    findings: list[Finding] = field(default_factory=list)
+    trial: Trial | None = None
+    calibration: Sufficiency | None = None
+
+    def check(self) -> None:
+        """Turn warnings into an error.
+
+        Raises:
+            ThresholdError: there is a warning.
+
+        """
+        if self.findings:
+            raise ThresholdError(f"{several(len(self.findings), 'warning')}: {self.findings[0]}", file=self.file)
+
+    def _notebook(self) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+        rows = [(found.id, found.seen, found.expected, found.advice) for found in self.findings]
+        return self._lines([]), [("warning", "found", "expected", "change"), *rows]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain values, as printed by ``doctor --json``."""
+        trial, found = self.trial, self.calibration
+        return {
+            "file": self.file,
+            "samples": self.samples,
+            "preprocess": self.preprocess,
+            "warnings": [finding.to_dict() for finding in self.findings],
+            "variants": [] if trial is None else [vars(item) for item in (trial.current, *trial.variants)],
+            "calibration": None
+            if found is None
+            else {
+                "samples": found.samples,
+                "enough": found.enough,
+                "moved": {str(count): share for count, share in found.moved.items()},
+                "lone_samples": {str(index): names for index, names in found.lone.items()},
+            },
+        }
+
+    def lines(self) -> list[str]:
+        """The report as text."""
+        return self._lines(self.findings)
+
+    def _lines(self, findings: Sequence[Finding]) -> list[str]:
+        lines = [f"{self.file} on {several(self.samples, 'sample')}: {several(len(self.findings), 'warning')}"]
+        if self.preprocess:
+            lines.append(f"  preprocessing: {self.preprocess}")
+        for finding in findings:
+            lines += [
+                concat(["  ", style(f"warning[{finding.id}]:", "warning"), f" {finding.seen}"]),
+                f"    expected: {finding.expected}",
+                f"    change:   {finding.advice}",
+            ]
+        return lines + self._trial_lines() + self._calibration_lines()
+
+    def _trial_lines(self) -> list[str]:
+        if self.trial is None:
+            return []
+        lines = ["  variants (top-1 with labels, entropy of the predictions in nats):"]
+        for item in (self.trial.current, *self.trial.variants[:SHOWN]):
+            top1 = "" if item.right is None else f"{item.right / item.samples:7.1%} "
+            lines.append(f"    {top1}{item.entropy:6.3f}  {item.name} ({several(item.samples, 'sample')})")
+        return lines
+
+    def _calibration_lines(self) -> list[str]:
+        found = self.calibration
+        if found is None or not found.moved:
+            return []
+        if found.enough is not None:
+            return [f"  calibration: {found.enough} samples are enough: 95 % of the thresholds move by less than 1 %"]
+        count, share = max(found.moved.items())
+        text = f"{share:.0%} of the thresholds move by more than 1 % from {count} to {found.samples} samples"
+        return [f"  calibration: {text}: more samples help"]
+
+
+def doctor(
+    source: AnySource | Model,
+    data: Any,
+    weights: Weights = None,
+    *,
+    labels: Any = None,
+    scores: str | None = None,
+    backend: Literal["auto", "native", "reference"] = "auto",
+    threads: int | None = None,
+    plugins: Iterable[str | Path] = (),
+    progress: Progress | None = None,
+    **options: Unpack[DoctorOptions],
+) -> Diagnosis:
+    """Check samples and their preprocessing against what a model expects.
+
+    Args:
+        source: a source as for ``convert``, a ``.tpum`` file, or a model.
+        data: samples as ``convert`` takes them for calibration, or labelled samples as ``evaluate`` takes them.
+        weights: the caffemodel that belongs to a prototxt.
+        labels: index of the class of each sample: an array, or a file (.npy, .npz, or text with one per line).
+        scores: the output with the scores of the classes; the first when None.
+        backend: ``auto``, ``native`` or ``reference``.
+        threads: of the native engine.
+        plugins: Python files with custom operators and converters.
+        progress: receives the stages.
+        options: ``chip``, ``calibration_method`` and the options that decide how the source is read, as for
+            ``convert``.
+
+    Returns:
+        The warnings. ``check`` turns them into an error.
+
+    Raises:
+        UsageError: samples or labels that do not fit the model.
+        TpuConvertError: as ``convert`` does.
+
+    Example:
+        >>> found = tc.doctor("digits.onnx", "labelled.npz", preprocess="color=GRAY,scale=16")
+        >>> [finding.id for finding in found.findings]
+        ['batch-norm-scale', 'better-variant']
+
+    """
+    load_plugins(plugins)
+    settings = Options.of(**options)
+    if isinstance(source, Model):
+        if weights is not None:
+            raise UsageError("weights with a converted model, which contains them", hint="leave them out")
+        return _diagnose(source, None, settings, data, labels, scores, backend, threads, progress or SILENT)
+    with source_files(source, weights) as files:
+        return _diagnose(*files, settings, data, labels, scores, backend, threads, progress or SILENT)
+
+
+def _diagnose(
+    source: Source | Model,
+    weights: str | os.PathLike[str] | None,
+    options: Options,
+    data: Any,
+    labels: Any,
+    scores: str | None,
+    backend: Backend,
+    threads: int | None,
+    progress: Progress,
+) -> Diagnosis:
+    progress.stage("load")
+    expected: dict[str, Expected] | None = None
+    if isinstance(source, Model):
+        model, name = source, source.graph.name
+    elif isinstance(source, (str, os.PathLike)) and Path(source).suffix.lower() == ".tpum":
+        if weights is not None:
+            raise UsageError(f"{weights}: a second file belongs to Caffe models only", hint="leave it out")
+        model, name = load(source), os.fspath(source)
+    else:
+        options = options.without_fused_preprocess()  # on the host the same preprocessing can be varied
+        graph = load_source(source, weights, options)
+        name = os.fspath(source) if isinstance(source, (str, os.PathLike)) else graph.name
+        options = with_preprocessing_of(graph, options)
+        expected = None if is_quantized_source(graph) else expectations(graph)
+        model = convert_graph(graph, options, progress=progress)
+    rule = options.preprocess if options.preprocess is not None else model.preprocess
+    ports = model.graph.input_ports
+    output = _scores_port(model, scores)
+    feeds, classes = _load_samples(data, labels, ports, rule, output)
+    progress.stage("calibrate", len(feeds))
+    method = options.calibration_method
+    findings, sufficiency = check_statistics(model.graph, feeds, expected, method, threads=threads)
+    trial = None
+    if output is not None and len(ports) == 1 and (classes is not None or len(model.graph.output_ports) == 1):
+        step = -(-feeds.samples // MOST_COMPARED)  # every step-th sample, because the samples may be sorted by class
+        chosen = None if classes is None else classes.reshape(len(feeds), -1)[::step].reshape(-1)
+        samples = TrialSamples(feeds.every(step), ports[0], rule)
+        if samples.are_images:
+            progress.stage("compare variants")
+            with Session(model, backend=backend, threads=threads) as session:
+                words = "as the samples are" if samples.rule is None else short(samples.rule)
+                trial = compare_variants(samples, predictor(session, ports[0], output), chosen, words)
+            findings += trial.findings
+    text = short(rule) if rule is not None else ""
+    return Diagnosis(name, feeds.samples, text, findings, trial, sufficiency)
+
+
+def check_statistics(
+    graph: Graph, feeds: FeedSource, expected: Mapping[str, Expected] | None, method: str, *, threads: int | None
+) -> tuple[list[Finding], Sufficiency | None]:
+    """Make the checks that need neither labels nor variants.
+
+    Args:
+        graph: the graph to run.
+        feeds: the samples.
+        expected: result of ``expectations``; None for a quantized graph, whose activations are not compared.
+        method: calibration method.
+        threads: of the native engine.
+
+    """
+    statistics = SampleStatistics(graph.input_ports, feeds.images)
+    if expected is None:
+        for feed in feeds:
+            statistics.add(feed)
+        return statistics.findings(), None
+    ranges, sufficiency = measure(graph, statistics.watch(feeds), method, threads=threads)
+    names = feeds.images if len(feeds.images) == len(feeds) else []
+    findings = statistics.findings() + check_activations(graph, ranges, expected)
+    inputs = [port.name for port in graph.input_ports]
+    return findings + lone_findings(sufficiency, len(ranges), inputs, names), sufficiency
+
+
+def _scores_port(model: Model, name: str | None) -> Port | None:
+    """Return the output with one score per class, or None."""
+    ports = {port.name: port for port in model.graph.output_ports}
+    if name is not None and name not in ports:
+        raise UsageError(f"there is no output '{name}'", hint=f"the model has {', '.join(ports)}")
+    port = next(iter(ports.values())) if name is None else ports[name]
+    extents = [extent for extent in port.shape[1:] if extent != 1]
+    return port if len(extents) == 1 and isinstance(extents[0], int) and extents[0] >= 2 else None
+
+
+def _classes(port: Port) -> int:
+    (count,) = (extent for extent in port.shape[1:] if isinstance(extent, int) and extent != 1)
+    return count
+
+
+def _load_samples(
+    data: Any, labels: Any, ports: list[Port], rule: Preprocess | None, output: Port | None
+) -> tuple[FeedSource, Array | None]:
+    """Load the samples, and the class index of each sample or None without labels."""
+    given: Array | None = None
+    if labels is not None and output is None:
+        raise UsageError("labels for a model without an output of scores", hint="scores names another output")
+    if labels is None and output is not None and isinstance(data, str | os.PathLike) and _has_labels(Path(data)):
+        found: Labelled = load_labelled(data, _classes(output))
+        data, given = found.samples, found.labels.astype(np.int64)
+    is_images = isinstance(data, list) and data and all(isinstance(item, Path) for item in data)
+    feeds = image_feeds(data, ports, rule) if is_images else load_feeds(data, ports, rule)
+    if labels is not None:
+        given = in_order(read_labels(labels), feeds.images)
+    if given is None:
+        return feeds, None
+    assert output is not None
+    if len(given) < feeds.samples or len(given) - feeds.samples >= max(1, feeds.samples // max(1, len(feeds))):
+        raise UsageError(f"{len(given)} labels for {several(feeds.samples, 'sample')}", hint="give one per sample")
+    if given.size and (given.min() < 0 or given.max() >= _classes(output)):
+        raise UsageError(f"labels from {given.min()} to {given.max()}, expected 0 to {_classes(output) - 1}")
+    return feeds, given[: feeds.samples]
+
+
+def _has_labels(path: Path) -> bool:
+    if os.path.isdir(path):
+        return any(entry.is_dir() for entry in path.iterdir())
+    return path.suffix.lower() == ".npz" and os.path.isfile(path) and LABELS in load_arrays(path)
+
+
+def predictor(session: Session, port: Port, output: Port) -> Predict:
+    """Return a function that computes the scores of samples, in batches of the model's batch size."""
+
+    def predict(x: Array) -> Array:
+        size = port.shape[0] if port.shape and isinstance(port.shape[0], int) else 1
+        results = []
+        for start in range(0, len(x), size):
+            batch = x[start : start + size]
+            missing = size - len(batch)
+            padded = np.concatenate([batch, np.repeat(batch[:1], missing, axis=0)]) if missing else batch
+            found = session.run({port.name: padded})[output.name]
+            results.append(found.reshape(size, -1)[: len(batch)])
+        scores = np.concatenate(results)
+        if output.quant is not None and scores.dtype.kind in "iu":
+            scores = output.quant.dequantize(scores)
+        return scores.astype(np.float64)
+
+    return predict

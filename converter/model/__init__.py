@@ -1,0 +1,1 @@
+"""A converted model: description, summary, notes, cost, memory, golden vectors."""

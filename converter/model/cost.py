@@ -1,0 +1,177 @@
+"""Cost of a model on its chip: multiply-accumulates, memory traffic with and without groups, and minimum time.
+
+The cost is computed from the graph, layer groups that are planned for it, and the peak performance of the chip. The
+time is a lower bound, not a measurement: it assumes that arithmetic and memory traffic both run at peak rate, in
+parallel.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from tpuconvert.optimizer.grouping.group_cost import group_cost
+from tpuconvert.optimizer.grouping.groups import Group
+from tpuconvert.optimizer.grouping.planner import plan_groups
+from tpuconvert.schema.definition.hardware import Hardware, hardware_of
+from tpuconvert.schema.graph import cost
+from tpuconvert.text.table import table
+from tpuconvert.text.text_format import bytes_text, operator_counts, several, shorten
+
+if TYPE_CHECKING:
+    from tpuconvert.model.model import Model
+
+Description = dict[str, Any]
+
+
+def describe_cost(model: Model) -> Description:
+    """Plan layer groups. Return them, their cost, and totals as plain values. Bytes and seconds are per run."""
+    hardware = hardware_of(model.chip)
+    nodes = model.graph.nodes
+    memory = hardware.memory
+    layers: list[Description] = []
+    for index, node in enumerate(nodes):
+        moved = cost.bytes_alone(node)
+        seconds = cost.roofline_seconds(cost.computing_seconds(node, hardware), moved or 0, hardware)
+        layers.append({"index": index, "macs": cost.macs(node), "bytes": moved, "seconds": seconds, "group": None})
+    groups = [_group(model, group, layers, hardware) for group in plan_groups(model.graph, model.chip).groups]
+    for place, group in enumerate(groups):
+        for layer in layers[group["first"] : group["first"] + group["nodes"]]:
+            layer["group"] = place
+    alone = [layer for layer in layers if layer["group"] is None]
+    before = sum(layer["bytes"] or 0 for layer in layers)
+    after = sum(layer["bytes"] or 0 for layer in alone) + sum(group["bytes"] for group in groups)
+    return {
+        "chip": model.chip.value,
+        "memory": {"lanes": memory.lanes, "lane_bytes": memory.lane_bytes, "row_bytes": memory.row_bytes},
+        "peak": {
+            "bytes_per_second": hardware.bytes_per_second,
+            "macs_per_second": {
+                "INT8": hardware.macs_int8,
+                "FLOAT16": hardware.macs_float16,
+                "FLOAT32": hardware.macs_float32,
+            },
+        },
+        "macs": sum(layer["macs"] or 0 for layer in layers),
+        "repeated_macs": sum(group["repeated_macs"] for group in groups),
+        "bytes_node_by_node": before,
+        "bytes": after,
+        "saved": _share(before, after),
+        "seconds_node_by_node": sum(layer["seconds"] for layer in layers),
+        "seconds": sum(layer["seconds"] for layer in alone) + sum(group["seconds"] for group in groups),
+        "not_known": sum(layer["bytes"] is None for layer in layers),
+        "groups": groups,
+        "layers": layers,
+    }
+
+
+def _share(before: int, after: int) -> float:
+    return 1.0 - after / before if before else 0.0
+
+
+def _group(model: Model, group: Group, layers: list[Description], hardware: Hardware) -> Description:
+    """Describe one group of nodes."""
+    nodes = model.graph.nodes[group.first : group.stop]
+    outputs = set(model.graph.outputs)
+    found = group_cost(nodes, outputs, group.tiles, group.keeps_constants, hardware.memory, hardware)
+    before = sum(layer["bytes"] for layer in layers[group.first : group.stop])
+    return {
+        "first": group.first,
+        "nodes": group.count,
+        "tiles": {"n": group.tiles.n, "c": group.tiles.c, "h": group.tiles.h},
+        "keeps_constants": group.keeps_constants,
+        "lane_bytes": found.lane_bytes,
+        "macs": found.macs,
+        "repeated_macs": found.repeated_macs,
+        "bytes_node_by_node": before,
+        "bytes": found.traffic,
+        "saved": _share(before, found.traffic),
+        "seconds": cost.roofline_seconds(found.computing_seconds, found.traffic, hardware),
+        "operators": dict(sorted(Counter(node.op.name for node in nodes).items())),
+    }
+
+
+def group_lines(cost: Description) -> list[str]:
+    """Return the groups and the memory traffic that they save, as text."""
+    return [group_summary(cost), *(table([GROUP_HEADING, *group_rows(cost)]) if cost["groups"] else ())]
+
+
+def group_summary(cost: Description) -> str:
+    """Return the line with the number of groups and their total saving."""
+    memory = cost["memory"]
+    size = f"{memory['lanes']} lanes of {bytes_text(memory['lane_bytes'])}"
+    if not cost["groups"]:
+        return f"no groups; {bytes_text(cost['bytes'])} of global-memory traffic node by node"
+    return (
+        f"{several(len(cost['groups']), 'group')} in on-chip memory ({size}): {_saving(cost)} of global-memory traffic"
+    )
+
+
+GROUP_HEADING = ("group", "nodes", "parts", "memory", "traffic", "saved", "repeated", "operators")
+
+
+def group_rows(cost: Description) -> list[tuple[str, ...]]:
+    """Return one table row per group; the columns are :data:`GROUP_HEADING`."""
+    memory = cost["memory"]
+    rows: list[tuple[str, ...]] = []
+    for place, group in enumerate(cost["groups"]):
+        parts = " x ".join(f"{count} {axis.upper()}" for axis, count in group["tiles"].items() if count > 1)
+        rows.append(
+            (
+                str(place),
+                f"{group['first']}-{group['first'] + group['nodes'] - 1}",
+                (parts or "1") + (", constants stay" if group["keeps_constants"] else ""),
+                f"{group['lane_bytes'] / memory['lane_bytes']:.0%}",
+                f"{bytes_text(group['bytes_node_by_node'])} -> {bytes_text(group['bytes'])}",
+                f"{group['saved']:.1%}",
+                f"{group['repeated_macs'] / max(group['macs'], 1):.1%}",
+                shorten(operator_counts(group["operators"])),
+            )
+        )
+    return rows
+
+
+def cost_lines(cost: Description) -> list[str]:
+    """Return lines with the totals, and with the groups and nodes that take most of the time."""
+    peak = cost["peak"]
+    rates = peak["macs_per_second"]  # a type without faster arithmetic on the chip has the rate of FLOAT32
+    own = {dtype: rate for dtype, rate in rates.items() if dtype == "FLOAT32" or rate != rates["FLOAT32"]}
+    macs = ", ".join(f"{rate / 1e12:g} TMAC/s {dtype}" for dtype, rate in own.items())
+    lines = [
+        f"on {cost['chip']} at {macs}, {peak['bytes_per_second'] / 1e9:g} GB/s:",
+        f"  {cost['macs'] / 1e6:,.1f} million multiply-accumulate steps, "
+        f"{cost['repeated_macs'] / 1e6:,.1f} million repeated",
+        f"  global-memory traffic: {_saving(cost)}",
+        f"  least time: {_milliseconds(cost['seconds_node_by_node'])} node by node, "
+        f"{_milliseconds(cost['seconds'])} with groups",
+    ]
+    if cost["not_known"]:
+        lines.append(f"  {several(cost['not_known'], 'node')} not counted: extents are known when the model runs")
+    return lines
+
+
+def _saving(cost: Description) -> str:
+    before, after = cost["bytes_node_by_node"], cost["bytes"]
+    return f"{bytes_text(before)} -> {bytes_text(after)} ({cost['saved']:.1%} saved)"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{seconds * 1e3:.3f} ms"
+
+
+def cost_node_lines(description: Description, cost: Description) -> list[str]:
+    """Return one table line per node: multiply-accumulates, bytes and minimum time of the node alone, and its group."""
+    rows: list[tuple[str, ...]] = [("#", "operator", "result", "MACs", "bytes", "least time", "group")]
+    for layer, costs in zip(description["layers"], cost["layers"], strict=True):
+        rows.append(
+            (
+                str(layer["index"]),
+                layer["op"],
+                shorten(layer["outputs"][0]["name"]),
+                "?" if costs["macs"] is None else f"{costs['macs']:,}",
+                "?" if costs["bytes"] is None else f"{costs['bytes']:,}",
+                _milliseconds(costs["seconds"]),
+                "-" if costs["group"] is None else str(costs["group"]),
+            )
+        )
+    return table(rows)

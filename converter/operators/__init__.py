@@ -1,0 +1,1 @@
+"""Descriptions and tables of operators, and tests of an operator."""

@@ -1,0 +1,253 @@
+"""Interpretation of the outputs for one image: classes, objects, segments or points, as text and plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tpuconvert.outputs.class_maps import IGNORED, class_map
+from tpuconvert.outputs.detector import Detector, to_image_pixels
+from tpuconvert.outputs.heads import (
+    CLASSES,
+    POINTS_2D,
+    POINTS_3D,
+    SEGMENTATION,
+    check_head,
+    class_count,
+    find_head,
+    scores_output,
+)
+from tpuconvert.outputs.labels import ClassNames, labels_of_metadata
+from tpuconvert.samples.preprocess import Preprocess
+from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.types import Array
+from tpuconvert.text.text_format import several
+
+BEST = 5
+"""Number of classes of a classifier that are shown."""
+
+MIN_SCORE = 0.4
+"""Default of the smallest score of a detection. Evaluation needs all detections, a picture those that are likely."""
+
+NMS_IOU = 0.45
+"""Default overlap above which the box with the lower score is suppressed."""
+
+MOST_LINES = 20
+"""Largest number of objects in the text; JSON has all."""
+
+_ONE_CLASS = {"yunet": ("face",)}
+"""Head -> names of its classes, where the head has a fixed meaning."""
+
+_BACKGROUNDS = ("background", "__background__", "bg", "unlabeled", "unlabelled", "void")
+"""Labels of class 0 of a segmentation that is not colored."""
+
+
+@dataclass(frozen=True)
+class ClassScore:
+    """Score of one class of an image."""
+
+    index: int
+    label: str
+    score: float
+
+
+@dataclass(frozen=True)
+class FoundObject:
+    """Object in an image: its box (left, top, right, bottom) and landmarks (x, y) in pixels of the image."""
+
+    index: int
+    label: str
+    score: float
+    box: tuple[float, float, float, float]
+    points: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Class of a segmentation, and the share of the pixels that have it, from 0 to 1."""
+
+    index: int
+    label: str
+    share: float
+    is_background: bool = False
+
+
+@dataclass(frozen=True)
+class Interpretation:
+    """Results of a model for one image.
+
+    Args:
+        head: name of the head, or of the user's function.
+        size: (height, width) of the image in pixels.
+        classes: the highest scores of a classifier, in descending order.
+        objects: objects of a detector, in descending order of their scores.
+        segments: classes of a segmentation that occur, by class index.
+        points: x and y of keypoints, in pixels of the image.
+        class_of_pixel: class of every pixel of a segmentation, [height, width]; 255 outside the model's input.
+
+    """
+
+    head: str
+    size: tuple[int, int]
+    classes: tuple[ClassScore, ...] = ()
+    objects: tuple[FoundObject, ...] = ()
+    segments: tuple[Segment, ...] = ()
+    points: tuple[tuple[float, float], ...] = ()
+    class_of_pixel: Array | None = None
+
+    def lines(self) -> list[str]:
+        """Return the results as text: one line per class, object or segment."""
+        if self.classes:
+            return [f"{score_text(item.score, self.classes):>8}  {item.label}" for item in self.classes]
+        if self.segments:
+            return [f"{item.share:8.1%}  {item.label}" for item in self.segments]
+        if self.points:
+            return [f"{several(len(self.points), 'point')}, from {_corners(self.points)}"]
+        lines = [
+            f"{item.score:8.3f}  {item.label}  "
+            f"({', '.join(f'{edge:.0f}' for edge in item.box[:2])}) to "
+            f"({', '.join(f'{edge:.0f}' for edge in item.box[2:])})"
+            for item in self.objects[:MOST_LINES]
+        ]
+        if len(self.objects) > MOST_LINES:
+            lines.append(f"and {len(self.objects) - MOST_LINES} more; tpuconvert run --json has all")
+        return lines or ["nothing found"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the results as plain values, as printed by ``run --json``."""
+        return {
+            "head": self.head,
+            "height": self.size[0],
+            "width": self.size[1],
+            "classes": [vars(item) for item in self.classes],
+            "objects": [{**vars(item), "box": list(item.box), "points": _lists(item.points)} for item in self.objects],
+            "segments": [{"index": item.index, "label": item.label, "share": item.share} for item in self.segments],
+            "points": _lists(self.points),
+        }
+
+
+def _lists(points: tuple[tuple[float, float], ...]) -> list[list[float]]:
+    return [list(point) for point in points]
+
+
+def _corners(points: tuple[tuple[float, float], ...]) -> str:
+    array = np.array(points)
+    low, high = array.min(axis=0), array.max(axis=0)
+    return f"({low[0]:.0f}, {low[1]:.0f}) to ({high[0]:.0f}, {high[1]:.0f})"
+
+
+def score_text(score: float, among: tuple[ClassScore, ...]) -> str:
+    """Format a score: in percent if all of them can be probabilities, else as a number."""
+    are_shares = all(-1e-6 <= item.score <= 1 + 1e-6 for item in among)
+    return f"{score:.1%}" if are_shares else f"{score:.4g}"
+
+
+class Interpreter:
+    """Interpretation of the outputs of one model.
+
+    Args:
+        rule: preprocessing of the images, with a size.
+        names: names of the classes that the user gave.
+        metadata: metadata of the model, which may contain names.
+        decode: name of a head, ``module:function``, a function, or None: the head is found from the outputs.
+        min_score: smallest score of an object.
+        nms_iou: overlap above which the box with the lower score is suppressed.
+
+    Raises:
+        UsageError: there is no head of this name.
+
+    """
+
+    def __init__(
+        self,
+        rule: Preprocess,
+        names: ClassNames,
+        metadata: Mapping[str, Any],
+        decode: str | Callable[..., Any] | None = None,
+        min_score: float = MIN_SCORE,
+        nms_iou: float = NMS_IOU,
+    ) -> None:
+        if isinstance(decode, str):
+            check_head(decode)
+        self.rule, self.names, self.metadata = rule, names, metadata
+        self.decode, self.min_score, self.nms_iou = decode, min_score, nms_iou
+
+    def interpret(self, outputs: Mapping[str, Array], size: tuple[int, int]) -> Interpretation:
+        """Return the results for one image.
+
+        Args:
+            outputs: floats by output name, with a batch axis of extent 1.
+            size: (height, width) of the image.
+
+        Raises:
+            UsageError: the outputs are not those of the head, or the labels do not fit.
+
+        """
+        decode = self.decode if self.decode is not None else find_head(outputs, self.rule)
+        head = decode if isinstance(decode, str) else getattr(decode, "__name__", "function")
+        if head == CLASSES:
+            return Interpretation(head, size, classes=self._classes(outputs))
+        if head == SEGMENTATION:
+            return self._segmentation(outputs, size)
+        if head in (POINTS_2D, POINTS_3D):
+            return Interpretation(head, size, points=self._points(outputs, 2 if head == POINTS_2D else 3, size))
+        found = Detector(decode, self.rule, self.min_score, self.nms_iou).detect(outputs, size)
+        names = self._names(head, outputs, None)
+        if not names.names and head in _ONE_CLASS:
+            names = ClassNames(_ONE_CLASS[head])
+        points = np.zeros((len(found.scores), 0, 2)) if found.points is None else found.points
+        rows = zip(found.classes, found.scores, found.boxes, points, strict=True)
+        objects = [
+            FoundObject(int(index), names.name(int(index)), float(score), _box(box), _pairs(marks))
+            for index, score, box, marks in rows
+        ]
+        return Interpretation(head, size, objects=tuple(sorted(objects, key=lambda item: -item.score)))
+
+    def _names(self, head: str, outputs: Mapping[str, Array], output: str | None) -> ClassNames:
+        names = self.names
+        if not names.is_given:
+            names = labels_of_metadata(self.metadata, None if output is None else list(outputs).index(output))
+        return names.fit(class_count(head, outputs, self.rule))
+
+    def _classes(self, outputs: Mapping[str, Array]) -> tuple[ClassScore, ...]:
+        output = scores_output(outputs)
+        names = self._names(CLASSES, outputs, output)
+        scores = outputs[output].reshape(-1).astype(np.float64)
+        order = np.argsort(-scores, kind="stable")[:BEST]
+        return tuple(ClassScore(int(index), names.name(int(index)), float(scores[index])) for index in order)
+
+    def _segmentation(self, outputs: Mapping[str, Array], size: tuple[int, int]) -> Interpretation:
+        output = next(iter(outputs))
+        found = class_map(outputs[output], output, self.rule, size)
+        names = self._names(SEGMENTATION, outputs, output)
+        indices, counts = np.unique(found[found != IGNORED], return_counts=True)
+        segments = []
+        for index, count in zip(indices.tolist(), counts.tolist(), strict=True):
+            name = names.name(index)
+            is_background = index == 0 and (not names.names or name.strip().lower() in _BACKGROUNDS)
+            shown = "background" if is_background and not names.names else name
+            segments.append(Segment(index, shown, count / counts.sum().item(), is_background))
+        return Interpretation(SEGMENTATION, size, segments=tuple(segments), class_of_pixel=found)
+
+    def _points(self, outputs: Mapping[str, Array], width: int, size: tuple[int, int]) -> tuple[Any, ...]:
+        """Return the points of the largest output: x, y, and perhaps z in pixels of the model's input."""
+        output = max(outputs, key=lambda name: outputs[name].size)
+        values = outputs[output].reshape(-1).astype(np.float64)
+        if values.size % width:
+            raise UsageError(
+                f"output '{output}' {list(outputs[output].shape)} has {values.size} values, expected {width} per point",
+                hint=f"--decode {POINTS_2D if width == 3 else POINTS_3D}, or module:function",
+            )
+        return _pairs(to_image_pixels(values.reshape(-1, width)[:, :2], self.rule, size))
+
+
+def _box(edges: Array) -> tuple[float, float, float, float]:
+    left, top, right, bottom = (float(edge) for edge in edges)
+    return left, top, right, bottom
+
+
+def _pairs(points: Array) -> tuple[tuple[float, float], ...]:
+    return tuple((float(x), float(y)) for x, y in points)

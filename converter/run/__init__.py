@@ -1,0 +1,1 @@
+"""Sessions on images, benchmarks, and generation of text."""

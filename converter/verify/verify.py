@@ -1,0 +1,79 @@
+"""``tpuconvert.verify``: compare a model with its source, tensor by tensor."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Unpack
+
+from tpuconvert.conversion.memory_sources import AnySource, Weights, source_paths
+from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.options.types import SourceOptions
+from tpuconvert.model.model import Model, load_converted
+from tpuconvert.plugins import load_plugins
+from tpuconvert.progress import SILENT, Progress
+from tpuconvert.verify.metrics import MetricLimit
+from tpuconvert.verify.source_comparison import VERIFICATION_SAMPLES, measure_metrics, verify_source
+from tpuconvert.verify.verification import Verification
+
+if TYPE_CHECKING:
+    from tpuconvert.samples.calibration_data import CalibrationSource
+
+
+def verify(
+    model: Model | str | os.PathLike[str],
+    source: AnySource,
+    weights: Weights = None,
+    *,
+    data: CalibrationSource | None = None,
+    samples: int = VERIFICATION_SAMPLES,
+    oracle: str = "auto",
+    metrics: Iterable[str] = (),
+    plugins: Iterable[str | Path] = (),
+    progress: Progress | None = None,
+    **options: Unpack[SourceOptions],
+) -> Verification:
+    """Compare a model with its source, tensor by tensor, in four stages: import, optimize, quantize and legalize.
+
+    Args:
+        model: The model, or its file.
+        source: Its source, as for ``convert``.
+        weights: The caffemodel of a prototxt.
+        data: Samples, as ``convert`` takes them for calibration; None uses random numbers from a fixed seed.
+        samples: Largest number of samples to compare.
+        oracle: Another engine that runs the source: ``onnxruntime``, ``litert``, ``auto`` for one that is installed, or
+            ``none``.
+        metrics: Metrics of plugins, as ``NAME`` or ``NAME<=NUMBER``; ``check`` compares with the number.
+        plugins: Python files with custom operators and converters.
+        progress: Receives the stages.
+        options: The options of ``convert`` that decide how the source is read, as for the conversion.
+
+    Returns:
+        The differences. ``check`` compares them with limits; without arguments with the default ones of the model.
+
+    Raises:
+        UsageError: The samples do not fit, or the model has another source.
+        MissingExtraError: The requested engine is not installed.
+
+    Example:
+        >>> model = tc.convert("digits.onnx")
+        >>> found = tc.verify(model, "digits.onnx", oracle="none")
+        >>> found.first is None
+        True
+        >>> found.check(min_cosine=0.999)
+
+    """
+    load_plugins(plugins)
+    limits = tuple(MetricLimit.parse(text) for text in metrics)
+    settings = Options.of(**options)
+    converted = load_converted(model, source)
+    with source_paths(source, weights) as (file, caffemodel):
+        found = verify_source(
+            converted, file, caffemodel, settings, data, samples=samples, oracle=oracle, progress=progress or SILENT
+        )
+        if not limits:
+            return found
+        measured = measure_metrics(limits, converted, file, caffemodel, settings, data, samples)
+    return replace(found, metrics=measured, metric_limits=limits)
