@@ -24,7 +24,7 @@ from generated_file import replace_section
 from preprocessing_mistakes import MISTAKES, Given, cases, images_of, right
 
 import tpuconvert as tc
-from tpuconvert.conversion.convert import convert_graph
+from tpuconvert.conversion.conversion import Conversion
 from tpuconvert.conversion.input_expectations import expectations
 from tpuconvert.conversion.options.options import Options
 from tpuconvert.conversion.source_loading import is_quantized_source, load_source
@@ -64,7 +64,7 @@ class Subject:
         graph = load_source(source, weights, options)
         self.is_float = not is_quantized_source(graph)
         self.expected = expectations(graph)
-        self.model = convert_graph(graph, options)
+        self.model = Conversion(options).of_graph(graph)
         (self.port,) = self.model.graph.input_ports
         self.session = tc.Session(self.model, threads=1)
         self._predict = predictor(self.session, self.port, self.model.graph.output_ports[0])

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.ci.manifest import Job
-from tpuconvert.conversion.convert import convert_source
+from tpuconvert.conversion.conversion import Conversion
 from tpuconvert.conversion.options.options import QUANTIZATION_OPTIONS, Options
 from tpuconvert.evaluation.evaluation import evaluate
 from tpuconvert.evaluation.result import Evaluation
@@ -58,7 +58,9 @@ def convert_and_measure(job: Job, target: Path) -> Measurement:
     load_plugins(job.plugins)
     options = Options.of(**job.options)
     started = time.perf_counter()
-    converted = convert_source(job.files["source"], job.files.get("weights"), options, job.files.get("calibration"))
+    converted = Conversion(options, job.files.get("calibration")).of_source(
+        job.files["source"], job.files.get("weights")
+    )
     seconds = time.perf_counter() - started
     converted.save(target)
     model = load(target)
@@ -148,7 +150,7 @@ def _accuracy(found: Evaluation) -> Measures:
 def _float_version(job: Job) -> Model:
     only_int8 = ("quantize", "calibration_method", *QUANTIZATION_OPTIONS)
     options = {key: value for key, value in job.options.items() if key not in only_int8}
-    return convert_source(job.files["source"], job.files.get("weights"), Options.of(**options))
+    return Conversion(Options.of(**options)).of_source(job.files["source"], job.files.get("weights"))
 
 
 def _latency(job: Job, model: Model) -> Measures:

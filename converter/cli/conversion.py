@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tpuconvert.cli.json_output import print_json
 from tpuconvert.cli.problems import ensure, ensure_model_name
 from tpuconvert.cli.terminal import echo_text
-from tpuconvert.conversion.convert import convert_source
+from tpuconvert.conversion.conversion import Conversion
 from tpuconvert.conversion.options.options import Options
 from tpuconvert.model.accuracy_notes import KEY as ACCURACY
 from tpuconvert.model.model import Model
@@ -94,14 +94,8 @@ def convert_files(
         from tpuconvert.conversion.quantization.ranges_file import read_ranges
 
         measured = read_ranges(files.ranges)
-    model = convert_source(
-        files.model,
-        files.weights,
-        options,
-        files.calibration,
-        ranges=measured,
-        progress=progress,
-        watch=watch,
+    model = Conversion(options, files.calibration, ranges=measured, progress=progress, watch=watch).of_source(
+        files.model, files.weights
     )
     verification = _verify(model, files, options, progress) if with_verification else None
     progress.stage("write")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
-from tpuconvert.conversion.convert import convert_graph
+from tpuconvert.conversion.conversion import Conversion
 from tpuconvert.conversion.memory_sources import AnySource, Weights, source_files
 from tpuconvert.conversion.options.options import Options
 from tpuconvert.conversion.options.types import CheckOptions
@@ -108,7 +108,7 @@ def check(
         watcher.stage("load")
         graph = load_source(*files, settings, require_weights=False)
     if target is None:
-        converted = convert_graph(graph, settings, progress=watcher)
+        converted = Conversion(settings, progress=watcher).of_graph(graph)
     else:
         # 150 ms: imports the quantizer and the exporters
         from tpuconvert.conversion.export_readiness import check_export

@@ -1,43 +1,21 @@
-"""A conversion from end to end: source -> graph -> optimized graph -> quantized graph -> model.
-
-Each step is one function. It takes the result of the step before and the options:
-
-====================  ===========================  =====================================================
-``load_source``       ``source_loading.py``        files to the graph of a frontend
-``optimize_graph``    ``optimization.py``          graph to :class:`OptimizedGraph`
-``quantize_graph``    ``quantize/quantization.py`` optimized graph and samples to :class:`QuantizedGraph`
-``build_model``       ``model_building.py``        quantized graph to :class:`Model`
-====================  ===========================  =====================================================
-"""
+"""Conversion of a source to a model: the function of the public API."""
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from tpuconvert.conversion.additions.pixel_tables import tabulate_pixels
+from tpuconvert.conversion.conversion import Conversion, with_sources
 from tpuconvert.conversion.memory_sources import source_files
-from tpuconvert.conversion.model_building import QuantizedGraph, build_model
-from tpuconvert.conversion.optimization import optimize_graph
 from tpuconvert.conversion.options.options import OPTIONS, Buckets, Options, Shapes
 from tpuconvert.conversion.options.rule_files import Rules
-from tpuconvert.conversion.recipe import make_recipe
-from tpuconvert.conversion.source_loading import Source, load_source, with_preprocessing_of
 from tpuconvert.model.accuracy_notes import warn_of_inaccurate_outputs
 from tpuconvert.model.model import Model
 from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import SILENT, Progress
-from tpuconvert.schema.errors import ShapeError, UsageError
-from tpuconvert.schema.file.file_model import LateMetadata
-from tpuconvert.schema.graph.graph import Graph
-from tpuconvert.schema.graph.mapped_constants import large_files, own_constants
-from tpuconvert.schema.system.gc_control import reduced_gc_frequency
+from tpuconvert.schema.graph.mapped_constants import own_constants
 from tpuconvert.schema.system.input_files import noting_inputs
 from tpuconvert.schema.system.memory_errors import MemoryErrors
 from tpuconvert.schema.types import Chip
@@ -46,29 +24,10 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
     from tpuconvert.conversion.pass_instrumentation import Watch
-    from tpuconvert.conversion.quantization.accuracy_check import AccuracyCheck
-    from tpuconvert.conversion.quantization.quantization import CalibrationCache
-    from tpuconvert.conversion.quantization.ranges_file import MeasuredRanges
-    from tpuconvert.samples.calibration_data import CalibrationSource, FeedSource
+    from tpuconvert.samples.calibration_data import CalibrationSource
     from tpuconvert.samples.preprocess import Preprocess
 
-P = ParamSpec("P")
 
-
-def _with_sources(function: Callable[P, Model]) -> Callable[P, Model]:
-    """Decorator that stores the files read during the conversion in ``Model.sources``."""
-
-    @functools.wraps(function)
-    def convert_with_sources(*arguments: P.args, **keywords: P.kwargs) -> Model:
-        with MemoryErrors("the conversion"), noting_inputs() as files:
-            model = function(*arguments, **keywords)
-        # Files of ``memory_sources`` are removed meanwhile.
-        return replace(model, sources=tuple(file for file in files if os.path.exists(file)))
-
-    return convert_with_sources
-
-
-@_with_sources
 def convert(
     source: str | os.PathLike[str] | bytes | ModelProto,
     weights: str | os.PathLike[str] | bytes | None = None,
@@ -220,143 +179,11 @@ def convert(
 
     """
     given = {name: value for name, value in locals().items() if name in OPTIONS}
-    load_plugins(plugins)
-    checked = Options.of(**given)
-    with source_files(source, weights) as files:
-        model = convert_in_memory(*files, checked, calibration, progress=progress, watch=watch)
-    warn_of_inaccurate_outputs(model, stacklevel=4)  # the decorator adds a frame
-    return model
-
-
-def convert_in_memory(
-    source: Source,
-    weights: str | os.PathLike[str] | None,
-    options: Options,
-    calibration: CalibrationSource | None,
-    *,
-    ranges: MeasuredRanges | None = None,
-    progress: Progress | None,
-    watch: Watch | None = None,
-) -> Model:
-    """Convert a source, as :func:`convert_source` does, to a model that no longer maps its files."""
-    model = convert_source(
-        source, weights, options, calibration, ranges=ranges, progress=progress or SILENT, watch=watch
-    )
-    own_constants(model.graph)
-    return model
-
-
-@_with_sources
-@np.errstate(all="ignore")  # check_finite and verify detect infinities and NaN
-@reduced_gc_frequency()
-def convert_source(
-    source: Source,
-    weights: str | os.PathLike[str] | None,
-    options: Options,
-    calibration: CalibrationSource | None = None,
-    *,
-    ranges: MeasuredRanges | None = None,
-    cache: CalibrationCache | None = None,
-    progress: Progress = SILENT,
-    watch: Watch | None = None,
-) -> Model:
-    """Convert a source, as :func:`convert` does, with checked options and loaded plugins.
-
-    ``ranges`` are measured ranges for quantization. If they are given, calibration samples only refine the weights.
-    Several conversions with the same options for ranges can share the calibration in ``cache``.
-    """
-    has_packed_weights = options.weight_type != "float32"
-    if calibration is not None and options.quantize is None and not has_packed_weights:
-        hint = "add --quantize int8 or --weight-type int4, or leave them out"
-        raise UsageError("calibration samples without quantization", hint=hint)
-    if options.strict_accuracy and calibration is None:
-        hint = "add --calibration; a source that is quantized already keeps its integers, and has no float outputs"
-        raise UsageError("strict_accuracy without calibration samples, on which accuracy is measured", hint=hint)
-    if watch is not None:
-        watch.check_names()
-    progress.stage("load")
-    graph = load_source(source, weights, options)
-    files = graph.files
-    if ranges is not None:
-        ranges.check_source(source, weights, *files)
-    options = with_preprocessing_of(graph, options)
-    feeds: FeedSource | None = None
-    check: AccuracyCheck | None = None
-    if calibration is not None:
-        # 185 ms: imports the quantizer
-        from tpuconvert.conversion.quantization.calibration_feeds import calibration_feeds
-        from tpuconvert.conversion.quantization.quantization import AccuracyCheck
-
-        feeds = calibration_feeds(graph, options, calibration)
-        check = AccuracyCheck()
-    model = convert_graph(
-        graph, options, feeds, ranges=ranges, cache=cache, check=check, progress=progress, watch=watch
-    )
-    if check is not None:
-        progress.stage("measure")
-        model = check.checked(model, is_strict=options.strict_accuracy)
-    if options.exact_on != "none":
-        # 30 ms: imports the exporter
-        from tpuconvert.conversion.export_exactness import check_exact
-
-        check_exact(model, options.exact_on)
-    if options.golden:
-        # 22 ms: imports the session and its engine
-        from tpuconvert.model.golden import KEY, golden_vectors
-
-        vectors = golden_vectors(model.graph, feeds, options.golden)
-        model = Model(replace(model.content, metadata={**model.metadata, KEY: vectors}))
-    mapped = large_files(model.graph)
-    recipe = make_recipe(source, weights, options, feeds, ranges, files, mapped)
-    others = model.metadata
-    metadata = LateMetadata(others, "recipe", recipe) if mapped else {**others, "recipe": recipe()}
-    return Model(replace(model.content, metadata=metadata))
-
-
-def convert_graph(
-    graph: Graph,
-    options: Options,
-    calibration: CalibrationSource | None = None,
-    *,
-    ranges: MeasuredRanges | None = None,
-    cache: CalibrationCache | None = None,
-    check: AccuracyCheck | None = None,
-    progress: Progress = SILENT,
-    watch: Watch | None = None,
-) -> Model:
-    """Convert the graph of a frontend to a model without recipe. The graph is changed in place."""
-    try:
-        with MemoryErrors("the conversion", graph.file):
-            return _convert_graph(graph, options, calibration, ranges, cache, check, progress, watch)
-    except ShapeError as error:  # of an operator that the optimizer added
-        error.file = error.file or graph.file
-        raise
-
-
-def _convert_graph(
-    graph: Graph,
-    options: Options,
-    calibration: CalibrationSource | None,
-    ranges: MeasuredRanges | None,
-    cache: CalibrationCache | None,
-    check: AccuracyCheck | None,
-    progress: Progress,
-    watch: Watch | None,
-) -> Model:
-    optimized = optimize_graph(graph, options, progress=progress, watch=watch)
-    if (options.weight_type, options.activation_type) != ("float32", "float32"):
-        # 185 ms: imports the quantizer
-        from tpuconvert.conversion.quantization.packed_weights import quantize_matmuls
-
-        return build_model(quantize_matmuls(graph, options, calibration, progress, check), options)
-    if options.quantize is None and all(value.quant is None for value in graph.values):
-        return build_model(QuantizedGraph(graph), options)
-    # 185 ms: imports the quantizer
-    from tpuconvert.conversion.quantization.quantization import quantize_graph
-
-    quantized = quantize_graph(
-        optimized, options, calibration, ranges=ranges, cache=cache, check=check, progress=progress
-    )
-    if options.fuse_preprocess != "none":
-        tabulate_pixels(quantized.graph, options.chip)
-    return build_model(quantized, options)
+    with MemoryErrors("the conversion"), noting_inputs() as read:
+        load_plugins(plugins)
+        conversion = Conversion(Options.of(**given), calibration, progress=progress or SILENT, watch=watch)
+        with source_files(source, weights) as files:
+            model = conversion.of_source(*files)
+            own_constants(model.graph)
+    warn_of_inaccurate_outputs(model, stacklevel=3)
+    return with_sources(model, read)

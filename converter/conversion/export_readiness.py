@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tpuconvert.conversion.convert import convert_graph
+from tpuconvert.conversion.conversion import Conversion
 from tpuconvert.conversion.options.options import Options
 from tpuconvert.conversion.quantization.calibration_feeds import calibration_feeds
 from tpuconvert.conversion.source_loading import is_quantized_source
@@ -46,12 +46,12 @@ def check_export(graph: Graph, options: Options, progress: Progress, to: str) ->
             hint="state them with --input-shapes",
         )
     if is_quantized_source(graph):
-        model = convert_graph(graph, options, progress=progress)
+        model = Conversion(options, progress=progress).of_graph(graph)
     else:
         exact_on = form.exact_on.get(options.chip, options.exact_on)
         settings = replace(options, quantize="int8", calibration_method="minmax", exact_on=exact_on)
         feeds = calibration_feeds(graph, settings, random_feeds(graph.input_ports, SAMPLES))
-        model = convert_graph(graph, settings, feeds, progress=progress)
+        model = Conversion(settings, feeds, progress=progress).of_graph(graph)
         # The ranges are those of random numbers: notes about them mean nothing.
         notes = tuple(note for note in model.notes if note.kind != "calibration")
         model = Model(replace(model.content, notes=notes))

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from tpuconvert.conversion.convert import convert_in_memory
+from tpuconvert.conversion.conversion import Conversion
 from tpuconvert.conversion.memory_sources import AnySource, Weights, source_files
 from tpuconvert.conversion.options.options import Options
 from tpuconvert.conversion.options.types import QuantizeOptions
@@ -15,8 +15,9 @@ from tpuconvert.conversion.quantization.ranges_file import MeasuredRanges, read_
 from tpuconvert.model.accuracy_notes import warn_of_inaccurate_outputs
 from tpuconvert.model.model import Model
 from tpuconvert.plugins import load_plugins
-from tpuconvert.progress import Progress
+from tpuconvert.progress import SILENT, Progress
 from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.graph.mapped_constants import own_constants
 
 if TYPE_CHECKING:
     from tpuconvert.samples.calibration_data import CalibrationSource
@@ -65,7 +66,9 @@ def quantize(
     settings = Options.of(**{**options, "quantize": "int8"})
     measured = ranges if ranges is None or isinstance(ranges, MeasuredRanges) else read_ranges(ranges)
     with source_files(source, weights) as files:
-        model = convert_in_memory(*files, settings, calibration, ranges=measured, progress=progress)
+        conversion = Conversion(settings, calibration, ranges=measured, progress=progress or SILENT)
+        model = conversion.of_source(*files)
+        own_constants(model.graph)
     warn_of_inaccurate_outputs(model, stacklevel=3)
     return model
 

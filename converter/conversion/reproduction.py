@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tpuconvert.conversion.convert import convert_source
+from tpuconvert.conversion.conversion import Conversion
 from tpuconvert.conversion.memory_sources import AnySource, Weights, source_files
 from tpuconvert.conversion.options.options import OPTIONS, Options, declaration
 from tpuconvert.conversion.provenance import make_statement, write_statement
@@ -180,7 +180,7 @@ def reproduce(
             raise UsageError(f"{file}: was quantized {needs}", hint="--ranges FILE names what calibrate has written")
         if measured is not None:
             _check_same("ranges", recipe["ranges"], measured.digest(), "the given file")
-        made = convert_source(*files, options, calibration, ranges=measured, progress=progress or SILENT)
+        made = Conversion(options, calibration, ranges=measured, progress=progress or SILENT).of_source(*files)
         parts = made.metadata["recipe"]
         if "external" in parts:
             _check_same("external data", recipe.get("external"), parts["external"][ALGORITHM], _name(files[0]))

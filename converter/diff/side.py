@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from tpuconvert.conversion.convert import convert_graph
+from tpuconvert.conversion.conversion import Conversion
 from tpuconvert.conversion.options.options import QUANTIZATION_OPTIONS, Options
 from tpuconvert.conversion.reproduction import stored_options
 from tpuconvert.conversion.source_loading import Source, load_source, with_preprocessing_of
@@ -128,7 +128,7 @@ def _load_source(
         return Side(name or graph.file or graph.name, graph)
     options = with_preprocessing_of(graph, options)
     try:
-        model = convert_graph(graph, options)
+        model = Conversion(options).of_graph(graph)
     except TpuConvertError as error:
         if is_file and not error.file:
             error.file = str(source)

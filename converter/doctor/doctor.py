@@ -10,7 +10,7 @@ from typing import Any, Literal, Unpack
 
 import numpy as np
 
-from tpuconvert.conversion.convert import convert_graph
+from tpuconvert.conversion.conversion import Conversion
 from tpuconvert.conversion.input_expectations import Expected, check_activations, expectations
 from tpuconvert.conversion.memory_sources import AnySource, Weights, source_files
 from tpuconvert.conversion.options.options import Options
@@ -211,7 +211,7 @@ def _diagnose(
         name = os.fspath(source) if isinstance(source, (str, os.PathLike)) else graph.name
         options = with_preprocessing_of(graph, options)
         expected = None if is_quantized_source(graph) else expectations(graph)
-        model = convert_graph(graph, options, progress=progress)
+        model = Conversion(options, progress=progress).of_graph(graph)
     rule = options.preprocess if options.preprocess is not None else model.preprocess
     ports = model.graph.input_ports
     output = _scores_port(model, scores)

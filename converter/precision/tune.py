@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from tpuconvert.conversion.convert import convert_source
+from tpuconvert.conversion.conversion import Conversion
 from tpuconvert.conversion.memory_sources import AnySource, Weights, source_paths
 from tpuconvert.conversion.options.options import QUANTIZATION_OPTIONS, Options, default_of
 from tpuconvert.conversion.options.types import TuneOptions
@@ -306,7 +306,9 @@ class Search:
     def _run_on(self, workers: Workers, state: dict[str, Any] | None) -> Tuning:
         self._cache.workers = workers
         self._progress.report("float model")
-        floats = convert_source(self._source, self._weights, _float_options(self._options), progress=self._progress)
+        floats = Conversion(_float_options(self._options), progress=self._progress).of_source(
+            self._source, self._weights
+        )
         self._metric = Metric(self._goal.metric, self._data, floats, self._progress, workers)
         self._progress.report(f"float model: {self.describe(self._metric.of_float)}")
         if state is not None:
@@ -410,8 +412,8 @@ class Search:
         rules = (*self._options.precision, *(f"{name}=float32" for name in keep))
         options = replace(self._options, precision=rules)
         progress = self._progress if self._cache.ranges is None else SILENT
-        return convert_source(
-            self._source, self._weights, options, self._calibration, cache=self._cache, progress=progress
+        return Conversion(options, self._calibration, cache=self._cache, progress=progress).of_source(
+            self._source, self._weights
         )
 
     def _find_candidates(self) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tpuconvert.conversion.convert import convert_source
+from tpuconvert.conversion.conversion import Conversion
 from tpuconvert.conversion.options.options import Options
 from tpuconvert.doctor.example import PIXELS, SOURCES, example_folder, load_part
 from tpuconvert.model.description import Description
@@ -73,9 +73,9 @@ def run_demo(target: Path, chip: str, progress: Progress) -> tuple[list[Row], Pa
         progress.report(f"{source_format}: {source}")
         files = (folder / source, None if weights is None else folder / weights)
         preprocess = f"{PIXELS},layout={layout}"
-        plain = convert_source(*files, Options.of(chip=chip, preprocess=preprocess), progress=progress)
+        plain = Conversion(Options.of(chip=chip, preprocess=preprocess), progress=progress).of_source(*files)
         options = Options.of(chip=chip, preprocess=preprocess, quantize="int8")
-        quantized = convert_source(*files, options, calibration, progress=progress)
+        quantized = Conversion(options, calibration, progress=progress).of_source(*files)
         sizes = []
         for model, kind in ((plain, "float"), (quantized, "int8")):
             path = target / f"digits_{source_format}_{kind}.tpum"

@@ -11,8 +11,8 @@ import pytest
 from converter.small_models import examples, scaled_and_shifted
 
 import tpuconvert as tc
+from tpuconvert.conversion.conversion import Conversion
 from tpuconvert.conversion.conversion_record_writer import make_record
-from tpuconvert.conversion.convert import convert_graph, convert_source
 from tpuconvert.conversion.options.options import Options
 from tpuconvert.conversion.quantization.ranges_file import measure_ranges, read_ranges
 from tpuconvert.model.conversion_record import KEY, ConversionRecord, read_record
@@ -77,7 +77,7 @@ def test_ranges_of_a_file_give_the_same_record(model: Model, tmp_path: Path) -> 
     source, samples = str(examples() / "digits.onnx"), examples() / "calibration.npz"
     measure_ranges(source, None, options, samples, progress=SILENT).save(tmp_path / "ranges.json")
     ranges = read_ranges(tmp_path / "ranges.json")
-    found = convert_source(source, None, options, samples, ranges=ranges)
+    found = Conversion(options, samples, ranges=ranges).of_source(source)
     assert found.metadata[KEY]["tensors"] == model.metadata[KEY]["tensors"]
     assert found.metadata[KEY]["convergence"] == model.metadata[KEY]["convergence"]
 
@@ -103,7 +103,7 @@ def conv_with_batch_norm() -> Graph:
 
 
 def test_rules_of_a_fused_node_are_recorded(tmp_path: Path) -> None:
-    model = convert_graph(conv_with_batch_norm(), Options.of(chip="bm1686"))
+    model = Conversion(Options.of(chip="bm1686")).of_graph(conv_with_batch_norm())
     [layer] = describe_model(model.content)["layers"]
     assert layer["rules"] == ["fold_scale_into_previous_linear"] and layer["op"] == "conv"
     assert layer["sources"] == ["net.onnx: Conv 'conv'", "net.onnx: BatchNormalization 'norm'"]
@@ -113,7 +113,7 @@ def test_rules_of_a_fused_node_are_recorded(tmp_path: Path) -> None:
 
 def test_rules_are_passed_on_to_integer_nodes() -> None:
     samples = {"x": np.random.default_rng(0).normal(size=(8, 2, 4, 4)).astype(np.float32)}
-    model = convert_graph(conv_with_batch_norm(), Options.of(chip="bm1686", quantize="int8"), samples)
+    model = Conversion(Options.of(chip="bm1686", quantize="int8"), samples).of_graph(conv_with_batch_norm())
     by_op = {layer["op"]: layer for layer in describe_model(model.content)["layers"]}
     for op in ("conv_v2", "requant_int32"):
         assert by_op[op]["rules"] == ["fold_scale_into_previous_linear"], by_op[op]
@@ -122,7 +122,7 @@ def test_rules_are_passed_on_to_integer_nodes() -> None:
 def test_nothing_to_record_adds_nothing() -> None:
     graph = scaled_and_shifted()
     assert make_record(graph, {}) == {}
-    model = convert_graph(graph, Options.of(chip="bm1686"))
+    model = Conversion(Options.of(chip="bm1686")).of_graph(graph)
     assert (KEY in model.metadata) == any(node.rules for node in graph.nodes)
     assert read_record(graph, {}) == ConversionRecord()
 

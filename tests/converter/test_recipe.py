@@ -15,7 +15,7 @@ from converter.small_models import examples, model_of, scaled_and_shifted
 from onnx_models import model, one
 
 import tpuconvert as tc
-from tpuconvert.conversion.convert import convert_source
+from tpuconvert.conversion.conversion import Conversion
 from tpuconvert.conversion.options.options import OPTIONS, Options
 from tpuconvert.conversion.quantization.ranges_file import measure_ranges
 from tpuconvert.conversion.recipe import write_options
@@ -253,10 +253,10 @@ def test_ranges_are_those_of_the_external_data_too(tmp_path: Path) -> None:
     source, weights = with_external_data(tmp_path)
     options = Options.of(quantize="int8", preprocess=PIXELS)
     ranges = measure_ranges(source, None, options, examples() / "calibration.npz", progress=SILENT)
-    convert_source(source, None, options, ranges=ranges)
+    Conversion(options, ranges=ranges).of_source(source)
     change_a_byte(weights)
     with pytest.raises(tc.UsageError, match="the ranges are those of another model"):
-        convert_source(source, None, options, ranges=ranges)
+        Conversion(options, ranges=ranges).of_source(source)
 
 
 def test_large_files_are_digested_in_pieces(tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ def test_large_sources_are_digested_while_their_constants_are_written(
     made = model([one("MatMul", "x", "w")], {"x": np.ones((1, 600), np.float32)}, ["y"], {"w": w})
     source = tmp_path / "m.onnx"
     onnx.save(made, source, save_as_external_data=external, location="w.bin")
-    convert_source(source, None, Options()).save(tmp_path / "small.tpum")
+    Conversion(Options()).of_source(source).save(tmp_path / "small.tpum")
     monkeypatch.setattr(mapped_pages, "COPIED_BYTES", 1000)
     monkeypatch.setattr(mapped_pages, "STAYING_MAPPED", 1000)
     monkeypatch.setattr("tpuconvert.frontends.onnx.file.reader.MAPPED_BYTES", 1000)
@@ -296,7 +296,7 @@ def test_large_sources_are_digested_while_their_constants_are_written(
     monkeypatch.setattr(
         "tpuconvert.conversion.recipe.file_digest", lambda path: digested.append(path) or file_digest(path)
     )
-    large = convert_source(source, None, Options())
+    large = Conversion(Options()).of_source(source)
     assert digested == ([source] if external else [])  # now above the limit, so the file is mapped
     for file in [source, *tmp_path.glob("w.bin")]:
         file.rename(file.with_suffix(".moved"))

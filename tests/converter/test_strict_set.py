@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
-from tpuconvert.conversion.convert import convert_graph
+from tpuconvert.conversion.conversion import Conversion
 from tpuconvert.conversion.options.options import Options
 from tpuconvert.schema.definition.op import OpKind
 from tpuconvert.schema.errors import UnsupportedError
@@ -92,10 +92,10 @@ def open_product() -> Graph:
 
 
 def test_open_extents_keep_a_composite_operator_whole() -> None:
-    assert composites(convert_graph(open_product(), Options.of())) == ["batch_matmul"]
+    assert composites(Conversion(Options.of()).of_graph(open_product())) == ["batch_matmul"]
 
 
 def test_a_composite_that_open_extents_keep_whole_is_refused() -> None:
     message = r"batch_matmul can only be expanded for extents that are numbers(.|\n)*--input-shapes"
     with pytest.raises(UnsupportedError, match=message):
-        convert_graph(open_product(), Options.of(strict_set=True))
+        Conversion(Options.of(strict_set=True)).of_graph(open_product())
