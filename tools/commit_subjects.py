@@ -27,7 +27,7 @@ def subject_problem(subject: str) -> str | None:
         return None
     if len(subject) > LONGEST:
         return f"{len(subject)} characters, expected at most {LONGEST}; move the details to the body"
-    if re.match(r"[A-Z][a-z]+\b", subject) is None:
+    if re.match(r"[A-Z]\w+\b", subject) is None:
         return "does not begin with a capitalized word, expected an imperative verb such as 'Add'"
     return "ends in a period, expected none" if subject.endswith(".") else None
 
