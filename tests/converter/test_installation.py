@@ -68,7 +68,7 @@ def test_an_engine_that_was_left_out_is_no_problem(
 ) -> None:
     """``setup.py`` writes the file with TPUCONVERT_NATIVE=off; tests/test_packaging.py checks that a wheel has it."""
     monkeypatch.setattr(loader, "extension", lambda: None)
-    monkeypatch.setattr(loader, "__file__", str(tmp_path / "native" / "loader.py"))
+    monkeypatch.setattr(loader, "__file__", str(tmp_path / "native" / "builder" / "loader.py"))
     (tmp_path / "native_left_out.txt").write_text("installed with TPUCONVERT_NATIVE=off\n")
     code, document, errors = doctor(capsys, schema)
     assert (code, document["problems"], document["self_test"], errors) == (0, [], None, "")

@@ -118,8 +118,7 @@ import tpuconvert as tc
 from tpuconvert.verify.verification import Verification
 from tpuconvert.conversion.quantization.ranges_file import MeasuredRanges
 from tpuconvert.text.table import table
-from tpuconvert import report, verify
-from tpuconvert.conversion import quantization as quantize
+from tpuconvert import quantize, report, verify
 assert all(map(callable, (tc.verify, tc.quantize, tc.report, tc.op_test, verify, quantize, report)))
 assert dir(tc) == sorted(tc.__all__)
 """

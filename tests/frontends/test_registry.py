@@ -123,7 +123,7 @@ def test_converter_in_a_new_file_is_found(source_format: str, tmp_path: Path) ->
 def test_every_converter_is_registered(source_format: str, repository: Path) -> None:
     """A public function of a node and a graph that has no decorator, and that nothing calls, is not registered."""
     folder = repository / "frontends" / source_format
-    sources = {path: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.py"))}
+    sources = {path: path.read_text(encoding="utf-8") for path in sorted(folder.rglob("*.py"))}
     assert unregistered_converters(sources) == []
 
 

@@ -41,7 +41,7 @@ def test_every_type_is_converted_or_refused_with_a_reason():
 def test_every_parameter_message_has_a_reader(repository):
     """A ``..._param`` of the schema that no converter reads would be noted as another layer's, and dropped."""
     asked = set()
-    for file in (repository / "frontends" / "caffe").glob("*.py"):
+    for file in (repository / "frontends" / "caffe").rglob("*.py"):
         if file.name != "upgrade.py":  # it moves them, it does not read them
             asked |= set(re.findall(r'"(\w+_param)"', file.read_text(encoding="utf-8")))
     fields = message_class("LayerParameter").DESCRIPTOR.fields_by_name

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-FRONTEND = "from tpuconvert.frontends.onnx import messages"
+FRONTEND = "from tpuconvert.frontends.onnx.file import messages"
 
 
 def run(*lines: str) -> None:

@@ -88,17 +88,17 @@ def test_groups_use_the_kernels_that_their_matcher_names(monkeypatch):
 
 def test_a_new_module_with_a_matcher_is_found(repository, tmp_path):
     """Adding one file to the package is enough."""
-    (tmp_path / "plan_example.py").write_text(
+    (tmp_path / "example.py").write_text(
         "from tpuconvert.runtime.native.matchers.matcher import ends_with\n"
         "@ends_with('copy', kernels=('copy',), dtypes='all', conditions='an example', priority=99)\n"
         "def example(node, site):\n"
         "    return None\n"
     )
     code = (
-        "import tpuconvert.runtime.native as package\n"
+        "import tpuconvert.runtime.native.matchers as package\n"
         f"package.__path__.append({str(tmp_path)!r})\n"
-        "from tpuconvert.runtime.native import groups\n"
-        "print(groups.matchers()[0].function.__name__)\n"
+        "from tpuconvert.runtime.native.matchers import matcher\n"
+        "print(matcher.matchers()[0].function.__name__)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert done.stdout.strip() == "example", done.stderr
