@@ -23,7 +23,7 @@ from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.convolution.conv import Conv
 from tpuconvert.schema.ops.generation import NumberLike, ShapeFetch
-from tpuconvert.schema.ops.host_unpool import HostMaxPositions
+from tpuconvert.schema.ops.host.unpool import HostMaxPositions
 from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.ordering import Arg, Argsort, Sort, Topk
 from tpuconvert.schema.ops.pad import Pad
@@ -31,7 +31,7 @@ from tpuconvert.schema.ops.positions import FormulaPositions, Positions
 from tpuconvert.schema.ops.quantization.round_to_integer import Ceil, Floor
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.selection import ConditionSelect, Select
-from tpuconvert.schema.ops.shift_by_amount import ArithRshifts
+from tpuconvert.schema.ops.shifts.shift_by_amount import ArithRshifts
 from tpuconvert.schema.types import DType
 
 Bounds = tuple[float, float]

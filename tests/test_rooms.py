@@ -21,7 +21,7 @@ FOLDERS = {
     "converter": "tpuconvert",
 }
 
-MOST_MODULES = 52
+MOST_MODULES = 50
 """Largest number of modules of a folder."""
 
 MOST_LOOSE = 10

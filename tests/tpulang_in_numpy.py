@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
-from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.ops.convolution.conv_v2 import ConvV2
 from tpuconvert.schema.ops.convolution.deconv_v2 import DeconvV2
 from tpuconvert.schema.ops.pool import Pool
 from tpuconvert.schema.ops.quantization.dequant_int_to_fp32 import DequantIntToFp32
 from tpuconvert.schema.ops.quantization.requant_fp32_to_int import RequantFp32ToInt
 from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.ops.shifts.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.types import DType
 
 TYPES = {dtype.numpy.name: dtype for dtype in DType}

@@ -12,13 +12,13 @@ from tpuconvert.schema.errors import UnsupportedError, UsageError
 from tpuconvert.schema.file.file_model import FileModel
 from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.arithmetic import Add
-from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.ops.compare import Eq
 from tpuconvert.schema.ops.convolution.conv_v2 import ConvV2
 from tpuconvert.schema.ops.pool_int import PoolInt
 from tpuconvert.schema.ops.quantization.lut import Lut
 from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.ops.shape_change import Reshape
+from tpuconvert.schema.ops.shifts.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.ops.softmax_int import SoftmaxInt
 from tpuconvert.schema.types import Chip, DType, QuantParams, TensorType
 

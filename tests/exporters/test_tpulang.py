@@ -16,7 +16,6 @@ from tpuconvert.schema.errors import UnsupportedError, UsageError
 from tpuconvert.schema.file.file_model import FileModel
 from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.arithmetic import Add, Max
-from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.compare import Eq
 from tpuconvert.schema.ops.concat import Concat, Split
@@ -30,6 +29,7 @@ from tpuconvert.schema.ops.pool_int import PoolInt
 from tpuconvert.schema.ops.quantization.lut import Lut
 from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.ops.shape_change import Reshape
+from tpuconvert.schema.ops.shifts.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.ops.tile import Tile
 from tpuconvert.schema.ops.upsample import Upsample
 from tpuconvert.schema.types import Chip, DType, QuantParams, Scalar, TensorType

@@ -10,7 +10,6 @@ from tpuconvert.schema.arithmetic.fixed_point import RoundingMode, multiplier_sh
 from tpuconvert.schema.graph.graph import Value, static
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Max, Min, Mul, Sub
-from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Muls
 from tpuconvert.schema.ops.bit_logic import BitAnds
 from tpuconvert.schema.ops.cast import Cast
@@ -22,7 +21,8 @@ from tpuconvert.schema.ops.pool_int import OutCeilMode, PoolInt, PoolQuantMode
 from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.shape_change import Reshape
-from tpuconvert.schema.ops.shift_arithmetic import (
+from tpuconvert.schema.ops.shifts.arithmetic_shift import ArithmeticShift
+from tpuconvert.schema.ops.shifts.shift_arithmetic import (
     AddShift,
     AddsShift,
     MulShift,

@@ -9,12 +9,12 @@ from native_cases.rescaling import follow, requantize
 from tpuconvert.schema.arithmetic.fixed_point import RoundingMode, multiplier_shift
 from tpuconvert.schema.graph.graph import Value
 from tpuconvert.schema.ops.arithmetic import Add, Sub
-from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.convolution.conv_v2 import ConvV2
 from tpuconvert.schema.ops.matmul.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.ops.quantization.dequant_int_to_fp32 import DequantIntToFp32
 from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.ops.shifts.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.types import I8, I16, I32, U8, Array, DType, Scalar
 
 

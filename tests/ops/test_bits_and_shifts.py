@@ -8,7 +8,7 @@ from tpuconvert.schema.errors import ShapeError
 from tpuconvert.schema.graph.legality import Status, check
 from tpuconvert.schema.ops.bit_logic import BitAnd, BitAnds, BitOr, BitOrs, BitXor, BitXors
 from tpuconvert.schema.ops.channel_shift import Clshift, Crshift, Lshift, Rshift
-from tpuconvert.schema.ops.shift_by_amount import (
+from tpuconvert.schema.ops.shifts.shift_by_amount import (
     ArithLshift,
     ArithLshifts,
     ArithRshift,

@@ -5,7 +5,7 @@ import pytest
 from op_cases import Case, f32
 
 from tpuconvert.schema.errors import ShapeError, UsageError
-from tpuconvert.schema.ops.host_unpool import HostMaxPositions, HostMaxUnpool
+from tpuconvert.schema.ops.host.unpool import HostMaxPositions, HostMaxUnpool
 from tpuconvert.schema.types import F32, I32, TensorType
 
 PLANE = f32([1, 5, 2], [5, 0, 5], [3, 4, 6]).reshape(1, 1, 3, 3)

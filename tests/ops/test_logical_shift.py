@@ -9,7 +9,7 @@ from op_cases import Case, u8, u16
 
 from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.ops.logical_shift import LogicalPcShift, LogicalShift
+from tpuconvert.schema.ops.shifts.logical_shift import LogicalPcShift, LogicalShift
 from tpuconvert.schema.types import I8, U8, U16, U32, Chip, TensorType
 
 DOWN, HALF_UP, UP = RoundingMode.DOWN, RoundingMode.HALF_UP, RoundingMode.UP

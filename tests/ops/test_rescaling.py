@@ -13,12 +13,12 @@ from op_cases import Case, f32, i8, i16, i32, u8, u16
 from tpuconvert.schema.arithmetic import fixed_point
 from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.ops.arithmetic_shift import ArithmeticPcShift, ArithmeticShift
 from tpuconvert.schema.ops.quantization import per_channel
 from tpuconvert.schema.ops.quantization.dequant_int_to_fp32 import DequantIntToFp32
 from tpuconvert.schema.ops.quantization.requant_fp32_to_int import RequantFp32ToInt
 from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
-from tpuconvert.schema.ops.shift_arithmetic import (
+from tpuconvert.schema.ops.shifts.arithmetic_shift import ArithmeticPcShift, ArithmeticShift
+from tpuconvert.schema.ops.shifts.shift_arithmetic import (
     AddShift,
     AddsShift,
     MulShift,

@@ -11,7 +11,7 @@ import pytest
 
 from tpuconvert.schema.arithmetic import fixed_point
 from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
-from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift
+from tpuconvert.schema.ops.shifts.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.types import I32
 
 MODES = [mode for mode in RoundingMode if mode is not RoundingMode.UNKNOWN]

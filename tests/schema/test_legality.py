@@ -8,10 +8,10 @@ from tpuconvert.schema.errors import ProblemList, UnsupportedError
 from tpuconvert.schema.graph.graph import Graph, Source
 from tpuconvert.schema.graph.legality import Status, check, check_graph
 from tpuconvert.schema.ops.arithmetic import Add
-from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.ops.convolution.conv import Conv
 from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode, PlatForm
 from tpuconvert.schema.ops.matmul.quantized_modes import QCalMode
+from tpuconvert.schema.ops.shifts.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Chip, TensorType
 
 MODE2 = Conv(mode=QCalMode.HighPrecisionAsymmetric, scale=0.5, left_zero_point=3, out_dtype=I8)

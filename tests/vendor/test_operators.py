@@ -13,7 +13,6 @@ from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
 from tpuconvert.schema.definition.op import Op
 from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops.arithmetic import Add, Max, Min, Mul, Sub
-from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.concat import Concat, Split
@@ -30,6 +29,7 @@ from tpuconvert.schema.ops.quantization.lut import Lut
 from tpuconvert.schema.ops.quantization.requant_fp32_to_int import RequantFp32ToInt
 from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.ops.shape_change import Reshape
+from tpuconvert.schema.ops.shifts.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.ops.softmax_int import SoftmaxInt
 from tpuconvert.schema.ops.tile import Tile
 from tpuconvert.schema.ops.upsample import Upsample

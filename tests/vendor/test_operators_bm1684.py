@@ -23,7 +23,7 @@ from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.pool import Pool
 from tpuconvert.schema.ops.quantization.lut import Lut
 from tpuconvert.schema.ops.shape_change import Reshape
-from tpuconvert.schema.ops.shift_arithmetic import MulsShift
+from tpuconvert.schema.ops.shifts.shift_arithmetic import MulsShift
 from tpuconvert.schema.ops.tile import Tile
 from tpuconvert.schema.ops.upsample import Upsample
 from tpuconvert.schema.types import Array, Chip, DType, QuantParams, Scalar, TensorType

@@ -15,7 +15,7 @@ from tpuconvert.schema.errors import UNSUPPORTED_TYPE
 from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops.bit_logic import BitAnd, BitOr, BitXor, BitXors
 from tpuconvert.schema.ops.compare import Lts
-from tpuconvert.schema.ops.shift_by_amount import ArithLshift, ArithRshift
+from tpuconvert.schema.ops.shifts.shift_by_amount import ArithLshift, ArithRshift
 from tpuconvert.schema.types import Array, DType, Scalar
 
 

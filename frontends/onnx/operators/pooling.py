@@ -23,7 +23,7 @@ from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import INVALID_NODE, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_TYPE
 from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
-from tpuconvert.schema.ops.host_unpool import HostMaxPositions, HostMaxUnpool
+from tpuconvert.schema.ops.host.unpool import HostMaxPositions, HostMaxUnpool
 from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.reduce import ReduceMethodType

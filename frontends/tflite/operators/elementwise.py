@@ -33,7 +33,7 @@ from tpuconvert.schema.ops.compare import Ges, Lts, Ne, Nes
 from tpuconvert.schema.ops.host.trigonometry import InverseFunction, InverseTrigonometry
 from tpuconvert.schema.ops.quantization.round_to_integer import Ceil, Floor
 from tpuconvert.schema.ops.selection import ConditionSelect
-from tpuconvert.schema.ops.shift_by_amount import ArithLshift, ArithRshift
+from tpuconvert.schema.ops.shifts.shift_by_amount import ArithLshift, ArithRshift
 from tpuconvert.schema.ops.trigonometry import Cos, Sin
 from tpuconvert.schema.types import I32, SMALL, Array, Scalar
 

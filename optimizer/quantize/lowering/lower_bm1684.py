@@ -31,7 +31,7 @@ from tpuconvert.schema.ops.convolution.conv import Conv, QCalMode
 from tpuconvert.schema.ops.global_average_int import AverageForm
 from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.pool import Pool
-from tpuconvert.schema.ops.shift_arithmetic import AddShift, AddsShift, MulsShift, SubShift
+from tpuconvert.schema.ops.shifts.shift_arithmetic import AddShift, AddsShift, MulsShift, SubShift
 from tpuconvert.schema.types import I8, I16, U8, U16, Array, Chip, DType, Scalar
 
 CHIP = (Chip.BM1684,)

@@ -22,7 +22,7 @@ from tpuconvert.schema.ops.arithmetic import Add, Mul, Sub
 from tpuconvert.schema.ops.convolution.conv import Conv, QCalMode
 from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.pool import Pool
-from tpuconvert.schema.ops.shift_arithmetic import MulsShift
+from tpuconvert.schema.ops.shifts.shift_arithmetic import MulsShift
 from tpuconvert.schema.types import I8, I16, Chip, DType, Scalar
 
 CHIP = (Chip.BM1684,)

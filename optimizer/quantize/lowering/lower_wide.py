@@ -41,7 +41,6 @@ from tpuconvert.optimizer.quantize.weights.weights import (
 from tpuconvert.schema.arithmetic.fixed_point import RoundingMode, multiplier_shift
 from tpuconvert.schema.graph.graph import Node, Value
 from tpuconvert.schema.ops.arithmetic import Add, Mul, Sub
-from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.ops.convolution.conv3d_v2 import Conv3dV2
 from tpuconvert.schema.ops.convolution.conv_v2 import ConvV2
 from tpuconvert.schema.ops.convolution.deconv_v2 import DeconvV2
@@ -49,6 +48,7 @@ from tpuconvert.schema.ops.matmul.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.ops.pool import Pool
 from tpuconvert.schema.ops.pool_int import PoolInt
 from tpuconvert.schema.ops.quantization.requant_int32 import RequantMode
+from tpuconvert.schema.ops.shifts.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.types import I8, I16, I32, Array, QuantParams
 
 _SHIFTS = (4, 2, 0)

@@ -19,15 +19,15 @@ from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
 from tpuconvert.schema.definition.op import Op
 from tpuconvert.schema.graph.graph import Node, Value
 from tpuconvert.schema.ops.arithmetic import BinaryArithmetic
-from tpuconvert.schema.ops.arithmetic_shift import ArithmeticPcShift, ArithmeticShift
 from tpuconvert.schema.ops.arithmetic_with_scalar import ScalarArithmetic
 from tpuconvert.schema.ops.bit_logic import ScalarLogic, TensorLogic
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.compare import ScalarComparison, TensorComparison
-from tpuconvert.schema.ops.logical_shift import LogicalPcShift, LogicalShift
 from tpuconvert.schema.ops.selection import ConditionSelect, Select, SelectType
-from tpuconvert.schema.ops.shift_by_amount import (
+from tpuconvert.schema.ops.shifts.arithmetic_shift import ArithmeticPcShift, ArithmeticShift
+from tpuconvert.schema.ops.shifts.logical_shift import LogicalPcShift, LogicalShift
+from tpuconvert.schema.ops.shifts.shift_by_amount import (
     ArithLshift,
     ArithLshifts,
     ArithRshift,

@@ -29,7 +29,6 @@ from tpuconvert.schema.definition.op import Op
 from tpuconvert.schema.graph.graph import Node, Value
 from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, BinaryArithmetic, Max, Min, Mul, Sub
-from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Maxs, Mins, Muls, Rsubs, ScalarArithmetic, Subs
 from tpuconvert.schema.ops.bit_logic import BitAnds
 from tpuconvert.schema.ops.cast import Cast
@@ -39,7 +38,8 @@ from tpuconvert.schema.ops.quantization.lut import Lut
 from tpuconvert.schema.ops.quantization.requant_fp32_to_int import RequantFp32Mode, RequantFp32ToInt
 from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.ops.shape_change import Reshape
-from tpuconvert.schema.ops.shift_arithmetic import (
+from tpuconvert.schema.ops.shifts.arithmetic_shift import ArithmeticShift
+from tpuconvert.schema.ops.shifts.shift_arithmetic import (
     AddShift,
     AddsShift,
     MulShift,

@@ -24,9 +24,9 @@ from tpuconvert.runtime.native.matchers.matcher import Site, ends_with, names_of
 from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
 from tpuconvert.schema.graph.graph import Node, Value
 from tpuconvert.schema.ops.arithmetic import Add, Sub
-from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.ops.quantization.lut import Lut
 from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.ops.shifts.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.types import I8, I16, I32, DType
 
 _BYTE_BITS = 8

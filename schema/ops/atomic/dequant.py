@@ -10,7 +10,6 @@ import numpy as np
 from tpuconvert.schema.arithmetic.fixed_point import RoundingMode, Shift, rescale_one_rounding, saturate
 from tpuconvert.schema.arithmetic.rescaling import dequantize
 from tpuconvert.schema.definition.op import LOCAL, Arrays, Op, OpKind, Types, tpu_op
-from tpuconvert.schema.ops.arithmetic_shift import check_rounding
 from tpuconvert.schema.ops.atomic.operands import (
     RESULT,
     SOURCE,
@@ -27,6 +26,7 @@ from tpuconvert.schema.ops.atomic.requant import (
     check_multiplier_shift,
     per_channel,
 )
+from tpuconvert.schema.ops.shifts.arithmetic_shift import check_rounding
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, DType, TensorType
 
 _SOURCES = (I16, U16, I8, U8)

@@ -11,7 +11,6 @@ import numpy as np
 from tpuconvert.schema.arithmetic.fixed_point import RoundingMode, rescale_one_rounding, saturate
 from tpuconvert.schema.arithmetic.rescaling import requantize
 from tpuconvert.schema.definition.op import LOCAL, Arrays, ChipTable, Op, OpKind, Support, Types, case, on, tpu_op
-from tpuconvert.schema.ops.arithmetic_shift import check_rounding
 from tpuconvert.schema.ops.atomic.operands import (
     RESULT,
     SOURCE,
@@ -21,6 +20,7 @@ from tpuconvert.schema.ops.atomic.operands import (
     check_range,
     per_channel_operand,
 )
+from tpuconvert.schema.ops.shifts.arithmetic_shift import check_rounding
 from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, DType, TensorType
 
 SOURCES = (I32, I16, U16)

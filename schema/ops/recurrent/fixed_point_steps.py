@@ -10,7 +10,6 @@ from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
 from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops import formulas as f
 from tpuconvert.schema.ops.arithmetic import Add, Mul
-from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.compare import Gts
 from tpuconvert.schema.ops.concat import Split
@@ -18,6 +17,7 @@ from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.matmul.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.ops.shape_change import ExpandDims
+from tpuconvert.schema.ops.shifts.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.types import F32, I16, I32, Array, DType, Scalar
 
 ONE = 1 << 30, 1

@@ -16,7 +16,7 @@ from tpuconvert.schema.ops.convolution.conv import Conv, QCalMode
 from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.shape_change import Reshape
-from tpuconvert.schema.ops.shift_arithmetic import MulsShift
+from tpuconvert.schema.ops.shifts.shift_arithmetic import MulsShift
 from tpuconvert.schema.types import F32, I8, I16, Chip, QuantParams, TensorType
 
 AVERAGE = Pool(kernel_h=8, kernel_w=8, stride_h=1, stride_w=1, pooling_type=PoolType.AVE)

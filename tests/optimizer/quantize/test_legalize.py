@@ -21,7 +21,7 @@ from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.shape_change import Reshape
-from tpuconvert.schema.ops.shift_arithmetic import SubShift
+from tpuconvert.schema.ops.shifts.shift_arithmetic import SubShift
 from tpuconvert.schema.ops.upsample import Upsample
 from tpuconvert.schema.types import F32, I8, U8, Chip, QuantParams, Scalar, TensorType
 

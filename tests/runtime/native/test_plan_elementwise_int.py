@@ -22,7 +22,7 @@ from tpuconvert.schema.ops.quantization.lut import Lut
 from tpuconvert.schema.ops.quantization.requant_fp32_to_int import RequantFp32Mode, RequantFp32ToInt
 from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.ops.shape_change import Reshape
-from tpuconvert.schema.ops.shift_arithmetic import (
+from tpuconvert.schema.ops.shifts.shift_arithmetic import (
     AddShift,
     AddsShift,
     MulShift,

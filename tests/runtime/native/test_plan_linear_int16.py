@@ -12,9 +12,9 @@ from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
 from tpuconvert.schema.definition.op import Op
 from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.arithmetic import Add, Sub
-from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.ops.convolution.conv_v2 import ConvV2
 from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.ops.shifts.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.types import I8, I16, TensorType
 
 pytestmark = pytest.mark.skipif(extension() is None, reason="the native engine was not built")

@@ -16,12 +16,12 @@ from tpuconvert.exporters.onnx_model.lowering import Lowering
 from tpuconvert.exporters.onnx_model.registry import lowers
 from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
 from tpuconvert.schema.graph.graph import Node, Value
-from tpuconvert.schema.ops.arithmetic_shift import ArithmeticPcShift, ArithmeticShift, RoundingShift
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.quantization.dequant_int_to_fp32 import DequantIntToFp32
 from tpuconvert.schema.ops.quantization.per_channel import along_channels
 from tpuconvert.schema.ops.quantization.requant_fp32_to_int import RequantFp32Mode, RequantFp32ToInt
 from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
+from tpuconvert.schema.ops.shifts.arithmetic_shift import ArithmeticPcShift, ArithmeticShift, RoundingShift
 from tpuconvert.schema.types import Array, DType
 
 

@@ -21,7 +21,7 @@ from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.convolution.conv import Conv, QCalMode
 from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.pool import Pool
-from tpuconvert.schema.ops.shift_arithmetic import MulsShift
+from tpuconvert.schema.ops.shifts.shift_arithmetic import MulsShift
 from tpuconvert.schema.types import Array, DType
 
 _EXACT_MODE = "convert the float model with --exact-on bm1684"

@@ -12,9 +12,9 @@ from tpuconvert.exporters.tpu_mlir.registry import lowers, lowers_bm1684
 from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
 from tpuconvert.schema.graph.graph import Node, Value
 from tpuconvert.schema.ops.arithmetic import Add, BinaryArithmetic, Max, Min, Mul, Sub
-from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.quantization.lut import Lut
+from tpuconvert.schema.ops.shifts.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.types import Chip, DType
 
 _WIDTH = {DType.INT8: "si8", DType.UINT8: "ui8", DType.INT32: "si32"}

@@ -21,12 +21,12 @@ from tpuconvert.optimizer.quantize.lowering.tflite.steps import (
 )
 from tpuconvert.schema.graph.graph import Node, Value, static
 from tpuconvert.schema.ops.arithmetic import Add, Mul, Sub
-from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift, RoundingMode
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode
 from tpuconvert.schema.ops.quantization.round_to_integer import Floor
+from tpuconvert.schema.ops.shifts.arithmetic_shift import ArithmeticShift, RoundingMode
 from tpuconvert.schema.types import I8, I16, U8, Array, DType, Scalar
 
 

@@ -31,7 +31,7 @@ from tpuconvert.schema.ops.quantization.round_to_integer import Floor
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.selection import ConditionSelect
 from tpuconvert.schema.ops.shape_change import Reshape
-from tpuconvert.schema.ops.shift_by_amount import ArithRshift, ArithRshifts
+from tpuconvert.schema.ops.shifts.shift_by_amount import ArithRshift, ArithRshifts
 from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.types import F32, I16, I32, U8, Array, QuantParams, Scalar
 

@@ -10,7 +10,6 @@ from tpuconvert.optimizer.quantize.lowering.lowering import Lowering, requant_in
 from tpuconvert.schema.definition.op import Op
 from tpuconvert.schema.graph.graph import Node, Value, static
 from tpuconvert.schema.ops.arithmetic import Add
-from tpuconvert.schema.ops.arithmetic_shift import ArithmeticShift, RoundingMode
 from tpuconvert.schema.ops.bit_logic import BitAnds
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.index_select import IndexSelect
@@ -18,6 +17,7 @@ from tpuconvert.schema.ops.quantization.dequant_int_to_fp32 import DequantIntToF
 from tpuconvert.schema.ops.quantization.lut import Lut
 from tpuconvert.schema.ops.quantization.requant_int32 import RequantMode
 from tpuconvert.schema.ops.shape_change import Reshape
+from tpuconvert.schema.ops.shifts.arithmetic_shift import ArithmeticShift, RoundingMode
 from tpuconvert.schema.types import I8, I16, I32, U8, Array, DType, QuantParams, Scalar
 
 TFLITE, TFLITE_ONCE = "tflite", "tflite-single"

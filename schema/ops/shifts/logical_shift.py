@@ -10,7 +10,7 @@ import numpy as np
 from tpuconvert.schema.arithmetic.fixed_point import RoundingMode, Shift, round_shift, saturate, wrap
 from tpuconvert.schema.definition.dtype_rules import SHIFT_NOT_WIDER
 from tpuconvert.schema.definition.op import case, on_bm1686, tpu_op
-from tpuconvert.schema.ops.arithmetic_shift import ShiftByOne, ShiftPerChannel
+from tpuconvert.schema.ops.shifts.arithmetic_shift import ShiftByOne, ShiftPerChannel
 from tpuconvert.schema.types import I8, I16, I32, U8, U16, U32, Array, DType
 
 _DATA = (U32, U16, U8)

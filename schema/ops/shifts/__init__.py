@@ -1,0 +1,1 @@
+"""Shifts of integers by constants and by tensors."""
