@@ -15,7 +15,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tpuconvert as tc
-from tpuconvert.conversion import convert as pipeline
+from tpuconvert.conversion import conversion
 from tpuconvert.schema.types import Array
 
 PER_CHANNEL = "mean=104,117,123,scale=0.017,0.0175,0.0171"
@@ -62,7 +62,7 @@ def test_tables_give_the_integers_of_the_nodes(
     path, rule = network(tmp_path / "net.onnx", layout), f"color=BGR,layout={layout},{values}"
     found = convert(path, rule, order, images, chip=chip)
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline, "tabulate_pixels", lambda graph, chip: None)
+        patch.setattr(conversion, "tabulate_pixels", lambda graph, chip: None)
         plain = convert(path, rule, order, images, chip=chip)
     names = [node.op.name for node in found.graph.nodes]
     first = next(index for index, name in enumerate(names) if name.startswith("conv"))

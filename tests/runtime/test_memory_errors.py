@@ -51,7 +51,7 @@ def test_a_conversion_without_memory(tmp_path, monkeypatch):
     def load(*arguments):
         raise MemoryError
 
-    monkeypatch.setattr("tpuconvert.conversion.convert.load_source", load)
+    monkeypatch.setattr("tpuconvert.conversion.conversion.load_source", load)
     path = expansion(tmp_path / "small.onnx", 4)
     with pytest.raises(tc.ResourceLimitError, match="the conversion needs more memory"):
         tc.convert(path)
