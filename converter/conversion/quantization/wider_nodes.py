@@ -122,7 +122,7 @@ class WiderNodesSearch:
         error, errors = self._measure(chosen) if chosen.int16 is not None else (math.inf, None)
         if errors is not None and error <= ACCURATE and not errors.misses_task:
             return chosen
-        start = WiderNodes(chosen.kept, None, self._forms.balancing, int16_notes=chosen.int16_notes)
+        start = WiderNodes(chosen.kept, None, self._forms.balancing)
         others = self._with_coarse_nodes(start)
         if self._options.chip is Chip.BM1684 and self._options.exact_on == "none":
             return self._with_float_regions(others)

@@ -165,7 +165,7 @@ def _repeats_heads(nodes: Sequence[Node], cache: Value, heads: int) -> bool:
     try:
         for node in nodes:
             (y,) = node.op.reference(y)
-    except Exception:
+    except Exception:  # an operator of any kind may refuse these numbers; the cache is then not recognized
         return False
     return np.array_equal(y, wanted)
 

@@ -43,6 +43,13 @@ def test_all_parts_of_the_tensors_are_kept(kind, seed, chip):
     check(kind, seed, chip)
 
 
+@pytest.mark.parametrize(("kind", "seed"), [("log_features", 1), ("outliers_before_silu", 1)])
+def test_the_notes_are_those_of_the_choice(kind: str, seed: int) -> None:
+    """16 bits leave the target missed here, so that nodes in float are chosen: no note is about 16 bits."""
+    notes = {note.kind for note in compare_fresh(KINDS[kind](seed), "bm1686").model.notes}
+    assert "coarse-nodes" in notes and notes.isdisjoint({"int16-nodes", "accuracy"})
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize("seed", range(30))
