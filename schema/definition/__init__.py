@@ -1,1 +1,1 @@
-"""What an operator declares: base class, dtypes per chip, checks of shapes."""
+"""Definition of operators: base class, dtypes per chip, checks of shapes."""

@@ -50,12 +50,12 @@ def split_feeds(graph: Graph, chip: Chip, feeds: FeedSource, refinement_samples:
     """
     count = len(feeds)
     sample = next(iter(feeds))
-    most = affordable_feeds(graph, chip, sample)
+    affordable = affordable_feeds(graph, chip, sample)
     first = max(DECISION_SAMPLES, -(-refinement_samples // samples_in(sample)))
     searched = count_held_out(count)
     if count - searched - first < _FEWEST_HELD_OUT:
-        every = range(max(0, count - most), count)
+        every = range(max(0, count - affordable), count)
         return SampleSplit(every, every, are_held_out=False)
-    judged = min(most, max(searched, (count - first) // 2))
+    judged = min(affordable, max(searched, (count - first) // 2))
     last = count - max(judged, searched)
-    return SampleSplit(range(count - judged, count), range(max(first, last - most), last), are_held_out=True)
+    return SampleSplit(range(count - judged, count), range(max(first, last - affordable), last), are_held_out=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 from tpuconvert.conversion.options.options import COARSE_NODES, INT16_NODES, Options
 from tpuconvert.conversion.quantization.coarse_nodes import ACCURATE, WorstError, choose_coarse_nodes
@@ -142,20 +142,24 @@ class WiderNodesSearch:
         int16 = () if chosen.int16 is None else chosen.int16.names
         legalized = self._forms.legalize(chosen.kept, chosen.balancing.names, int16=int16)
         forget_annotations(self._graph)
-        return self._worst_error().loss(legalized.graph)
+        return self._worst_error.loss(legalized.graph)
 
+    @cached_property
     def _worst_error(self) -> WorstError:
+        """Errors on the judged samples. The float network runs once for all candidates."""
         chip = self._options.chip
         return WorstError(self._graph, chip, OutputError(self._graph, chip, self._judged))
 
     def _with_16_bits(self, chosen: WiderNodes) -> WiderNodes:
         """Give 16 bits to the regions that a branch or a task of the outputs needs."""
-        most = self._options.int16_share
-        floor = find_floor(self._graph, most, self._feeds, self._judged, self._precision, *self._functions(chosen))
+        largest_share = self._options.int16_share
+        floor = find_floor(
+            self._graph, largest_share, self._feeds, self._judged, self._precision, *self._functions(chosen)
+        )
         if floor is None:
             return chosen
         nodes = Int16Nodes(floor.names, floor.share, floor.before, floor.after) if floor.names else None
-        return replace(chosen, int16=nodes, int16_notes=describe_floor(floor, most), floor=floor)
+        return replace(chosen, int16=nodes, int16_notes=describe_floor(floor, largest_share), floor=floor)
 
     def _functions(
         self, chosen: WiderNodes
@@ -170,14 +174,19 @@ class WiderNodesSearch:
 
     def _with_single_nodes(self, chosen: WiderNodes) -> WiderNodes:
         """Give 16 bits to single nodes without which the error at the outputs is clearly larger."""
-        most, is_requested = self._options.int16_share, self._options.requests_int16
-        found = find_int16_nodes(
-            self._graph, most, self._feeds, self._precision, *self._functions(chosen), is_requested=is_requested
+        largest_share, is_requested = self._options.int16_share, self._options.requests_int16
+        nodes = find_int16_nodes(
+            self._graph,
+            largest_share,
+            self._feeds,
+            self._precision,
+            *self._functions(chosen),
+            is_requested=is_requested,
         )
-        if found is None and not is_requested:
+        if nodes is None and not is_requested:
             return chosen
-        note = Note(INT16_NODES, "", describe_int16_nodes(found, most))
-        return replace(chosen, int16=found, int16_notes=(*chosen.int16_notes, note))
+        note = Note(INT16_NODES, "", describe_int16_nodes(nodes, largest_share))
+        return replace(chosen, int16=nodes, int16_notes=(*chosen.int16_notes, note))
 
     def _with_coarse_nodes(self, chosen: WiderNodes) -> WiderNodes:
         """Keep the nodes in float for which 8 bits are too coarse."""
@@ -186,22 +195,22 @@ class WiderNodesSearch:
         ruled = [value for value in self._graph.values if value.name in tensors]
         owners = (node for value in ruled for node in ([value.producer] if value.producer else value.users))
         fixed = {*precision.integers, *(node.name for node in owners)}
-        found = choose_coarse_nodes(
+        coarse = choose_coarse_nodes(
             self._graph,
-            self._worst_error(),
+            self._worst_error,
             chosen.kept,
             fixed,
             self._forms.attempts(),
             self._options.float_share,
             self._refine,
         )
-        if not found.floats:
+        if not coarse.floats:
             return chosen
         balancing = chosen.balancing
-        if found.balanced is not None:
-            balancing = Balancing(tuple(found.balanced), found.before, found.after)
-        note = Note(COARSE_NODES, "", found.describe())
-        return replace(chosen, kept={**chosen.kept, **found.floats}, balancing=balancing, float_notes=(note,))
+        if coarse.balanced is not None:
+            balancing = Balancing(tuple(coarse.balanced), coarse.before, coarse.after)
+        note = Note(COARSE_NODES, "", coarse.describe())
+        return replace(chosen, kept={**chosen.kept, **coarse.floats}, balancing=balancing, float_notes=(note,))
 
     def _with_float_regions(self, chosen: WiderNodes) -> WiderNodes:
         """Keep the regions in float that a branch or a task of the outputs needs, on a chip without 16 bits."""
@@ -210,10 +219,10 @@ class WiderNodesSearch:
         def in_float(names: Collection[str]) -> dict[str, str]:
             return {**chosen.kept, **dict.fromkeys(names, "8 bits are too coarse for a branch of the outputs")}
 
-        most = self._options.float_share
+        largest_share = self._options.float_share
         floor = find_floor(
             self._graph,
-            most,
+            largest_share,
             self._feeds,
             self._judged,
             self._precision,
@@ -223,5 +232,5 @@ class WiderNodesSearch:
         )
         if floor is None:
             return chosen
-        notes = (*chosen.float_notes, *describe_floor(floor, most, is_float=True))
+        notes = (*chosen.float_notes, *describe_floor(floor, largest_share, is_float=True))
         return replace(chosen, kept=in_float(floor.names), float_notes=notes, floor=floor)
