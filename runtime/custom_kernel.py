@@ -65,8 +65,8 @@ def include_folder() -> Path:
 class NativeKernel:
     """C function that computes an operator; its definition contains ``native = NativeKernel(...)``.
 
-    Its results must equal those of the reference; ``tpuconvert op test`` compares the bytes. Without the library the
-    reference runs instead, which is slower.
+    Its results must equal the results of the reference; ``tpuconvert op test`` compares the bytes. Without the library
+    the reference runs instead, which is slower.
 
     Args:
         symbol: name of the function.

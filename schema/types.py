@@ -219,7 +219,7 @@ _BLOCK = 1 << 15
 
 
 class Arithmetic(enum.Enum):
-    """Computation of the integers of a value of a quantized source from those of the operands."""
+    """Computation of the integers of a value of a quantized source from the integers of the operands."""
 
     OPERATOR = "operator"
     """The format's kernel of the operator that computes the value."""

@@ -1,8 +1,8 @@
 """Print the accuracy of INT8 transformers with outlier channels: ``python tools/outlier_channels.py [--seeds 4]``.
 
 The networks are small, with random weights (``bench/outliers.py``); ``--hard`` changes them so that any error costs
-more. The similarity is that of the outputs to the float model over samples that calibration has not seen; that of a
-network is the lowest one of its outputs. The table has the lowest and the median of all seeds.
+more. The similarity compares the outputs with the float model over samples that calibration has not seen; the
+similarity of a network is the lowest one of its outputs. The table has the lowest and the median of all seeds.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ def _value_range(images: Images) -> Given:
 
 
 def _other_network(images: Images) -> Given:
-    """Use mean and deviation of ImageNet, or those of Caffe networks if the ImageNet values are correct."""
+    """Use mean and deviation of ImageNet, or of Caffe networks if the ImageNet values are correct."""
     is_imagenet = abs(images.rule.mean[0] - 123.675) < 0.1 and _has_scale(images.rule)
     return _family(images, *(_CAFFE if is_imagenet else _IMAGENET))
 

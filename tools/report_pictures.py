@@ -27,7 +27,7 @@ TUTORIAL = ROOT / "docs" / "tutorial.md"
 IMAGES = ROOT / "docs" / "images"
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 COLOURS = 256
-"""Number of colours of a picture: no colour differs by more than 3 of 255, and the file has a third of the size."""
+"""Number of colors of an image: no color differs by more than 3 of 255, and the file has a third of the size."""
 
 LARGEST = 150_000
 """Largest size of a picture in bytes."""
@@ -57,7 +57,7 @@ def show_operand(page: Page) -> None:
 
 
 def colour_by_error(page: Page) -> None:
-    """Show the worst node in the graph, with all nodes coloured by their error."""
+    """Show the worst node in the graph, with all nodes colored by their error."""
     show_worst(page)
     graph = panel(page, "Graph")
     graph.locator("select").last.select_option(value="isolated", timeout=4000)
@@ -118,7 +118,7 @@ def take(browser: Browser, picture: Picture, folder: Path, theme: Literal["light
         taken = page.screenshot() if picture.show is None else picture.show(page).screenshot()
     finally:
         page.close()
-    # The default method replaces colours of few pixels, such as those of marked names.
+    # The default method replaces colors of few pixels, such as the color of marked names.
     palette = Image.Quantize.MAXCOVERAGE
     image = Image.open(io.BytesIO(taken)).convert("RGB").quantize(COLOURS, palette, dither=Image.Dither.NONE)
     file = io.BytesIO()

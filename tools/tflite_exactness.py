@@ -153,7 +153,7 @@ def outputs_by_name(session: tc.Session, feeds: Arrays) -> dict[str, Array]:
 
 
 def first_difference(model: tc.Model, backend: str, file: Path, feeds: Arrays) -> str:
-    """Return the first tensor in execution order whose integers differ from those of the reference kernels."""
+    """Return the first tensor in execution order whose integers differ from the reference kernels."""
     oracle = Oracle(file, keeps_tensors=True)
     oracle.run(feeds)
     known = oracle.tensors()

@@ -185,7 +185,7 @@ class NativePlan:
             results: contiguous arrays for outputs, by index.
 
         Returns:
-            One array per graph output: a new one, or that of ``results``.
+            One array per graph output: a new one, or the array in ``results``.
         """
         feeds = _contiguous(feeds)
         memory, outputs = self._begin(feeds, results)
@@ -251,7 +251,7 @@ class NativePlan:
     def run_batch(self, feeds: Sequence[Array], parts: int, evaluate: Evaluate) -> list[Array]:
         """Run once for each part of a batch: every thread runs whole parts, each in a memory of its own.
 
-        Threads then do not wait for each other after every step, as those of ``run`` do.
+        Threads then do not wait for each other after every step, as the threads of ``run`` do.
 
         Args:
             feeds: one array per graph input, in the graph's types, with the parts along the first axis.
@@ -413,7 +413,7 @@ def _drop_constants(nodes: Sequence[Node], graph: Graph, drop: Callable[[Value],
 
 
 def _steps_by_nodes(steps: Sequence[NativeStep | ReferenceStep]) -> dict[tuple[str, tuple[str, ...]], Any]:
-    """Steps by kernel and names of their nodes, without those of nodes that have several."""
+    """Steps by kernel and names of their nodes, without steps of nodes that have several steps."""
     keys = [
         (entry.kernel, tuple(node.name for node in entry.nodes)) for entry in steps if isinstance(entry, NativeStep)
     ]

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 def are_open_at_inputs_only(graph: Graph) -> bool:
-    """Return True if all extents follow from those of the inputs: none is data-dependent."""
+    """Return True if all extents follow from the extents of the inputs: none is data-dependent."""
     return not any("?" in name for name in _open_extents(graph))
 
 
@@ -82,7 +82,7 @@ class Plans:
         self._lock = threading.Lock()
 
     def prepare(self) -> None:
-        """Create the plan of a model without symbolic extents, or those of all buckets."""
+        """Create the plan of a model without symbolic extents, or the plans of all buckets."""
         if self._is_static:
             self.plan({})
         for extents in self._buckets:
@@ -118,8 +118,8 @@ class Plans:
         open_value = None if self._is_static else next((item for item in graph.values if not item.type.is_static), None)
         if open_value is not None:  # a type in a file hides that an extent depends on data
             raise CorruptInputError(
-                f"'{open_value.name}' has the shape {format_shape(open_value.shape)}, whose extents are unknown after "
-                "those of the inputs are given",
+                f"'{open_value.name}' has the shape {format_shape(open_value.shape)}, whose extents do not follow from"
+                "the extents of the inputs",
                 file=self._graph.file,
             )
         check_run_memory(graph)

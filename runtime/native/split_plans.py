@@ -265,7 +265,7 @@ def plans_of(
     buckets: Sequence[Mapping[str, int]] = (),
     drop: Callable[[Value], None] | None = None,
 ) -> Plans | SplitPlans:
-    """Return the plans of a graph: whole ones if all extents follow from those of the inputs, otherwise split ones.
+    """Return the plans of a graph: whole ones if the extents of the inputs determine all others, otherwise split ones.
 
     Args:
         graph: any graph.

@@ -59,7 +59,7 @@ def to_value(array: Array, port: Port, value: Value, bound: dict[str, int]) -> A
         array: the array of the caller.
         port: the input as the source declares it.
         value: the input of the graph.
-        bound: values of the symbolic extents in this run. The function adds those of this array.
+        bound: values of the symbolic extents in this run. The function adds the statistics of this array.
 
     Raises:
         UsageError: for a wrong shape or type (``schema/graph/input_types.py``), or 64-bit integers outside of INT32.

@@ -38,7 +38,8 @@ def feeds_by_name(inputs: Sequence[Port], feeds: Feeds, arrays: Sequence[ArrayLi
         arrays: its other positional arguments.
 
     Raises:
-        UsageError: another number of arrays than inputs, or a call with the arguments of ONNX Runtime.
+        UsageError: the number of arrays differs from the number of inputs, or a call with the arguments of ONNX
+            Runtime.
 
     """
     if isinstance(feeds, Mapping) and not arrays:

@@ -226,13 +226,13 @@ class Session:
 
         A model with states appends to them: the feeds contain the new tokens only, and inputs that follow from the
         length of the caches, such as ``attention_mask`` and ``position_ids``, may be left out. A run whose feeds
-        contain all states does not use those of the session.
+        contain all states does not use the states of the session.
 
         Args:
             feeds: one array per input name. Or the arrays in the order of the inputs, in a list or as arguments:
                 ``run(x)``, ``run(x, y)``, ``run([x, y])``. Types are converted if the conversion is lossless
                 (``schema/graph/input_types.py``); uint8 for a float input is refused, as images need preprocessing.
-            arrays: the arrays of further inputs, if ``feeds`` is that of the first.
+            arrays: the arrays of further inputs, if ``feeds`` is the array of the first input.
             named: arrays by input name, instead of a mapping: ``run(input_ids=ids)``.
             observe: callback with every input and every computed value. The native engine uses a second plan without
                 fusion for such runs; a model with data-dependent extents runs its NumPy references.

@@ -260,7 +260,7 @@ class SessionState:
         return batch, count
 
     def _whole_mask(self, given: Any, batch: int, count: int) -> Array:
-        """Mask of all tokens: that of earlier runs, and the given one, which may also contain the earlier tokens."""
+        """Mask of all tokens: of earlier runs, and the given mask, which may also contain the earlier tokens."""
         past = np.ones((batch, self.length), np.int64) if self._mask is None else self._mask
         if given is None:
             return np.concatenate([past, np.ones((batch, count), past.dtype)], axis=1)
@@ -290,8 +290,8 @@ class SessionState:
 def _allocate(shapes: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]) -> dict[str, Array]:
     """Return arrays of zeros in one block of memory.
 
-    The allocator returns the pages of one large block to the system when the caches grow, but keeps those of many small
-    arrays. Pages of zeros take no memory before tokens are written to them.
+    The allocator returns the pages of one large block to the system when the caches grow, but keeps the pages of many
+    small arrays. Pages of zeros take no memory before tokens are written to them.
     """
     sizes = [-(-math.prod(shape) * dtype.itemsize // _ALIGNMENT) * _ALIGNMENT for shape, dtype in shapes.values()]
     block = np.zeros(sum(sizes), np.uint8)

@@ -88,14 +88,14 @@ def shift_up(x: Array, shift: Shift) -> Int64Array:
     return floor + (half | rest)
 
 
-def shift_towards_zero(x: Array, shift: Shift) -> Int64Array:
-    """Truncate x / 2^shift towards zero."""
+def shift_toward_zero(x: Array, shift: Shift) -> Int64Array:
+    """Truncate x / 2^shift toward zero."""
     floor, half, rest = _split(x, shift)
     return floor + ((half | rest) & (floor < 0))
 
 
 def shift_half_up(x: Array, shift: Shift) -> Int64Array:
-    """Nearest to x / 2^shift, ties towards plus infinity: -5/2 gives -2."""
+    """Nearest to x / 2^shift, ties toward plus infinity: -5/2 gives -2."""
     x, amount = _operands(x, shift)
     shifts_at_all = np.minimum(amount, 1)
     doubled = x >> np.clip(amount - 1, 0, 63)
@@ -103,7 +103,7 @@ def shift_half_up(x: Array, shift: Shift) -> Int64Array:
 
 
 def shift_half_down(x: Array, shift: Shift) -> Int64Array:
-    """Nearest to x / 2^shift, ties towards minus infinity: 5/2 gives 2."""
+    """Nearest to x / 2^shift, ties toward minus infinity: 5/2 gives 2."""
     floor, half, rest = _split(x, shift)
     return floor + (half & rest)
 
@@ -115,7 +115,7 @@ def shift_half_away(x: Array, shift: Shift) -> Int64Array:
 
 
 def shift_half_even(x: Array, shift: Shift) -> Int64Array:
-    """Nearest to x / 2^shift, ties to the even neighbour: 5/2 gives 2, 7/2 gives 4."""
+    """Nearest to x / 2^shift, ties to the even neighbor: 5/2 gives 2, 7/2 gives 4."""
     floor, half, rest = _split(x, shift)
     return floor + (half & (rest | (floor & 1)))
 
@@ -123,7 +123,7 @@ def shift_half_even(x: Array, shift: Shift) -> Int64Array:
 _SHIFTS: dict[RoundingMode, Callable[[Array, Shift], Int64Array]] = {
     RoundingMode.HALF_TO_EVEN: shift_half_even,
     RoundingMode.HALF_AWAY_FROM_ZERO: shift_half_away,
-    RoundingMode.TOWARDS_ZERO: shift_towards_zero,
+    RoundingMode.TOWARDS_ZERO: shift_toward_zero,
     RoundingMode.DOWN: shift_down,
     RoundingMode.UP: shift_up,
     RoundingMode.HALF_UP: shift_half_up,

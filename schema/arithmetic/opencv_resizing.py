@@ -2,7 +2,7 @@
 
 Sources: ``modules/imgproc/src/resize.cpp`` of OpenCV 4 and 5. Each method has the arithmetic of OpenCV's 8-bit path:
 fixed point for ``linear`` and ``lanczos4``, float32 for ``area``, and both for ``cubic``. The tests compare the pixels
-with those of OpenCV.
+with the pixels of OpenCV.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class ConstantFile:
         return metadata
 
     def read(self, metadata: bytes | bytearray) -> bool:
-        """Read all pieces. Return True if the digest of the header is that of the pieces and the metadata."""
+        """Read all pieces. Return True if the digest in the header equals the digest of the pieces and the metadata."""
         digest, memory = Digest(), []
         for piece in self._pieces:
             array = _allocate(piece.end - piece.start)

@@ -226,7 +226,7 @@ class _GraphDecoder:
             self._graph.output(self._existing(position, "an output"), self._port(port))
 
     def _check_symbols(self) -> None:
-        """Check that symbolic extents follow from those of the inputs, unless their names say that they depend on data.
+        """Check that the extents of the inputs determine all symbolic extents that are not named as data-dependent.
 
         A session could not plan for others. A custom operator may name extents of its results.
         """

@@ -222,7 +222,9 @@ class _GraphEncoder:
             return -1
         location = self._places.get(id(value))
         if location is None:
-            raise ValueError(f"'{value.name}' is used, but it is no input, no constant and no result")
+            raise ValueError(
+                f"'{value.name}' is used, but it is not an input, a constant or a result of an earlier node"
+            )
         return location
 
     def _value(self, value: Value) -> tpum.Value:

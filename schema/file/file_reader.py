@@ -90,7 +90,7 @@ class OpenModel(NamedTuple):
 def open_model(path: str | os.PathLike[str]) -> OpenModel:
     """Read a model like ``read_model``, so that its constants can be dropped from memory if its file allows it.
 
-    Errors are those of ``read_model``.
+    It raises the errors of ``read_model``.
     """
     collect_if_due()
     if not constant_file.IS_SUPPORTED:
@@ -135,7 +135,7 @@ def _open_constants(path: Path) -> OpenModel | None:
 
 
 def _large_constants(tables: tpum.Model, graph: Graph) -> dict[Value, tpum.Buffer]:
-    """Locations of the constants that have memory of their own, without those of subgraphs."""
+    """Locations of the constants with separate memory, without constants of subgraphs."""
     found = {}
     for stored in tables.graph.values:
         value = graph.find(stored.name) if stored.data >= 0 else None

@@ -102,10 +102,10 @@ class FlatBufferWriter:
     """Writer of one buffer. Every method returns the position of the data that it wrote, or 0 if it wrote nothing.
 
     Args:
-        schema: schema of the rows. The class of a row has the name of its table, and all fields of the table. The tag
-            of a union is that of the class of its value.
-        alignments: alignment in bytes of vectors of scalars, by table and field, where it is larger than that of an
-            element.
+        schema: schema of the rows. The class of a row has the name of its table, and all fields of the table. The
+            class of its value determines the tag of a union.
+        alignments: alignment in bytes of vectors of scalars, by table and field, where it is larger than the
+            alignment of an element.
     """
 
     def __init__(self, schema: Schema, alignments: Mapping[tuple[str, str], int] | None = None) -> None:

@@ -73,10 +73,10 @@ def _forms(definition: type[Op]) -> dict[str, Form]:
 
 
 def _hints(definition: type[Op]) -> dict[str, Any]:
-    """Return the types of the fields of a definition and its bases, except those of ``Op``.
+    """Return the types of the fields of a definition and its bases, except the fields of ``Op``.
 
     Raises:
-        ValueError: an annotation is no type that can be stored.
+        ValueError: an annotation is not a type that can be stored.
     """
     names = {item.name for item in fields(definition)}
     hints: dict[str, Any] = {}
@@ -307,7 +307,7 @@ def _subgraph(index: int, subgraphs: Sequence[Subgraph]) -> Subgraph:
 
 
 def _check_absent(attribute: tpum.Attribute, is_optional: bool, kind: Kind) -> None:
-    """Check that an attribute whose kind is not that of the parameter means None, and that None is allowed."""
+    """Check that an attribute of a kind that differs from its parameter means None, and that None is allowed."""
     if attribute.kind is not Kind.NONE:
         raise ValueError(f"it is stored as {attribute.kind.name}, expected {kind.name}")
     if not is_optional:

@@ -34,7 +34,7 @@ class Composite(Op):
 
     @property
     def sample_extent(self) -> int:
-        """Extent that stands for every symbolic one in the check of legality."""
+        """Extent that replaces every symbolic one in the check of legality."""
         return 2
 
     def shorter_types(self, *inputs: TensorType | None) -> tuple[TensorType | None, ...]:

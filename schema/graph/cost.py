@@ -16,7 +16,7 @@ from tpuconvert.schema.types import DType
 
 
 def total_macs(nodes: Iterable[Node]) -> int | None:
-    """Number of MACs of all nodes, or None if that of a node is unknown."""
+    """Number of MACs of all nodes, or None if the number of one node is unknown."""
     return sum_known(macs(node) for node in nodes)
 
 
@@ -84,7 +84,7 @@ def computing_seconds(node: Node, hardware: Hardware, steps: int | None = None) 
     Args:
         node: the node.
         hardware: the chip.
-        steps: number of MACs; by default that of the node, or 0 if it is unknown.
+        steps: number of MACs; by default the MACs of the node, or 0 if they are unknown.
     """
     count = macs(node) if steps is None else steps
     return (count or 0) / hardware.macs_per_second(arithmetic_type(node))

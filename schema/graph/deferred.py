@@ -1,4 +1,4 @@
-"""Operators that stand for TPU operators whose parameters follow from symbolic extents."""
+"""Placeholders for TPU operators whose parameters follow from symbolic extents."""
 
 from __future__ import annotations
 

@@ -28,7 +28,9 @@ def buckets_of(metadata: Mapping[str, Any]) -> list[Bucket]:
     try:
         return [{str(name): tuple(map(int, shape)) for name, shape in bucket.items()} for bucket in found]
     except (AttributeError, TypeError, ValueError) as error:
-        raise CorruptInputError(f"'{KEY}' in the metadata are no shapes", hint="convert the model again") from error
+        raise CorruptInputError(
+            f"'{KEY}' in the metadata is not a list of shapes", hint="convert the model again"
+        ) from error
 
 
 def format_bucket(bucket: Bucket) -> str:

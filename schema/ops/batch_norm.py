@@ -24,7 +24,7 @@ class BatchNorm(Op):
     """``y = gamma * (x - mean) / sqrt(variance + epsilon) + beta``: normalize every channel.
 
     With ``use_global_stats`` the statistics are the operands mean and variance divided by ``scale`` (0 if ``scale`` is
-    0), else those of x over N, H and W. The second and third result are the statistics.
+    0), else the statistics of x over N, H and W. The second and third result are the statistics.
 
     Shapes: x [N, C, H, W], mean, variance, gamma, beta [C]; gamma and beta are both present or both absent.
     Source: Caffe BatchNorm, whose third blob is ``scale``.

@@ -197,7 +197,7 @@ class GroupNorm(Composite):
 
 @tpu_op("lrn", OpKind.COMPOSITE)
 class Lrn(Composite):
-    """``y = x / (bias + alpha / size * sum of squares of size neighbouring channels) ^ beta``.
+    """``y = x / (bias + alpha / size * sum of squares of size neighboring channels) ^ beta``.
 
     Shapes: x [N, C, ...], y the same. Channel c uses the channels from c - floor((size - 1) / 2) to
     c + floor(size / 2).

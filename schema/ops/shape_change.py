@@ -50,7 +50,7 @@ def infer_reshape(op: str, shape: Shape, target: Sequence[int]) -> Shape:
         return tuple(result)
     if want == 0 or (known and have % want):
         raise ShapeError(asked)
-    # Cancel the names that occur on both sides, as those of copied extents do.
+    # Cancel the names that occur on both sides, as the names of copied extents do.
     inferred = exact_div(times(have, *rest.elements()), want) if rest else have // want
     result[list(target).index(-1)] = inferred
     return tuple(result)

@@ -27,7 +27,7 @@ class CompositeActivation(Composite, abc.ABC):
     traits = Trait.LUT
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
-        """Shapes: any shape, which is also that of the result."""
+        """Shapes: any shape; the result has the same."""
         check_float(self, x)
         return (x,)
 

@@ -40,7 +40,7 @@ class ReshapeAxes(DeferredOp):
     Extent k of y is ``factors[k] / divisors[k]`` times the product of the axes a of x whose bit ``1 << a`` is set in
     ``axes[k]``.
 
-    Errors: ShapeError if an extent is no integer, or if the number of elements changes.
+    Errors: ShapeError if an extent is not an integer, or if the number of elements changes.
     """
 
     factors: tuple[int, ...]

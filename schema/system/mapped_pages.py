@@ -15,7 +15,7 @@ from tpuconvert.schema.system.content_digest import CHUNK, Digest
 from tpuconvert.schema.types import Array
 
 _ALIGNMENT = 64
-"""Alignment in bytes of a copied file: that of constants in a .tpum file, and of vectors of 512 bits."""
+"""Alignment in bytes of a copied file: the alignment of constants in a .tpum file, and of vectors of 512 bits."""
 
 WORTH_IT = 1 << 20
 """Size in bytes of an array. For a smaller array a system call costs more than it saves."""

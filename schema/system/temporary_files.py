@@ -45,7 +45,7 @@ def temporary_file(target: str | os.PathLike[str]) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def temporary_folder(target: str | os.PathLike[str]) -> Iterator[str]:
-    """Create a folder beside the target. It is removed at the end, as are those of killed writers first."""
+    """Create a folder beside the target. It is removed at the end; files that killed writers left are removed first."""
     remove_abandoned(target)
     while True:
         name = _new_name(target)

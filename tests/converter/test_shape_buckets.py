@@ -120,7 +120,7 @@ def test_other_formats_need_one_shape() -> None:
 
 
 def test_damaged_buckets_are_reported() -> None:
-    with pytest.raises(CorruptInputError, match="are no shapes"):
+    with pytest.raises(CorruptInputError, match="is not a list of shapes"):
         buckets_of({KEY: [3]})
 
 

@@ -50,8 +50,8 @@ except the [calibration method](quantization.md#steps-of-a-quantization) have th
 CLASSIFIERS = """\
 ## Classifiers
 
-Top-1 accuracy in percent. *Flips* are the images whose predicted class differs from that of the float model. *Cosine*
-is the mean cosine similarity of the outputs of both models.
+Top-1 accuracy in percent. *Flips* are the images whose predicted class differs from the class of the float model.
+*Cosine* is the mean cosine similarity of the outputs of both models.
 """
 DETECTION = """\
 ## Detectors
@@ -61,7 +61,7 @@ A float detection is *kept* if the INT8 model detects the same class with an int
 
 
 def keys(names: Iterable[str] = ()) -> list[Key]:
-    """Model, chip and method of all measurements, or of those of some models."""
+    """Model, chip and method of all measurements, or of the measurements of some models."""
     chosen = list(names) or [*classifiers(), *DETECTORS]
     return list(itertools.product(chosen, CHIPS, METHODS))
 

@@ -80,7 +80,7 @@ class Group(NamedTuple):
 class Builder:
     """Plan under construction. The ``emit`` functions of groups add steps to it.
 
-    ``read`` returns the memory of an operand, ``write`` that of a result, and ``step`` adds a step.
+    ``read`` returns the memory of an operand, ``write`` the memory of a result, and ``step`` adds a step.
     """
 
     def __init__(
@@ -305,7 +305,7 @@ class Builder:
         return [entry for entry in self.steps if isinstance(entry, NativeStep)]
 
     def emit(self, group: Group) -> None:
-        """Add the steps of a group. If its kernel declines, add those of its parts, or the references of its nodes.
+        """Add the steps of a group. If its kernel declines, add the steps of its parts, or the references of its nodes.
 
         Kernels decline accumulators that may overflow 32 bits (OverflowError) and parameters that they do not support
         (Declined), such as a zero point outside of its type.

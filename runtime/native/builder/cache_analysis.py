@@ -115,7 +115,7 @@ def find_caches(graph: Graph, states: Sequence[State]) -> Caches | str:
 
 
 def _shape_only_nodes(graph: Graph) -> set[Node]:
-    """Nodes for whose results only the shapes matter, or also those of their operands."""
+    """Nodes of which only the shapes of the results matter, or also the shapes of the operands."""
     found: set[Node] = set()
     for node in reversed(graph.sorted_nodes()):
         users = [user for value in node.outputs for user in value.users]

@@ -109,7 +109,7 @@ class Stored(NamedTuple):
     def has_order(self, order: Order) -> bool:
         """Return True if ``order`` describes the same memory: the positions of unit axes do not matter.
 
-        Rows with a pitch are those of the last axis, so that the order must have the same one.
+        Only rows along the last axis have a pitch, so that it must also be the last one in the memory order.
         """
         if order == self.order:
             return True

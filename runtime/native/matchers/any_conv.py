@@ -134,7 +134,7 @@ class Layout:
         inputs: channels of the operand per group.
         outputs: channels of the result per group.
         x_shape: extents (depth, height, width) of the operand.
-        y_shape: those of the result.
+        y_shape: the channels of the result.
         x_steps: strides of the operand along (batch, group, channel, depth, height, width), in elements.
         w_steps: strides of the weights along (group, out channel, in channel, depth, height, width).
         y_steps: strides of the result, as for the operand.

@@ -87,7 +87,7 @@ def _matmul_ending_at(node: Node, site: Site) -> tuple[Matmul | None, list[Node]
 
 
 def _attention(values: Matmul, nodes: list[Node], site: Site) -> Attention | None:
-    """Return the attention that ends with a matmul. Its other nodes are inserted before those of the matmul."""
+    """Return the attention that ends with a matmul. Its other nodes are inserted before the nodes of the matmul."""
     requant = site.absorbable(values.left, RequantFp32ToInt)
     softmax = None if requant is None else site.absorbable(requant.inputs[0], Softmax)
     if requant is None or softmax is None or values.op.is_left_trans or not _is_along_rows(softmax):

@@ -32,7 +32,7 @@ class Image(NamedTuple):
     """View of a stored tensor as channels-last images, or of a matrix as one image with one row.
 
     Args:
-        stored: the tensor, whose offset is that of the first image.
+        stored: the tensor, whose offset is the offset of the first image.
         shape: [N, C, H, W].
         strides: distances of images, rows and pixels, in bytes.
     """

@@ -275,7 +275,7 @@ def emit_chain(builder: Builder, chain: Chain, y: Value, is_precise: bool) -> No
 
 
 def _order(builder: Builder, chain: Chain, y: Value) -> Order:
-    """Return the memory order of the users, else that of an operand with the shape of the result, else row-major."""
+    """Return the memory order of the users, else of an operand with the shape of the result, else row-major."""
     shape = builder.shape(y)
     wanted = builder.order_wanted(y)
     if wanted is not None:

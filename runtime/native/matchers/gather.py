@@ -1,4 +1,4 @@
-"""Gather along axes: padding, nearest-neighbour resizing and index_select."""
+"""Gather along axes: padding, nearest-neighbor resizing and index_select."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def pad(builder: Builder, node: Node, op: Pad) -> None:
 
 @computes(
     "gather",
-    conditions="nearest neighbour",
+    conditions="nearest neighbor",
     when=lambda op, node, site: op.method is InterpolateMode.NEAREST,
 )
 def interpolate_nearest(builder: Builder, node: Node, op: Interpolate) -> None:

@@ -224,7 +224,7 @@ def linear_op_ending_at(node: Node, site: Site) -> tuple[tuple[Node, ...], Linea
     nodes = tuple(site.chain(node, _FUSED, LINEAR_OPS))
     if not nodes:
         return None
-    if nodes not in site.chains:  # several matchers, and those of later nodes, look at the same chain
+    if nodes not in site.chains:  # several matchers, also of later nodes, examine the same chain
         site.chains[nodes] = _linear_op_of_chain(nodes, site.chip)
     found: LinearOp | None = site.chains[nodes]
     return None if found is None else (nodes, found)
@@ -296,7 +296,7 @@ def emit_convolution(builder: Builder, found: LinearOp, result: Value, residual:
 
 def _emit(builder: Builder, found: LinearOp, result: Value) -> None:
     if found.is_matrix:
-        # The result may be reshaped, so that its rows differ from those of the matrix.
+        # The result may be reshaped, so that its rows differ from the rows of the matrix.
         x = Image.of_matrix(builder.read(found.x, row_major(found.x.rank)), found.weights.shape[1])
         y = Image.of_matrix(builder.write(result), len(found.weights))
         if _corrects_zero_point(builder, found, x.shape[3]):

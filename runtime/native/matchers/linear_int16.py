@@ -80,7 +80,7 @@ def linear_int16(node: Node, site: Site) -> Group | None:
 
 
 def _epilogues(chain: list[Node]) -> tuple[Epilogue, ...] | None:
-    """Return the epilogue of the accumulator, and that of its 16-bit results if they are requantized again."""
+    """Return the epilogue of the accumulator, and a second one if its 16-bit results are requantized again."""
     epilogues = [Epilogue.of(I32)]
     for node in chain:
         if isinstance(node.op, RequantInt32):

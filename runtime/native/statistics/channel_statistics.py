@@ -1,4 +1,4 @@
-"""Statistics of tensors for calibration. The native engine computes those of float32 tensors, NumPy all others.
+"""Statistics of tensors for calibration. The native engine handles float32 tensors, NumPy all others.
 
 Both add the positions of a channel one after the other in binary64, so that they give the same bytes.
 """

@@ -146,7 +146,7 @@ class ShuffleForward(Op):
 
 @tpu_op("tiled_scale_2d_32f", OpKind.HOST, kw_only=True)
 class TiledScale2d32f(Op):
-    """Multiply every element by the factor of its column, then by that of its row, rounding each product.
+    """Multiply every element by the factor of its column, then by the factor of its row, rounding each product.
 
     Shapes: x [channels * height * width], ver [channels * width], hor [channels * height], y as x.
     """

@@ -30,7 +30,7 @@ _ROUNDS = 3
 
 @tpu_op("host_if", OpKind.HOST)
 class HostIf(ControlFlowOp):
-    """Results of ``then_branch(values)`` if condition is not 0, else those of ``else_branch(values)``.
+    """``then_branch(values)`` if condition is not 0, else ``else_branch(values)``.
 
     Only the selected branch runs. Both branches take all values.
 
@@ -53,7 +53,7 @@ class HostIf(ControlFlowOp):
         for branch, other in ((self.then_branch, self.else_branch), (self.else_branch, self.then_branch)):
             try:
                 branches.append(tuple(branch.result_types(given)))
-            except ShapeError:  # it does not run with them: the types are those of the other branch
+            except ShapeError:  # it does not run with them: the types of the two branches must agree
                 branches.append(tuple(other.result_types(given)))
         if len(branches[0]) != len(branches[1]) or not branches[0]:
             raise ShapeError(f"{self.name}: the branches have {len(branches[0])} and {len(branches[1])} results")
@@ -98,7 +98,7 @@ class HostLoop(ControlFlowOp):
             raise ValueError(f"{self.name}: states {self.states}, max_iterations {self.max_iterations}")
 
     def infer(self, trips: TensorType, condition: TensorType, *values: TensorType | None) -> tuple[TensorType, ...]:
-        """Shapes: those of the initial states, except for extents that the body changes."""
+        """Shapes: the types of the initial states, except for extents that the body changes."""
         _check_single(self.name, "trips", trips)
         _check_single(self.name, "condition", condition)
         given = _present(values)
@@ -238,7 +238,7 @@ class _LoopMemory:
         self._unchecked = math.inf if all(value.type.is_static for value in self._body.values) else 0.0
 
     def check_next(self, states: Sequence[Array], inputs: Sequence[Array]) -> None:
-        """Check an iteration before its tensors are allocated, as far as its shapes follow from those of its inputs.
+        """Check an iteration before its tensors are allocated, as far as the shapes of its inputs determine its shapes.
 
         The shapes are inferred again when the states have grown by a quarter, so that a state that grows by a row per
         iteration costs few inferences.
@@ -305,7 +305,7 @@ def _iterated_types(
     others: list[TensorType],
     skipped: int,
 ) -> tuple[list[TensorType], tuple[TensorType, ...]]:
-    """Return the types of the states in every iteration, and those of the results of the body.
+    """Return the types of the states in every iteration, and the types of the results of the body.
 
     Extents that an iteration changes depend on data; types are inferred again until no further extent changes.
     """

@@ -165,7 +165,7 @@ class RoiMaxPool(Op):
 
     def reference(self, x: Array, rois: Array) -> tuple[Array]:
         """Compute cell by cell."""
-        images = np.where(np.abs(rois[:, 0]) < _FAR, rois[:, 0], -1).astype(np.int64)  # NaN is no image
+        images = np.where(np.abs(rois[:, 0]) < _FAR, rois[:, 0], -1).astype(np.int64)  # NaN is not an image index
         _check_image(self, images, len(x))
         result = np.zeros((len(rois), x.shape[1], self.output_height, self.output_width), np.float32)
         scaled = rois[:, 1:].astype(np.float32) * np.float32(self.spatial_scale)

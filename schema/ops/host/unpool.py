@@ -77,8 +77,8 @@ class HostMaxPositions(Op):
 class HostMaxUnpool(Op):
     """Write each element of x to its position in a larger tensor; the other elements are 0.
 
-    A position is an index of the flattened y. The spatial extents of y are those of ``like``, of which only the shape
-    is used, or ``sizes``; without both they are ``(extent - 1) * stride + kernel - pads``.
+    A position is an index of the flattened y. The spatial extents of y are copied from ``like``, of which only the
+    shape is used, or given by ``sizes``; without both they are ``(extent - 1) * stride + kernel - pads``.
 
     Shapes: x and positions [N, C, ...] with one to three spatial axes, like the rank of x; ``pads`` has the sum of both
     sides per axis; ``sizes`` has the spatial extents of y, or is empty.

@@ -69,7 +69,7 @@ class Cell(NamedTuple):
 
     @staticmethod
     def lstm(functions: Sequence[Function], clip: float, input_forget: bool, cell_clip: float) -> Cell:
-        """Expansion of an LSTM step. The functions are those of the gates, of the candidate and of the cell."""
+        """Expansion of an LSTM step. The functions are applied to the gates, the candidate and the cell."""
         gate, inner, outer = functions
 
         def step(g: Graph, weights: Weights, part: Value, states: States) -> list[Value]:
@@ -94,7 +94,7 @@ class Cell(NamedTuple):
 
     @staticmethod
     def gru(functions: Sequence[Function], clip: float, linear_before_reset: bool) -> Cell:
-        """Expansion of a GRU step. The functions are those of the gates and of the candidate."""
+        """Expansion of a GRU step. The functions are applied to the gates and the candidate."""
         gate, inner = functions
 
         def step(g: Graph, weights: Weights, part: Value, states: States) -> list[Value]:

@@ -35,7 +35,7 @@ class Direction(enum.IntEnum):
 
     @property
     def reverse(self) -> tuple[bool, ...]:
-        """Whether each direction begins with the last step."""
+        """For each direction, True if it begins with the last step."""
         return {0: (False,), 1: (True,), 2: (False, True)}[int(self)]
 
 
@@ -272,12 +272,12 @@ class Lstm(RecurrentLayer):
     """LSTM layer: ``cell' = f * cell + i * g(c); hidden' = o * h(cell')`` per step, with the gates i, o, f.
 
     The sums ``x @ weight^T + hidden @ recurrent_weight^T + bias`` have the order i, o, f, c. ``peephole`` (order i, o,
-    f) times the cell is added to the sums of the gates; o reads the new cell. ``activations`` are those of the gates,
-    g and h, for each direction; ``alphas`` and ``betas`` are their parameters. A sum is clipped to ``clip``, and a
-    cell to ``cell_clip``; 0 means no limit. With ``input_forget``, f = 1 - i. With ``cell_steps`` there is a further
-    result, which calibration measures: the cells after every step. After the end of a sequence (``lengths``) the states
-    do not change and y is 0. Before a step, the states are multiplied by ``continues``, which is 0 where a sequence
-    starts.
+    f) times the cell is added to the sums of the gates; o reads the new cell. ``activations`` are the functions of
+    the gates, g and h, for each direction; ``alphas`` and ``betas`` are their parameters. A sum is clipped to ``clip``,
+    and a cell to ``cell_clip``; 0 means no limit. With ``input_forget``, f = 1 - i. With ``cell_steps`` there is a
+    further result, which calibration measures: the cells after every step. After the end of a sequence (``lengths``)
+    the states do not change and y is 0. Before a step, the states are multiplied by ``continues``, which is 0 where a
+    sequence starts.
 
     Shapes: x [T, N, I], weight [D, 4H, I], recurrent_weight [D, 4H, H], bias [D, 8H], lengths [N], hidden and cell
     [D, N, H], peephole [D, 3H], continues [T, N]; y and cells [T, D, N, H], states [D, N, H]; D is the number of
@@ -334,12 +334,12 @@ class Lstm(RecurrentLayer):
 class Gru(RecurrentLayer):
     """GRU layer: ``hidden' = (1 - z) * g(h) + z * hidden`` per step, with the update gate z and the reset gate r.
 
-    The sums have the order z, r, h. Those of z and r are ``x @ weight^T + hidden @ recurrent_weight^T + bias``; that of
-    h has ``(r * hidden) @ recurrent_weight^T``, or with ``linear_before_reset`` ``r * (hidden @ recurrent_weight^T +
-    recurrent bias)``. ``bias`` consists of the biases of both matmuls. ``activations`` are those of the gates, and g,
-    for each direction; ``alphas`` and ``betas`` are their parameters. A sum is clipped to ``clip``; 0 means no limit.
-    After the end of a sequence (``lengths``) the state does not change and y is 0. Before a step, the state is
-    multiplied by ``continues``, which is 0 where a sequence starts.
+    The sums have the order z, r, h. The arguments of z and r are ``x @ weight^T + hidden @ recurrent_weight^T + bias``;
+    the argument of h has ``(r * hidden) @ recurrent_weight^T``, or with ``linear_before_reset`` ``r * (hidden @
+    recurrent_weight^T + recurrent bias)``. ``bias`` consists of the biases of both matmuls. ``activations`` are the
+    functions of the gates, and g, for each direction; ``alphas`` and ``betas`` are their parameters. A sum is clipped
+    to ``clip``; 0 means no limit. After the end of a sequence (``lengths``) the state does not change and y is 0.
+    Before a step, the state is multiplied by ``continues``, which is 0 where a sequence starts.
 
     Shapes: x [T, N, I], weight [D, 3H, I], recurrent_weight [D, 3H, H], bias [D, 6H], lengths [N], hidden [D, N, H],
     continues [T, N];

@@ -1,8 +1,8 @@
 """Integer recurrent layers over a sequence: lstm_int, gru_int and rnn_int.
 
 A sum of a gate is an INT16 with 12 fraction bits: the matmul of the input, rescaled with two roundings and saturated,
-plus the rescaled matmul of the state, saturated. The logistic function and tanh are those of ``short_functions``, with
-results of 15 fraction bits. An LSTM without optional parts is the integer LSTM of TFLite.
+plus the rescaled matmul of the state, saturated. The logistic function and tanh are computed by ``short_functions``,
+with results of 15 fraction bits. An LSTM without optional parts is the integer LSTM of TFLite.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _OPERANDS = (
 def gate_table(name: str, integer_bits: int = _SUM_INTEGER_BITS, shift: int = 0) -> Array:
     """Results of ``sigmoid`` or ``tanh`` for all 16-bit integers in ascending order, divided by ``2^shift``.
 
-    The operand has ``integer_bits``; those of ``sigmoid`` are 3.
+    The operand has ``integer_bits``; the operands of ``sigmoid`` have 3.
     """
     every = np.arange(I16.min, I16.max + 1)
     entries = logistic(every) if name == "sigmoid" else tanh(every, integer_bits)

@@ -41,7 +41,7 @@ class Network:
 
     Args:
         path: the file.
-        finish: computes the final outputs from those of the file.
+        finish: computes the final outputs from the outputs of the file.
     """
 
     path: Path
@@ -128,7 +128,7 @@ class Subject:
         return [{name: np.array(array) for name, array in run(sample).items()} for sample in self.samples]
 
     def measure(self, found: Sequence[Outputs]) -> Numbers:
-        """Compare the outputs for the evaluation images with those of the float network."""
+        """Compare the outputs for the evaluation images with the outputs of the float network."""
         if self.labels is not None:
             before, after = (np.array([_scores(each) for each in outputs]) for outputs in (self.float_outputs, found))
             return compare_classes(before, after, self.labels)
@@ -181,7 +181,7 @@ def compare_classes(before: Array, after: Array, labels: Array) -> Numbers:
 
 
 def compare_detections(before: Sequence[Detections], after: Sequence[Detections]) -> Numbers:
-    """Count the detections of the first model, and those of them that the second one keeps."""
+    """Count the detections of the first model, and how many of them the second one keeps."""
     pairs = zip(before, after, strict=True)
     return {
         "detections": sum(len(each.scores) for each in before),
