@@ -28,7 +28,8 @@ class Pass:
     """A pass: a function that changes the whole graph, or the rules of a stage.
 
     ``run(graph, trace, most)`` changes the graph, records the changes and declined matches in the trace, and returns
-    the number of changes. A stage fires at most ``most`` times; None is no limit. ``rules`` are the names of the rules.
+    the number of changes. A stage fires at most ``most`` times; None means unlimited. ``rules`` are the names of the
+    rules.
     """
 
     name: str
@@ -77,7 +78,7 @@ def check_names(names: Collection[str]) -> None:
 
 
 def known_names() -> list[str]:
-    """The names of all passes and rules, including those of later stages."""
+    """The names of all passes and rules, including later stages."""
     return [*(step.name for step in _whole()), *STAGES, *rule_names()]
 
 

@@ -19,7 +19,7 @@ from tpuconvert.schema.text.spelling import did_you_mean
 
 Method = Literal["auto", "mse", "kl", "minmax", "percentile", "octav", "aciq"]
 METHODS: tuple[str, ...] = get_args(Method)
-"""Calibration methods, without those of plugins. The first is the default."""
+"""Calibration methods, without methods of plugins. The first is the default."""
 
 AUTO = METHODS[0]
 """Chooses one of the other methods for each tensor."""

@@ -154,7 +154,7 @@ def _apply_first(
 
 
 def _record(item: RewriteRule, found: Match, added: Sequence[Node]) -> None:
-    """Record the rule, and those of the matched nodes, in the nodes that it added."""
+    """Record the rule, and the rules of the matched nodes, in the nodes that it added."""
     known = found.rules
     for node in added:
         node.rules = tuple(dict.fromkeys((*known, *node.rules, item.name)))
@@ -217,7 +217,7 @@ def _known_extents_differ(old: Value, new: Value) -> bool:
 def _may_take_name(value: Value, name: str, added: list[Node]) -> bool:
     """Return True if a value may take over the name of the value that it replaces.
 
-    A new value may. An existing value may only if its name was derived from its operator, because other names are those
+    A new value may. An existing value may only if its name was derived from its operator, because other names are names
     of tensors in the source.
     """
     if value.producer is None:

@@ -26,7 +26,7 @@ def operands(node: Node) -> list[Value]:
 
 
 def element_operands(node: Node) -> list[Value | None]:
-    """The operands, present or absent, without those of which only the shapes are used."""
+    """The operands, present or absent, except operands of which only the shapes are used."""
     if not node.op.shape_operands:
         return list(node.inputs)
     pairs = zip(node.inputs, node.op.inputs, strict=False)
@@ -34,7 +34,7 @@ def element_operands(node: Node) -> list[Value | None]:
 
 
 def computed_operands(node: Node) -> list[Value]:
-    """The operands that are neither absent nor constant, without those of which only the shapes are used."""
+    """The operands that are neither absent nor constant, except operands of which only the shapes are used."""
     return [value for value in element_operands(node) if value is not None and value.data is None]
 
 

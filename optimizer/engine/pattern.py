@@ -79,8 +79,8 @@ def p(
             or a trait (which includes every operator that has it).
         operands: a pattern or a name for each operand to check.
         name: the node is bound to this name.
-        sole_user: require that the node's result has one user and is no graph output. A match that fails only here is
-            reported as declined.
+        sole_user: require that the node's result has one user and is not a graph output. A match that fails only here
+            is reported as declined.
         where: a further condition on the node. A node that fails it is not reported as declined: use it for conditions
             that most nodes of the operator do not meet.
         reads: at least one operand must be computed by one of these operators. Checked before ``where``.

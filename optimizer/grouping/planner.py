@@ -55,7 +55,7 @@ def plan_groups(graph: Graph, chip: Chip, memory: LocalMemory | None = None, lon
     Args:
         graph: the graph.
         chip: the target.
-        memory: on-chip memory, by default that of the chip.
+        memory: on-chip memory, by default the memory of the chip.
         longest: maximum number of nodes of a group.
     """
     hardware = hardware_of(chip)

@@ -198,7 +198,7 @@ def _lower_custom(node: Node, lowering: Lowering) -> Lowered:
     """Lower a custom operator by its method ``quantized(operands, results)``.
 
     The arguments are the quantization parameters of the operands (None if not quantized) and of the results. The method
-    returns an operator that computes the integers of the results from those of the operands, or None to decline.
+    returns an operator that computes the integers of the results from the integers of the operands, or None to decline.
     """
     operands = [None if value is None else lowering.quantized_value(value) for value in node.inputs]
     given = tuple(None if value is None else value.quant for value in operands)

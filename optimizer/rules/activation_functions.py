@@ -107,7 +107,7 @@ def _elementwise_ancestors(root: Node) -> list[Node]:
         level = [node for node in level if _is_elementwise(node, root.outputs[0].type)][: _MOST_NODES - len(found)]
         found.update(dict.fromkeys(level))
     if all(Trait.AFFINE in node.op.traits for node in found):
-        return []  # sums and products compute polynomials, which are no activation
+        return []  # sums and products compute polynomials, which are not activation functions
     order: dict[Node, None] = {}
     _visit(root, found, order)
     return list(order)

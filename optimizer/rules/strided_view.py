@@ -1,7 +1,7 @@
 """The effect of a chain of data movement operators, as a strided view.
 
 A tensor that results from another one by reshapes, permutes, slices and channel shuffles is a view of it: the element
-with index i is at position ``offset + sum(digit_k * stride_k)``, where the digits are those of i in a mixed radix with
+with index i is at position ``offset + sum(digit_k * stride_k)``, where the digits represent i in a mixed radix with
 one extent per digit. An axis consists of some digits, outermost first. A reshape regroups the digits, a permute
 reorders the axes, a slice changes extent, stride and offset. Two chains with equal views of one tensor are equivalent.
 """

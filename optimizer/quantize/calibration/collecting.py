@@ -16,8 +16,8 @@ from tpuconvert.schema.graph.graph import Value
 from tpuconvert.schema.types import Array
 
 _RUNS = 16
-"""Number of batches after which the statistics that the engine has collected are added. Those of one sample have 0.8 MB
-for ResNet50."""
+"""Number of batches after which the statistics that the engine has collected are added. The statistics of one sample
+have 0.8 MB for ResNet50."""
 
 
 class Collecting(StatisticsObserver):
@@ -65,7 +65,7 @@ class Collecting(StatisticsObserver):
         return value.dtype.is_float
 
     def statistics(self, value: Value, place: Any, array: Array) -> TensorStatistics | None:
-        """Return those of a value that is neither recorded nor collected by a plugin."""
+        """Return the statistics of a value that is neither recorded nor collected by a plugin."""
         found = self._collector(value)
         is_recorded = self._is_recording and self._floats is not None and self._floats.takes(value.name)
         if is_recorded or not isinstance(found, RangeCollector):

@@ -56,8 +56,8 @@ class _Record(NamedTuple):
 class RecordedFloats:
     """Float outputs of some feeds and windows of the operands of convolutions on the first ones.
 
-    Windows are recorded if this saves a run of the graph: if those of all operators that are corrected fit the limit.
-    Several threads may record different feeds, and take the windows of different feeds.
+    Windows are recorded if this saves a run of the graph: if the windows of all operators that are corrected fit
+    the limit. Several threads may record different feeds, and take the windows of different feeds.
 
     Args:
         graph: float graph.

@@ -1,9 +1,9 @@
 """Run of calibration samples through a graph, part by part, so that the caller can change a part before it runs.
 
 All samples run through one part before the next one starts. A part of integer nodes is a graph of its own, which the
-native engine runs with its fused kernels; its results are those of the reference implementation, byte for byte. Nodes
-with floating-point tensors run their reference implementation, so that the results do not depend on the engine, unless
-the caller requests the engine for them.
+native engine runs with its fused kernels; its results equal the results of the reference implementation, byte for byte.
+Nodes with floating-point tensors run their reference implementation, so that the results do not depend on the engine,
+unless the caller requests the engine for them.
 """
 
 from __future__ import annotations

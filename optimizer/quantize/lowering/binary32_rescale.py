@@ -37,7 +37,7 @@ class Rescale:
     Args:
         pairs: multiplier and shift of every factor.
         rounding: of the right shift.
-        equals: True if the results equal those of binary32 for every sum.
+        equals: True if the results equal the results in binary32 for every sum.
     """
 
     pairs: tuple[tuple[int, int], ...]

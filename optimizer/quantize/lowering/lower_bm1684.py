@@ -38,7 +38,7 @@ CHIP = (Chip.BM1684,)
 _MOST_FRACTION_BITS = 6
 _FRACTION_BITS = 4
 """Further bits of a 16-bit result before it is rounded to 8 bits. The accumulator without the bias must fit too: up to
-8 times the range of an unsigned result, 16 times that of a signed one."""
+8 times the range of an unsigned result, 16 times the range of a signed one."""
 
 
 @lowers("conv", "matrix_mul", chips=CHIP)

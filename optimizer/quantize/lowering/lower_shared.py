@@ -120,7 +120,7 @@ def concat(node: Node, lowering: Lowering) -> Lowered:
 
 
 def _is_copied(lowering: Lowering, params: QuantParams) -> bool:
-    """Return True if the source's kernel copies 16-bit operands of any scales. It rejects those of 8 bits."""
+    """Return True if the source's kernel copies 16-bit operands of any scales. With 8 bits, scales have to be equal."""
     return lowering.rescale in _COPIES_INTEGERS and params.dtype is I16
 
 

@@ -55,7 +55,7 @@ class Product:
         name: name of the float value that its accumulator approximates.
         unrounded: computes the weights of the operator divided by their scales, before rounding.
         fine: result of the operator with the second term of the weights, which precedes this one; or None.
-        fine_steps: step of the weights divided by that of their second term.
+        fine_steps: step of the weights divided by the step of their second term.
     """
 
     name: str
@@ -117,8 +117,8 @@ class Lowering:
 
     ``products`` maps the result of every integer linear operator to its float counterpart. The names of both may
     differ: if a clamp needed no operator, the integer result has the name of the clamp. ``per_tensor`` has the names of
-    linear operators with one scale for all weights, ``two_terms`` those whose weights are sums of two terms, and
-    ``float16`` those of float nodes that compute in FLOAT16.
+    linear operators with one scale for all weights, ``two_terms`` the names of linear operators whose weights
+    are sums of two terms, and ``float16`` the names of float nodes that compute in FLOAT16.
     ``plan`` has the values with 16 bits due to precision rules, and ``narrow`` the parameters of their 8-bit forms by
     name.
     """
@@ -335,9 +335,9 @@ class Lowering:
     ) -> Value:
         """Requantize an accumulator, as ``requantize``. It has one scale, or one per index of axis 1.
 
-        For an ONNX source the result is that of binary32. A single factor without an exact integer form is applied in
-        binary32. Among several factors, those without one are applied to the exact product with one rounding, because
-        a float result would cost every channel four operators.
+        For an ONNX source the result is computed in binary32. A single factor without an exact integer form is applied
+        in binary32. Among several factors, those without one are applied to the exact product with one rounding,
+        because a float result would cost every channel four operators.
         """
         if self.rescale != ONNX:
             return self.requantize(x, ratios(units, params.scale), params, name, twice=twice)

@@ -77,7 +77,7 @@ class Precision:
     selections: tuple[Selection, ...] = ()
 
     def nodes_in_float(self, kept: Mapping[str, str]) -> dict[str, str]:
-        """Combine the nodes that decisions keep in float with those of the rules, which take precedence."""
+        """Combine the nodes that decisions keep in float with the nodes of the rules, which take precedence."""
         return {**{name: reason for name, reason in kept.items() if name not in self.integers}, **self.floats}
 
     def with_thresholds(self, ranges: Mapping[str, Range]) -> Mapping[str, Range]:

@@ -95,7 +95,7 @@ def expected_growth(largest: Array) -> tuple[float, ...]:
 def _weights(samples: int, count: int) -> Array:
     """Return the probability that each of ascending numbers is the largest of ``count`` of them.
 
-    That of number ``i`` of ``n`` is ``C(i - 1, count - 1) / C(n, count)``.
+    Number ``i`` of ``n`` has the probability ``C(i - 1, count - 1) / C(n, count)``.
     """
     weights = np.zeros(samples)
     weights[-1] = count / samples
@@ -107,7 +107,8 @@ def _weights(samples: int, count: int) -> Array:
 def typical_growth(statistics: Mapping[str, RangeStatistics]) -> tuple[list[int], list[float], list[float], str]:
     """Return numbers of samples; the median and the smallest growth of the tensors; and the tensor that grows most.
 
-    Tensors with another number of samples than most are left out. All results are empty without tensors.
+    Tensors whose number of samples differs from the most frequent number are left out. All results are empty without
+    tensors.
     """
     grown = {name: found for name, found in statistics.items() if found.growth}
     samples = max((found.samples for found in grown.values()), default=0)

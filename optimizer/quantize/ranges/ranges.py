@@ -119,7 +119,7 @@ class ChannelMeans:
         self._is_valid = True
 
     def add(self, array: Array, samples: int) -> None:
-        """Add the values of one batch. The arguments are those of ``RangeCollector.add``."""
+        """Add the values of one batch. It has the arguments of ``RangeCollector.add``."""
         rows = _rows(array)
         count = samples if len(rows) % samples == 0 else 1
         self.add_means(_sample_means(channel_summary(rows).sums, rows.shape[2], count))
@@ -288,7 +288,7 @@ class _ChannelStatistics:
         self._largest_of_samples = np.concatenate([self._largest_of_samples, largest.astype(np.float64)])
 
     def _insert(self, magnitudes: Array) -> None:
-        """Update the two largest magnitudes by those of more samples."""
+        """Update the two largest magnitudes by the magnitudes of more samples."""
         both = np.concatenate([[self._second, self._largest], magnitudes])
         both.partition(len(both) - 2, axis=0)
         self._second, self._largest = both[-2:]

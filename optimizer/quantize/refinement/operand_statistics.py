@@ -1,7 +1,7 @@
 """Sums over samples at the linear operators of an integer graph, from which refinement computes weights and biases.
 
-All of them are exact, so that several processes can compute those of a part of the samples each: merged, they give the
-same bits for every split.
+All of them are exact, so that several processes can each compute the statistics of a part of the samples: merged, they
+give the same bits for every split.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _Linear = ConvV2 | Conv3dV2 | DeconvV2 | MatrixMulV2
 class OperandStatistics(Protocol):
     """Statistics at the linear operators of a graph, with the weights and biases that it has when they are requested.
 
-    ``index`` is that of the operator, in topological order. It never decreases from one request to the next.
+    ``index`` is the position of the operator in topological order. It never decreases from one request to the next.
     """
 
     def images(self, index: int) -> int:
@@ -62,7 +62,7 @@ class FloatReference(NamedTuple):
     """The float graph that an integer graph approximates.
 
     Args:
-        graph: float graph, whose inputs have the names of those of the integer graph.
+        graph: float graph, whose inputs have the same names as the inputs of the integer graph.
         names: names of its nodes, one per linear operator of the integer graph.
         feeds: number of feeds, the first ones, on which both graphs are compared.
         recorded: tensors of the float graph on these feeds, if there are any.

@@ -6,7 +6,7 @@ result is computed, so that later layers get the refined results:
 1. Adaptive rounding of its weights: their errors cancel on the actual operand (``weight_rounding``).
 2. Bias correction: the difference between the per-channel means of the float result and of the accumulator, on the
    same samples, or a share of it, is added to the INT32 bias. Rounding shifts means, and the shifts of all layers would
-   add up. The mean is that of all positions: where many of them are alike, such as a background or padding, it is
+   add up. The mean is taken over all positions: where many of them are alike, such as a background or padding, it is
    nearly their error alone, and the full correction moves the few positions that respond by as much in turn.
 
 Source of step 2: Nagel et al., Data-Free Quantization Through Weight Equalization and Bias Correction (2019),

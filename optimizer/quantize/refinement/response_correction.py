@@ -49,7 +49,7 @@ def correct_responses(legalized: Legalized, samples: OutputError, error: OutputE
 
 
 def _find_shift(floats: Vector, integers: Vector) -> float:
-    """Shift of the logits of an integer graph with which the sum of the probabilities is that of the float graph."""
+    """Shift of the logits of an integer graph that makes the sum of the probabilities equal to the float graph."""
     responds = np.maximum(floats, integers) > _RESPONSE
     floats, integers = floats[responds], integers[responds]
     wanted, shift = _probabilities(floats).sum(), 0.0

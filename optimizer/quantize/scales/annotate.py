@@ -1,7 +1,7 @@
 """Choice of the scale of every activation from calibrated ranges.
 
 The graph stays a float graph. The parameters are stored in ``quant`` of its values. The scales of the weights follow
-from those of the activations. Legalization chooses the integer operators.
+from the scales of the activations. Legalization chooses the integer operators.
 
 Steps, in this order:
 1. Find the nodes with an integer form: linear operators (with two computed operands only if the chip supports this),

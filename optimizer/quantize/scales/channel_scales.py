@@ -420,7 +420,7 @@ def _joins_channels(node: Node) -> bool:
 def _is_fed(value: Value, chosen: set[Value]) -> bool:
     """Return True if the operands of a node can have per-channel scales.
 
-    Those of a concat have one symmetric integer type, those of another node have such scales.
+    The operands of a concat have one symmetric integer type, the operands of another node have such scales.
     """
     node = value.producer
     assert node is not None
@@ -446,9 +446,9 @@ def _can_users_absorb(value: Value, chosen: set[Value], floats: set[str], layers
 
 
 def _has_equal_bounds(node: Node) -> bool:
-    """Return True if the integer bounds of a clamp are those of all channels: 0, or outside of the dtype.
+    """Return True if the integer bounds of a clamp are right for all channels: 0, or outside of the dtype.
 
-    Scales per channel are at most that of the tensor, so that a bound outside of the dtype stays outside.
+    Scales per channel are at most the scale of the tensor, so that a bound outside of the dtype stays outside.
     """
     bounds = node.op.clamp_range()
     if bounds is None:

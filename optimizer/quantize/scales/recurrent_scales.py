@@ -14,8 +14,8 @@ from tpuconvert.schema.types import I8, I16, QuantParams
 
 _MOST_CELL_BITS = 6  # of tanh in 16-bit fixed point
 _HEADROOM = 1.25
-"""Range of a cell, relative to the largest calibrated magnitude. A cell accumulates over a sequence, and a longer one
-than those of the samples may go beyond their range; a further bit costs less than saturation."""
+"""Range of a cell, relative to the largest calibrated magnitude. A cell accumulates over a sequence, and a sequence
+that is longer than the samples may go beyond their range; a further bit costs less than saturation."""
 
 
 def layer_params(node: Node, ranges: Mapping[str, Range]) -> list[QuantParams]:

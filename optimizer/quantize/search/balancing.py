@@ -51,8 +51,8 @@ scale of their own range. Larger ones depend more on the calibration samples: on
 samples whose channels have other ranges, 0.75 doubled the error at the outputs compared with one scale."""
 
 FULL_EXPONENTS = (*EXPONENTS, 0.75, 1.0)
-"""The same for inputs of the graph and for feature maps. The ranges of inputs are those of units and sensors, which
-other samples have too. A channel of a feature map has many values in every sample."""
+"""The same for inputs of the graph and for feature maps. The ranges of inputs depend on units and sensors, so
+that other samples have the same. A channel of a feature map has many values in every sample."""
 
 _SMALLEST = 2.0**-6
 """Smallest ratio of a channel's scale to the largest: the channel may be inactive in all calibration samples. It does
@@ -216,7 +216,7 @@ def _weights_of(node: Node, ranges: Mapping[str, Range]) -> _Weights:
 def _choose(
     value: Value, channels: Channels, users: list[Node], ranges: Mapping[str, Range], chip: Chip, *, is_input: bool
 ) -> QuantParams | None:
-    """Return the parameters with the smallest expected error, or None if those of the value are about as good."""
+    """Return the parameters with the smallest expected error, or None if the current ones are about as good."""
     assert value.quant is not None
     weights = [_weights_of(node, ranges) for node in users]
     variance = np.asarray(channels.variance)
@@ -240,7 +240,7 @@ def _parameters(channels: Channels, exponent: float, smallest: float, *, has_zer
     """Scales and zero points: the middle of the range of a channel becomes 0. Without zero points, 0 does.
 
     The range of a channel that is constant in all samples is unknown: it reaches from 0 to twice the constant, or is
-    that of the other channels.
+    the range of the other channels.
 
     Args:
         channels: statistics of the operand.

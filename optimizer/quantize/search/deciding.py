@@ -6,7 +6,7 @@ The effect of quantization noise depends on how close the decisions are, so that
 graph runs on samples. While outputs that depend on a decision differ from float, a path to the decision is kept in
 float: first the last linear operator before it, then the last two, four, and so on up to the inputs.
 
-Detections are compared as a set: swapping two of almost equal score is no loss.
+Detections are compared as a set: swapping two of almost equal score does not count as a loss.
 
 A label or a mask at the end of a network (argmax, a comparison) affects one element only: no path is kept for it.
 """
@@ -160,7 +160,7 @@ def _similarity(expected: Array, found: Array) -> float:
 def similarity_of_rows(expected: Array, found: Array) -> float:
     """Cosine similarity after each row is paired with the nearest row of the other tensor; the lower direction.
 
-    The number of rows may differ, as that of selected boxes does. The rows of a vector are its elements.
+    The number of rows may differ, as the number of selected boxes does. The rows of a vector are its elements.
     """
     if expected.shape[1:] != found.shape[1:] or not (expected.size and found.size):
         return float(expected.shape == found.shape)

@@ -64,8 +64,8 @@ _GAIN_OF_RANGE = 0.2
 calibration samples of five classifiers, the ratio of the errors of two methods varied by as much."""
 
 _RATIO_OF_FEATURE_MAPS = 0.25
-"""Largest ratio of the errors, -6 dB, for which feature maps of dense predictors are clipped: their largest values are
-those of objects, and held-out samples without objects do not show what clipping does. With 1 to 3 dB less error, YuNet
+"""Largest ratio of the errors, -6 dB, for which feature maps of dense predictors are clipped: their largest values
+belong to objects, and held-out samples without objects do not show what clipping does. With 1 to 3 dB less error, YuNet
 kept 73 instead of 94 % of its detections, UltraFace 83 instead of 98 %. Where rare values of hard swish round whole
 channels to 0, the error falls by 6 to 10 dB."""
 
@@ -161,7 +161,7 @@ def search_methods(start: SearchStart, samples: int, least: float = LEAST, share
         start: the network and its methods.
         samples: number of calibration samples, which limits the work.
         least: smallest limit for the work.
-        share: largest work as a share of that of the calibration.
+        share: largest work as a share of the work of the calibration.
 
     Returns:
         The choice; None if there are too few samples to measure a difference, if measuring takes too much work compared

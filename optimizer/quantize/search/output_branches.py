@@ -151,7 +151,7 @@ class OutputBranches:
         }
         after = lambda op, labels: labels % count + count * _SCALES.index(_scale_of(op))  # noqa: E731
         labels = _Labels(start, shapes, after).of(value)
-        # A slice may leave a source out. The branches are those of the first feed: feeds of other extents may leave
+        # A slice may leave a source out. The first feed determines the branches: feeds of other extents may leave
         # others out, whose elements count to the first branch.
         present = self._present.setdefault(output, np.unique(labels))
         places = np.minimum(np.searchsorted(present, labels), present.size - 1)
@@ -164,7 +164,7 @@ class OutputBranches:
         Args:
             output: name of the output.
             feed: the feed.
-            channel_axis: returns the axis of the channels of a tensor with some extents; the others are those of
+            channel_axis: returns the axis of the channels of a tensor with some extents; the others are
                 positions.
         """
         shapes = self._shapes_on(feed)
@@ -243,7 +243,7 @@ def _scale_of_result(value: Value) -> ErrorScale:
 
 
 def _scale_of_chain(value: Value) -> ErrorScale:
-    """Scale of an output of one branch: that of the last operator that computes."""
+    """Scale of an output of one branch: the scale of the last operator that computes."""
     while value.producer is not None:
         op, operands = value.producer.op, _operands_of_movement(value.producer)
         if not operands or Trait.ELEMENTWISE in op.traits:
@@ -269,7 +269,7 @@ class _Labels:
     Args:
         start: labels of the sources.
         shapes: extents of tensors on the feed.
-        after: labels of the result of an element-wise operator for those of its operand.
+        after: labels of the result of an element-wise operator for labels of its operand.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ float values over all samples. All branches have the same weight. Special output
 
 - *Scores*: results of a softmax or a sigmoid are compared by their logarithms or logits. Probabilities saturate: the
   error of the few samples without a clear result would outweigh all others. Logits of detections are compared up to a
-  bound: networks give any large negative number where nothing is, and its error would outweigh that of responses.
+  bound: networks give any large negative number where nothing is, and its error would outweigh the error of responses.
 - *Integers and booleans*: the share of the elements that differ.
 - *Sets of rows*, such as detections: rows are compared with the nearest one of the other set.
 
@@ -16,7 +16,7 @@ Rare large responses, such as those to an object in an image, contribute little 
 weights the squared differences with the squared distance of the float value from the mean of its channel.
 
 Outputs of a known form also have the score of their task (``task_metrics``): detections, strings, classes or masks that
-are those of the float network.
+agree with the float network.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Errors:
 
     @property
     def loss(self) -> float:
-        """Mean error over all branches, all and large values: that of the worst branch determines it."""
+        """Mean error over all branches, all and large values: the error of the worst branch determines it."""
         return float((self.branches.mean() + self.large_branches.mean()) / 2)
 
     def harms(self, other: Errors, counted: npt.NDArray[np.bool_] | None = None) -> bool:
@@ -203,7 +203,7 @@ class OutputError:
         graph: the float graph.
         chip: the target, whose arithmetic is used.
         feeds: samples, at least one. Samples whose outputs exceed ``_MEMORY`` together are left out.
-        known: float outputs of the first feeds. The graph is not run if they are those of all feeds.
+        known: float outputs of the first feeds. The graph is not run if they cover all feeds.
     """
 
     def __init__(
@@ -316,7 +316,8 @@ class _Output(Protocol):
     """Float results of one output.
 
     Attributes:
-        variance: mean squared distance from the mean as a share of the power; 1 if the error is not that of numbers.
+        variance: mean squared distance from the mean as a share of the power; 1 if the outputs are not compared as
+            numbers.
         variances: the same by branch, for all and for large values.
     """
 
@@ -329,7 +330,7 @@ class _Output(Protocol):
         """The branches, in the order of the errors."""
 
     def compare(self, index: int, found: Array) -> tuple[Vector, Vector]:
-        """Return the errors [branches, samples] of a feed, and those of the large values."""
+        """Return the errors [branches, samples] of a feed, and the errors of the large values."""
 
 
 def _output(
@@ -459,7 +460,7 @@ def _shares(noise: Vector, power: Vector) -> Vector:
 
 
 def count_samples(array: Array, feed: Feed) -> int:
-    """Number of samples in an output: those of the feed if they are on axis 0, else 1."""
+    """Number of samples in an output: the samples of the feed if they are on axis 0, else 1."""
     samples = samples_in(feed)
     return samples if array.ndim and array.size and array.shape[0] % samples == 0 else 1
 

@@ -72,7 +72,7 @@ class PackedWeight(NamedTuple):
         scale: [outputs, groups].
         zero_point: packed zero points, or None.
         error: squared error of the result, relative to its square. Without samples, inputs are independent.
-        order: inputs that the weight multiplies, if they differ from those of the float weight.
+        order: inputs that the weight multiplies, if they differ from the inputs of the float weight.
     """
 
     node: str
@@ -180,7 +180,7 @@ def outlier_inputs(moments: Array, form: GroupFormat) -> Array | None:
 def pack_with_outliers(node: str, weight: Array, form: GroupFormat, moments: Array, outliers: Array) -> PackedWeight:
     """Quantize a weight, [inputs, outputs], for the other inputs, the outliers, and the outliers again.
 
-    The weights of the other inputs are rounded first, those of the outliers compensate for their errors.
+    The weights of the other inputs are rounded first, the weights of the outliers compensate for their errors.
     """
     exact = np.ascontiguousarray(weight.T, np.float64)
     others = np.setdiff1d(np.arange(len(moments)), outliers)

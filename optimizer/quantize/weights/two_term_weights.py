@@ -23,10 +23,10 @@ from tpuconvert.schema.ops.convolution.conv import Conv
 from tpuconvert.schema.types import Array
 
 FINE_STEPS = 254
-"""Step of the first term divided by that of the second, whose weights are then within -127..127."""
+"""Step of the first term divided by the step of the second, whose weights are then within -127..127."""
 
 _MOST_COST = 0.125
-"""Largest number of further multiply-accumulates, relative to those of the graph."""
+"""Largest number of further multiply-accumulates, relative to the graph."""
 
 _LEVEL = 127.0
 

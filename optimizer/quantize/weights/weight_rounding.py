@@ -32,7 +32,7 @@ _DAMPING = 0.01
 """Fraction of the mean variance that is added to all variances, because few samples leave the covariance singular."""
 
 _BLOCK = 8
-"""Number of inputs whose errors are compensated one by one, those of more inputs by a matrix product."""
+"""Number of inputs whose errors are compensated one by one; a matrix product compensates those for more inputs."""
 
 _PART = 1 << 17
 """Number of elements of a covariance that are computed together, in the L2 cache."""
@@ -170,7 +170,7 @@ def _round_rows(rows: _Rows, start: int, end: int) -> None:
 
 @dataclass
 class InputSums:
-    """Sums over observations of the inputs of a linear operator. Those of integers are exact, and can be merged.
+    """Sums over observations of the inputs of a linear operator. Sums of integers are exact, and can be merged.
 
     Args:
         products: sums of the products of two inputs, [groups, inputs, inputs], INT32 or binary64.

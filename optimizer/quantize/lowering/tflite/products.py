@@ -88,7 +88,7 @@ def _product_of_16_bits(node: Node, lowering: Lowering, x: Value) -> Lowered | N
 
 
 def _fits(node: Node, weights: IntegerWeights, bias: Value | None) -> bool:
-    """Return True if the exact sum, and 256 times that of the upper bytes, fits in 32 bits."""
+    """Return True if the exact sum, and 256 times the sum of the upper bytes, fits in 32 bits."""
     axis = {Conv: 0, Deconv: 1, MatrixMul: 1}[type(node.op)]
     magnitudes = np.abs(weights.stored.astype(np.int64))
     others = tuple(i for i in range(magnitudes.ndim) if i != axis)

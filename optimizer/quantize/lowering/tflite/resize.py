@@ -1,6 +1,6 @@
 """RESIZE_BILINEAR of integers: INT8 and INT16 with weights of 10 bits, UINT8 in binary32.
 
-Rows and columns are gathered by constant indices; every step of the interpolation equals that of the kernels.
+Rows and columns are gathered by constant indices; every step of the interpolation equals the step of the kernels.
 """
 
 from __future__ import annotations

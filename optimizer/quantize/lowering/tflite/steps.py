@@ -38,7 +38,7 @@ def table(lowering: Lowering, x: Value, entries: Array, params: QuantParams, nam
     """
     if x.dtype.bits > 8:
         return wide_table(lowering, x, entries, params, name, lowest=x.dtype.min)
-    # The bit patterns of -128..-1 come after that of 127.
+    # The bit patterns of -128..-1 come after the pattern of 127.
     by_pattern = entries if x.dtype is U8 else np.roll(entries, 128)
     result = lowering.g.add(Lut(), x, lowering.g.constant(by_pattern, f"{name}:table"), name=name)
     result.quant = params

@@ -72,7 +72,7 @@ def leaky_relu(x: QuantParams, y: QuantParams, alpha: float) -> Array:
 
 
 def absolute(x: QuantParams, y: QuantParams) -> Array:
-    """ABS. With equal scales, only the zero point of the operand is replaced by that of the result."""
+    """ABS. With equal scales, only the zero point of the operand is replaced by the zero point of the result."""
     values = np.abs(subtract_zero_point(x))
     result = values if x.scale == y.scale else rescale(values, _ratio(x, y))
     return saturate(result + y.zero_point[0], y.dtype)

@@ -3,7 +3,7 @@
 Positions with a sufficient score are suppressed by others of the same class whose box they overlap, as after inference.
 A detection of the float network is kept if the quantized one has the same class with a box that overlaps it by a half.
 
-Boxes are those of the outputs where these define them:
+Boxes come from the outputs where these define them:
 
 - boxes that the network computes, by their corners or by center and size;
 - distances to the four sides in cells, as distributions over integers (PicoDet, NanoDet);
@@ -61,7 +61,7 @@ class ScoreKind(enum.Enum):
     LOGITS = "logits"
     """Operands of a sigmoid, or of a softmax if the first or the last one is the largest at most positions."""
     BACKGROUND_FIRST = "background first"
-    """Probabilities of a softmax, of which the first one is that of no object."""
+    """Probabilities of a softmax; the first class means that there is no object."""
     LOGITS_BACKGROUND_FIRST = "logits with the background first"
     LOGITS_BACKGROUND_LAST = "logits with the background last"
 
@@ -252,7 +252,7 @@ class Detections:
             yield suppress(Found(corners, kinds[places], score[places]))
 
     def compare(self, runs: Sequence[Run]) -> TaskScore:
-        """Compare detections: twice the kept ones as a share of those of both networks (F1).
+        """Compare detections: twice the kept ones as a share of the detections of both networks (F1).
 
         Above the low threshold each counts by its score, kept ones by the smaller score of both.
         """
@@ -291,7 +291,7 @@ def with_score_kind(level: Level, floats: Sequence[Run]) -> Level:
 
 
 def is_sparse(levels: Sequence[Level], floats: Sequence[Run]) -> bool:
-    """Return True if few positions respond, as those of detectors do."""
+    """Return True if few positions respond, as in detectors."""
     scores = np.concatenate([level.read_scores(run)[0].ravel() for level in levels for run in floats])
     return float(np.mean(scores > _RESPONSE)) <= _MOST_RESPONDING
 

@@ -55,7 +55,7 @@ class Layout:
         kinds: meanings of the channels.
         origins: names of the last linear operators before each channel.
         count: number of positions.
-        place: places of the positions; None if they are not those of feature maps.
+        place: coordinates of the positions; None if they do not belong to feature maps.
         rows: extents of the feature map that determines the channels; None if there are several.
     """
 
@@ -219,7 +219,7 @@ def _channel_axis(labels: Array, numbers: Array, counts: Array, samples: int | N
 
 
 def _positions(labels: Array, numbers: Array, extents: Sequence[tuple[int, ...]]) -> Positions | None:
-    """Places of positions in the image, or None if they are not those of feature maps."""
+    """Coordinates of positions in the image, or None if the positions do not belong to feature maps."""
     centers, cells = np.empty((len(labels), 2)), np.empty((len(labels), 2))
     anchors = 1
     present: Collection[int] = np.unique(labels).tolist()
