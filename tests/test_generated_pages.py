@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import pytest
 from aarch64.environment import missing
-from accuracy import labelled, ledger
-from datasets import entries, labelled_set
+from accuracy import labeled, ledger
+from datasets import entries, labeled_set
 from onnx_reference import NEEDS_NEWEST
 
 from tpuconvert.runtime.native.builder.loader import extension
@@ -164,8 +164,8 @@ def test_accuracies_of_bm1684_are_those_of_the_page(data_root: Path) -> None:
     assert len(rows) == 6
     for name, images, *percent in rows:
         entry = entries(data_root)[name]
-        data = labelled_set(data_root, entry)
-        found = [labelled.measure(entry, data, "bm1684", "auto", exact_on) for exact_on in ("none", "bm1684")]
+        data = labeled_set(data_root, entry)
+        found = [labeled.measure(entry, data, "bm1684", "auto", exact_on) for exact_on in ("none", "bm1684")]
         assert found[0].images == int(images.replace(",", ""))
         correct = [found[0].float_correct, *(row.int8_correct for row in found)]
         # One image, as tools/accuracy ledger allows.

@@ -1,4 +1,4 @@
-"""Typical preprocessing mistakes of users, applied to the images of the labelled test models."""
+"""Typical preprocessing mistakes of users, applied to the images of the labeled test models."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CAFFE = ((104.0, 117.0, 123.0), (1.0,))
 
 @dataclass(frozen=True)
 class Images:
-    """Labelled images of one model, as decoded, with the right preprocessing.
+    """Labeled images of one model, as decoded, with the right preprocessing.
 
     Args:
         originals: uint8 [1, H, W, C] in RGB or gray, each with its own size.

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from datasets import Entry, data_root, entries, labelled_set, model_files, reference_samples
+from datasets import Entry, data_root, entries, labeled_set, model_files, reference_samples
 
 import tpuconvert as tc
 from tpuconvert.frontends.tflite.file.reader import read_model
@@ -216,7 +216,7 @@ def trained_models(names: list[str], count: int) -> Iterator[tuple[str, Path, li
         entry = known[name]
         feeds = [list(sample.values()) for sample, _ in reference_samples(root, entry)]
         if "labels" in entry and count:
-            feeds += [[sample] for sample in labelled_set(root, entry).samples[:count]]
+            feeds += [[sample] for sample in labeled_set(root, entry).samples[:count]]
         yield name, model_files(root, entry)[0], feeds
 
 

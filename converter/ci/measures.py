@@ -41,7 +41,7 @@ class Measurement:
 
     Args:
         measures: numbers and short texts by name, to which limits can refer.
-        sections: descriptions for the report by key: ``verification``, and ``evaluation`` with labelled samples.
+        sections: descriptions for the report by key: ``verification``, and ``evaluation`` with labeled samples.
 
     """
 
@@ -138,7 +138,7 @@ def _accuracy_of_outputs(model: Model) -> dict[str, Any]:
 
 
 def _accuracy(found: Evaluation) -> Measures:
-    """Top-1 accuracy of the model and of its float version on labelled samples."""
+    """Top-1 accuracy of the model and of its float version on labeled samples."""
     assert found.reference is not None
     return {
         "top1": found.values["top1"],

@@ -78,7 +78,7 @@ class _Limit(click.ParamType):  # type: ignore[type-arg]  # a generic class only
     metavar="MODEL",
     help="Also measure this .tpum model, usually the float one, and compare the predictions.",
 )
-@click.option("--unlabelled", is_flag=True, help="The samples have no labels: only compare with --reference.")
+@click.option("--unlabeled", is_flag=True, help="The samples have no labels: only compare with --reference.")
 @click.option("--min", "least", type=_Limit(), multiple=True, metavar="NAME=X", help="Fail (exit code 5) below.")
 @click.option("--max", "most", type=_Limit(), multiple=True, metavar="NAME=X", help="Fail (exit code 5) above.")
 @click.option("--min-top1", type=click.FloatRange(0, 1), metavar="SHARE", help="The same as --min top1=SHARE.")
@@ -114,7 +114,7 @@ def command(
     metrics: tuple[str, ...],
     decode: str | None,
     reference: str | None,
-    unlabelled: bool,
+    unlabeled: bool,
     least: tuple[tuple[str, float], ...],
     most: tuple[tuple[str, float], ...],
     min_top1: float | None,
@@ -134,7 +134,7 @@ def command(
     as_json: bool,
     report: str | None,
 ) -> None:
-    """Run the .tpum FILE on labelled samples and measure how good its results are.
+    """Run the .tpum FILE on labeled samples and measure how good its results are.
 
     \b
     tpuconvert evaluate net.tpum --data validation/ --min-top1 0.75 --doctor
@@ -147,7 +147,7 @@ def command(
     for option, names in (("--min", [*short, *(name for name, _ in least)]), ("--max", [name for name, _ in most])):
         ensure(len(set(names)) == len(names), f"{option}: a measure is given twice: {', '.join(names)}")
     low, high = {**dict(least), **short}, dict(most)
-    check_names([*low, *high], measure_names(asked, reference is not None, unlabelled))
+    check_names([*low, *high], measure_names(asked, reference is not None, unlabeled))
     rule = Preprocess.parse(preprocess) if preprocess is not None else None
     examined = None
     with show_progress(progress_mode) as progress:
@@ -157,7 +157,7 @@ def command(
             labels,
             metrics=asked,
             reference=reference,
-            unlabelled=unlabelled,
+            unlabeled=unlabeled,
             decode=decode,
             scores=scores,
             preprocess=rule,

@@ -29,7 +29,7 @@ from tpuconvert.report.report import report as write_model_report
     type=InputFile(),
     required=True,
     metavar="DATA",
-    help="Other samples, on which the metric is measured; labelled as for evaluate for top1.",
+    help="Other samples, on which the metric is measured; labeled as for evaluate for top1.",
 )
 @click.option(
     "--metric",

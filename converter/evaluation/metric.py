@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from tpuconvert.evaluation.classes import Labelled
+from tpuconvert.evaluation.classes import Labeled
 from tpuconvert.evaluation.images import image_size
 from tpuconvert.model.model import Model
 from tpuconvert.samples.preprocess import Preprocess
@@ -113,7 +113,7 @@ class Metric(ABC):
         return (name,)
 
     @abstractmethod
-    def load(self, samples: Any, labels: Any) -> Labelled:
+    def load(self, samples: Any, labels: Any) -> Labeled:
         """Load the samples with the labels that this metric needs. Metrics of one class load the same samples."""
 
     @abstractmethod

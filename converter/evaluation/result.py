@@ -14,7 +14,7 @@ from tpuconvert.text.text_format import against_limit, several
 
 @dataclass(frozen=True, repr=False)
 class Evaluation(Result):
-    """Measures of a model on labelled samples.
+    """Measures of a model on labeled samples.
 
     Args:
         samples: number of samples.
@@ -125,7 +125,7 @@ def check_names(names: Sequence[str], known: Sequence[str]) -> None:
             raise UsageError(f"a limit for '{name}', which is not measured", hint=f"measured: {', '.join(known)}")
 
 
-def measure_names(metrics: Sequence[str], has_reference: bool, unlabelled: bool) -> list[str]:
+def measure_names(metrics: Sequence[str], has_reference: bool, unlabeled: bool) -> list[str]:
     """Return the names of what ``Evaluation.measures`` contains with these metrics.
 
     Raises:
@@ -133,7 +133,7 @@ def measure_names(metrics: Sequence[str], has_reference: bool, unlabelled: bool)
 
     """
     kinds = {name: find_metric(name) for name in metrics}
-    values = [] if unlabelled else [value for name, kind in kinds.items() for value in kind.value_names(name)]
+    values = [] if unlabeled else [value for name, kind in kinds.items() for value in kind.value_names(name)]
     if not has_reference:
         return values
     agreements = [name for kind in kinds.values() for name in kind.agreement_names]

@@ -43,7 +43,7 @@ class Detections:
 
 @dataclass(frozen=True)
 class Objects:
-    """Labelled objects in one image.
+    """Labeled objects in one image.
 
     Args:
         boxes: [N, 4], left, top, right, bottom, in pixels of the image.

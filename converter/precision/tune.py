@@ -169,7 +169,7 @@ def tune(
         source: The source, as for ``convert``.
         weights: The caffemodel of a prototxt.
         calibration: Calibration samples: a folder of images, an ``.npz`` or ``.npy`` file.
-        data: Other samples, on which the metric is measured; labelled as for ``evaluate`` for ``top1``.
+        data: Other samples, on which the metric is measured; labeled as for ``evaluate`` for ``top1``.
         output: The model file to write.
         metric: ``agreement`` (share of samples with the class of the float model), ``top1``, ``cosine``, ``sqnr``, or
             ``module:function``: called with a model and ``data``, it returns a number that is larger for better models.
@@ -189,7 +189,7 @@ def tune(
         UsageError: The samples are those of the calibration, or the file beside ``output`` is that of another search.
 
     Example:
-        >>> samples = {"calibration": "calibration.npz", "data": "labelled.npz"}
+        >>> samples = {"calibration": "calibration.npz", "data": "labeled.npz"}
         >>> found = tc.tune("digits.onnx", **samples, output="tuned.tpum", preprocess="color=GRAY,scale=0.0625")
         >>> found.best.is_enough, found.best.keep_float
         (True, ())

@@ -213,8 +213,8 @@ def test_several_processes_give_the_same(models: dict[str, dict[str, object]], c
 def test_accuracy_and_latency(models: dict[str, dict[str, object]], digits: Path, capsys: Captured) -> None:
     with np.load(digits / "calibration.npz") as archive:
         images = archive["images"]
-    np.savez("labelled.npz", images=images, labels=np.zeros(len(images), np.int64))
-    models["int8"] |= {"evaluation": "labelled.npz", "limits": {"top1_drop": 0.5, "latency_ratio": 1e6}}
+    np.savez("labeled.npz", images=images, labels=np.zeros(len(images), np.int64))
+    models["int8"] |= {"evaluation": "labeled.npz", "limits": {"top1_drop": 0.5, "latency_ratio": 1e6}}
     write({"int8": models["int8"]})
     measures = statuses(capsys)["int8"]["measures"]
     assert isinstance(measures, dict)
@@ -233,8 +233,8 @@ def test_report_has_the_accuracy_of_each_model(
     int8 = models["int8"]
     with np.load(digits / "calibration.npz") as archive:
         images = archive["images"]
-    np.savez("labelled.npz", images=images, labels=np.zeros(len(images), np.int64))
-    write({"int8": int8 | {"evaluation": "labelled.npz", "samples": 4}})
+    np.savez("labeled.npz", images=images, labels=np.zeros(len(images), np.int64))
+    write({"int8": int8 | {"evaluation": "labeled.npz", "samples": 4}})
     assert statuses(capsys, "--report", "ci.json")["int8"]["status"] == "made"
     (mine,) = json.loads(Path("ci.json").read_text())["models"]
     preprocess = "color=GRAY,scale=0.0625,layout=NHWC"
@@ -251,7 +251,7 @@ def test_report_has_the_accuracy_of_each_model(
     assert statuses(capsys, "--report", "ci.html")["int8"]["status"] == "cached"
     page = Path("ci.html").read_text()
     noise = "Tensors with the most quantization noise"
-    for title in ("Compared with the source", noise, "Measured on labelled samples"):
+    for title in ("Compared with the source", noise, "Measured on labeled samples"):
         assert f"{title}</h" in page, title
 
 

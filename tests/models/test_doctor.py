@@ -2,7 +2,7 @@
 
 import pytest
 from data_models import names
-from datasets import entries, input_shapes, labelled_set, model_files, reference_samples
+from datasets import entries, input_shapes, labeled_set, model_files, reference_samples
 
 import tpuconvert as tc
 from tpuconvert.samples.image_files import IMAGE_SUFFIXES
@@ -26,7 +26,7 @@ def findings(root, name):
         return tc.doctor(source, images, weights, preprocess=rule, **given).findings
     samples = [list(feeds.values()) for feeds, _ in reference_samples(root, entry)]
     if "labels" in entry:
-        samples = [[x] for x in labelled_set(root, entry).calibration[:64]]
+        samples = [[x] for x in labeled_set(root, entry).calibration[:64]]
     inputs = [port.name for port in tc.convert(source, weights, input_shapes=input_shapes(entry)).inputs]
     feeds = [dict(zip(inputs, sample, strict=True)) for sample in samples]
     return tc.doctor(source, feeds, weights, **given).findings

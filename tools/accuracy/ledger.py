@@ -19,11 +19,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import yaml
-from datasets import data_root, entries, labelled_set
+from datasets import data_root, entries, labeled_set
 from detections import DETECTORS
 from detections import measure as measure_detections
 
-from accuracy.labelled import classifiers, measure
+from accuracy.labeled import classifiers, measure
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LEDGER = ROOT / "tests" / "models" / "accuracy.yaml"
@@ -73,7 +73,7 @@ def measured(key: Key) -> dict[str, float]:
         found, kept = measure_detections(name, chip, calibration_method=method)
         return {"detections": found, "kept": kept}
     entry = entries(data_root())[name]
-    row = measure(entry, labelled_set(data_root(), entry), chip, method)
+    row = measure(entry, labeled_set(data_root(), entry), chip, method)
     return {
         "images": row.images,
         "float_correct": row.float_correct,

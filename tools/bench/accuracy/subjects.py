@@ -1,4 +1,4 @@
-"""The networks of the comparison: labelled classifiers and detectors, with their images and float results."""
+"""The networks of the comparison: labeled classifiers and detectors, with their images and float results."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from accuracy.labelled import classifiers
-from datasets import Entry, data_root, entries, input_shapes, labelled_set, model_files
+from accuracy.labeled import classifiers
+from datasets import Entry, data_root, entries, input_shapes, labeled_set, model_files
 from detections import DETECTORS, NMS_IOU, Detector, images_of
 
 import tpuconvert as tc
@@ -64,7 +64,7 @@ class Subject:
         self.entry: Entry = entries(data_root())[name]
         self.labels: Array | None = None
         if self.detector is None:
-            found = labelled_set(data_root(), self.entry)
+            found = labeled_set(data_root(), self.entry)
             self.calibration, self.samples = found.calibration, found.samples
             self.labels = np.array(found.labels) + self.entry["labels"]["output_offset"]
         else:
