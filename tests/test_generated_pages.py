@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class Page(NamedTuple):
-    """How a page is kept right.
+    """Check that keeps a page up to date.
 
     Attributes:
         tool: arguments of Python, in ``tools``: with ``--check`` it makes the page again and compares the bytes.
@@ -257,7 +257,7 @@ def test_a_table_without_a_statement_is_found() -> None:
 
 
 def pages() -> Iterator[tuple[str, Path]]:
-    """Yield name and path of the pages, without those of the operators."""
+    """Yield name and path of the pages, without the pages of the operators."""
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
         yield path.relative_to(ROOT).as_posix(), path
 

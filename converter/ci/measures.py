@@ -87,7 +87,7 @@ def convert_and_measure(job: Job, target: Path) -> Measurement:
 
 
 def _compare(job: Job, model: Model, options: Options) -> Verification:
-    """Compare the tensors with those of the source.
+    """Compare the tensors with the tensors of the source.
 
     Raises:
         OutputError: an output is NaN or dead.
@@ -131,7 +131,7 @@ def _accuracy_of_outputs(model: Model) -> dict[str, Any]:
     if accuracy is None:
         return {}
     names = [item["name"] for item in accuracy["outputs"] if not item["is_accurate"]]
-    # The last notes of this kind are those of the outputs; the choice of 16-bit nodes adds others before.
+    # The last notes of this kind belong to the outputs; the choice of 16-bit nodes adds others before.
     texts = [note.message for note in model.notes if note.kind == ACCURACY]
     inaccurate = dict(zip(names, texts[len(texts) - len(names) :], strict=True))
     return {ACCURACY: {"outputs": [item["name"] for item in accuracy["outputs"]], "inaccurate": inaccurate}}

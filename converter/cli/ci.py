@@ -67,7 +67,8 @@ def command(
 ) -> None:
     """Convert every model of a MANIFEST that is not in the cache, and compare all models with their limits.
 
-    Exit code: that of the first error, else 5 if a limit is missed, else 0. An error does not stop the other models.
+    Exit code: the exit code of the first error, else 5 if a limit is missed, else 0. An error does not stop the other
+    models.
 
     \b
     tpuconvert ci models.yaml --jobs 2 --junit results.xml --report report.html
@@ -75,7 +76,7 @@ def command(
     ensure(jobs is None or scheduler is None, "--jobs with --scheduler", hint="the scheduler has its own workers")
     ensure(
         folder != DEFAULT_CACHE or not os.path.islink(folder),
-        f"{folder} is a link, which anybody may have put beside the manifest",
+        f"{folder} is a link, which another user may have put beside the manifest",
         hint="remove it, or name the folder: --cache FOLDER",
     )
     jobs_of_all = read_manifest(Path(manifest))

@@ -85,7 +85,7 @@ class DrawingOptions:
         """Refuse options that do not fit the inputs, before the model runs.
 
         Raises:
-            UsageError: there are no images, or the output is no file or folder for their number.
+            UsageError: there are no images, or the output is not a file or folder for their number.
             MissingExtraError: Pillow is not installed.
 
         """

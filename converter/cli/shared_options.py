@@ -1,4 +1,4 @@
-"""Options that several commands share, besides those of a conversion."""
+"""Options that several commands share, in addition to the options of a conversion."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def preprocess_option(function: F) -> F:
         "--preprocess",
         type=InputFile(),
         metavar="KEY=VALUE,...",
-        help="Preprocessing to use in place of that of the model; see convert.",
+        help="Preprocessing to use instead of the preprocessing of the model; see convert.",
     )(function)
 
 

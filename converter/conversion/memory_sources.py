@@ -36,8 +36,8 @@ def source_files(source: AnySource, weights: Weights) -> Iterator[tuple[Source, 
     A path and a message are returned unchanged.
 
     Raises:
-        UsageError: the bytes are those of a converted model.
-        CorruptInputError: the bytes have a format that is certainly not that of a source model.
+        UsageError: the bytes are a converted model.
+        CorruptInputError: the bytes are certainly not a source model.
 
     """
     if not isinstance(source, bytes) and not isinstance(weights, bytes):

@@ -36,7 +36,7 @@ FEWEST = 16
 """Smallest number of samples for a warning."""
 
 COLLAPSED = 0.2
-"""Warn if the mutual information is below this share of that of the best variant. The share is small, because a wrong
+"""Warn if the mutual information is below this share of the best variant's. The share is small, because a wrong
 variant may have more information than correct preprocessing: a value range that is far too large makes a classifier of
 two classes certain, with up to three times the information."""
 

@@ -25,7 +25,7 @@ def average_precisions(found: Sequence[Detections], labeled: Sequence[Objects]) 
 
     Args:
         found: detections per image.
-        labeled: objects per image, in the same order. Crowds are no objects to find.
+        labeled: objects per image, in the same order. Crowds do not count as objects to find.
 
     """
     known = [objects.classes[~objects.crowd] for objects in labeled]

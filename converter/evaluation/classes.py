@@ -168,7 +168,7 @@ def in_order(labels: Array | dict[str, int], names: list[str]) -> Array:
     if not isinstance(labels, dict):
         return labels
     if not names:
-        raise UsageError("labels by file name for samples that are no image files", hint="give one class per sample")
+        raise UsageError("labels by file name for samples that are not image files", hint="give one class per sample")
     missing = [name for name in names if name not in labels]
     if missing:
         raise UsageError(f"no label for {several(len(missing), 'image')}, the first is '{missing[0]}'")

@@ -64,7 +64,7 @@ def evaluate(
             outputs by name, with all samples along axis 0, and the list of labels, also as ``module:function``.
         reference: another model or its file, usually the float one. It is measured on the same samples, and the
             predictions for each sample are compared with its predictions.
-        unlabeled: the samples have no labels. The predictions are only compared with those of ``reference``.
+        unlabeled: the samples have no labels. The predictions are only compared with the predictions of ``reference``.
         decode: for ``map``, how the outputs become boxes: the name of a decoder listed in ``docs/evaluation.md``, or a
             function of the outputs by name and of the size (height, width) of the image, also as
             ``module:function``. The function returns boxes [N, 4] (left, top, right, bottom in pixels of the image),

@@ -137,7 +137,7 @@ class Metric(ABC):
         return {}
 
     def compare(self, prediction: Any, reference: Any) -> None:  # noqa: B027  a metric may have nothing to compare
-        """Compare the prediction of this model with that of another model for the same sample."""
+        """Compare the predictions of this model and of another model for the same sample."""
 
     def agreement(self) -> dict[str, float]:
         """Return what ``compare`` found, by name; shares are from 0 to 1."""

@@ -88,7 +88,7 @@ def _from_text(file: Path, image: Path) -> Objects:
         raise CorruptInputError(f"no labels of boxes: {error}", file=str(file), hint=f"expected {FORMATS}") from error
     classes, center, extent = numbers[:, 0].astype(np.int64), numbers[:, 1:3], numbers[:, 3:]
     if not np.isfinite(numbers).all() or (classes < 0).any() or (classes != numbers[:, 0]).any():
-        raise CorruptInputError("a class is no whole number, or a number is not finite", file=str(file))
+        raise CorruptInputError("a class is not an integer, or a number is not finite", file=str(file))
     boxes = np.concatenate([center - extent / 2, center + extent / 2], axis=1) * (width, height, width, height)
     return Objects(boxes, classes, np.zeros(len(boxes), bool))
 

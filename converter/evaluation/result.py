@@ -24,7 +24,7 @@ class Evaluation(Result):
         right: for each top-k accuracy, the number of samples that count.
         per_class: by metric, the measure for each class index. Accuracies are not measured per class.
         reference: ``values`` of the other model; None without one.
-        agreement: comparison of the predictions for each sample with those of the other model: ``flips``,
+        agreement: comparison of the predictions for each sample with the other model: ``flips``,
             ``kept`` and ``detections``, or ``changed_pixels``. Empty without another model.
         file: name of the model.
         reference_file: name of the other model; None without one.
@@ -43,7 +43,7 @@ class Evaluation(Result):
     reference_file: str | None = None
 
     def lines(self, *, per_class: bool = False) -> list[str]:
-        """Return the measures, also those of the other model; with ``per_class`` also those of each class."""
+        """Return the measures, also of the other model; with ``per_class`` also of each class."""
         scores = f", scores '{self.output}'" if self.output is not None else ""
         lines = [f"{self.file} on {several(self.samples, 'sample')}{scores}, {self.backend} backend"]
         for name, value in self.values.items():

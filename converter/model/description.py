@@ -123,7 +123,7 @@ def _quant(quant: QuantParams | None) -> Description | None:
 
 
 def _arithmetic(outputs: Iterable[Value]) -> str:
-    """Return the data type in which a node computes: that of its first result."""
+    """Return the data type in which a node computes: the type of its first result."""
     return next(iter(outputs)).dtype.value
 
 

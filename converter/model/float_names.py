@@ -9,7 +9,7 @@ from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.types import I32
 
 _ACCUMULATOR = ":int32"
-"""Suffix of the name of an accumulator; the name without it is that of the linear node."""
+"""Suffix of the name of an accumulator; the name without it belongs to the linear node."""
 
 
 def keep_float_options(names: Iterable[str]) -> str:

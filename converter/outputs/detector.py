@@ -49,7 +49,7 @@ class Detector:
 
 
 def to_image_pixels(pairs: Array, rule: Preprocess, size: tuple[int, int]) -> Array:
-    """Map x, y pairs along the last axis from pixels of the model's input to those of an image (height, width)."""
+    """Map x, y pairs along the last axis from pixels of the model's input to pixels of an image (height, width)."""
     assert rule.size is not None
     height, width = size
     left, top, right, bottom = rule.region(width, height)

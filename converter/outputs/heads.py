@@ -28,7 +28,7 @@ STRIDES = (8, 16, 32)
 
 
 def head_names() -> tuple[str, ...]:
-    """Names of all heads, for ``--decode``: those that are no detectors first."""
+    """Names of all heads, for ``--decode``: heads that are not detectors first."""
     return (CLASSES, SEGMENTATION, POINTS_2D, POINTS_3D, *decoder_names())
 
 
@@ -90,7 +90,7 @@ def _only_output(shape: tuple[int, ...], array: Array, rule: Preprocess) -> str:
 
 
 def _map_of(shape: tuple[int, ...], rule: Preprocess) -> tuple[int, int, int]:
-    """Return channels, rows and columns of an output; zeros if it is no map."""
+    """Return channels, rows and columns of an output; zeros if it is not a map."""
     if len(shape) == 4 and rule.layout == "NHWC":
         return shape[3], shape[1], shape[2]
     if len(shape) in (3, 4):
@@ -99,7 +99,7 @@ def _map_of(shape: tuple[int, ...], rule: Preprocess) -> tuple[int, int, int]:
 
 
 def _is_vector(shape: tuple[int, ...]) -> bool:
-    """Return True if a shape is that of scores of one image: only one axis has an extent above 1."""
+    """Return True if a shape fits scores of one image: only one axis has an extent above 1."""
     return len(shape) > 1 and shape[0] == 1 and sum(extent > 1 for extent in shape) == 1
 
 

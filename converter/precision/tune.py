@@ -63,7 +63,7 @@ class Trial:
     """One conversion.
 
     Args:
-        keep_float: selectors of the nodes in float, in addition to those of the options.
+        keep_float: selectors of the nodes in float, in addition to the nodes of the options.
         metric: the larger, the better.
         cost: share of the multiply-accumulates that are not in integers.
         is_enough: whether the drop against the float model is within the limit.
@@ -186,7 +186,7 @@ def tune(
         The chosen precision, and all trials.
 
     Raises:
-        UsageError: The samples are those of the calibration, or the file beside ``output`` is that of another search.
+        UsageError: The samples are the calibration samples, or the file beside ``output`` belongs to another search.
 
     Example:
         >>> samples = {"calibration": "calibration.npz", "data": "labeled.npz"}
@@ -205,7 +205,7 @@ def tune(
 
 @dataclass(frozen=True)
 class Goal:
-    """What a search looks for.
+    """Goal of a search.
 
     Args:
         metric: name of the metric.
@@ -223,7 +223,7 @@ def seconds_of(budget: str) -> float:
     """Convert a duration such as ``90s``, ``10m`` or ``2h`` to seconds.
 
     Raises:
-        UsageError: the text is no positive duration.
+        UsageError: the text is not a positive duration.
 
     """
     try:
@@ -354,11 +354,11 @@ class Search:
         if same or _files_of(self._calibration) & _files_of(self._data):
             raise UsageError(
                 f"{self._data}: has the calibration samples",
-                hint="measure on other samples: on those of the calibration every model looks better than it is",
+                hint="measure on other samples: on the calibration samples every model looks better than it is",
             )
 
     def _key(self) -> dict[str, Any]:
-        """What a search depends on, by the name under which messages mention it."""
+        """Everything that a search depends on, by the name under which messages mention it."""
         key: dict[str, Any] = {"the source": file_digest(self._source)}
         if self._weights is not None:
             key["the weights"] = file_digest(self._weights)
@@ -487,7 +487,7 @@ class Search:
             file.write(trial.rules.encode("utf-8"))
 
     def _is_saved(self, trial: Trial) -> bool:
-        """Return True if the files are those of a trial. The rules are written last, so that a kill is noticed."""
+        """Return True if the files belong to a trial. The rules are written last, so that a kill is noticed."""
         try:
             return read_text(self.rules_file) == trial.rules
         except (OSError, UnicodeDecodeError):
@@ -528,7 +528,7 @@ def _count_within(costs: Sequence[float], limit: float | None) -> int:
 
 
 def _float_options(options: Options) -> Options:
-    """Return the options of the float model: those of the source."""
+    """Return the options of the float model: the shapes of the source."""
     names = (*QUANTIZATION_OPTIONS, "quantize", "min_int8_share", "strict_accuracy")
     others = {name: default_of(name) for name in names}
     return replace(options, **others)

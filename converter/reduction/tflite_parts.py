@@ -230,7 +230,7 @@ def with_arrays(model: Any, arrays: Mapping[str, Array]) -> Any:
 
     Args:
         model: the model.
-        arrays: elements in the type of the file, by name of the tensor; also those of inputs.
+        arrays: elements in the type of the file, by name of the tensor; also the elements of inputs.
 
     """
     main = model.subgraphs[0]

@@ -6,11 +6,11 @@ block the size of its inner plan, and stretches the rows and columns that it cov
 
 A tensor that enters a block passes through an entry at its top, and one that leaves it through an exit at its bottom.
 Entries and exits are vertices of the inner plan, without size. Blocks with equal inner graphs share one plan, so that
-the size of the layout of a deep network is that of its different blocks.
+the size of the layout of a deep network depends on its different blocks only.
 
 Form of the layout in the report (``describe_layout``)::
 
-    {"kinds": {"conv": "linear"},    # operator -> kind, for the colours of the boxes
+    {"kinds": {"conv": "linear"},    # operator -> kind, for the colors of the boxes
      "groups": {...},                # the same for one block per group of on-chip memory, if the model has groups
      "box": [width, height],         # of a node
      "block": [width, height],       # of a collapsed block
@@ -122,7 +122,7 @@ def describe_layout(layers: Sequence[Description], edges: Sequence[int], vertice
 
 
 def operator_kinds(names: Iterable[str]) -> dict[str, str]:
-    """Return the kind of each operator, by its traits: it is the colour of its boxes."""
+    """Return the kind of each operator, by its traits: it is the color of its boxes."""
     return {name: _kind(name) for name in sorted(set(names))}
 
 
@@ -145,7 +145,7 @@ def _kind(name: str) -> str:
 
 
 def _source_name(layer: Description) -> str:
-    """Return the name of the first source node, whose scopes become blocks, or that of the result."""
+    """Return the name of the first source node, whose scopes become blocks, or the name of the result."""
     quoted = re.search("'(.*)'$", layer["sources"][0], re.DOTALL) if layer["sources"] else None
     return quoted[1] if quoted else str(layer["name"])
 
@@ -176,7 +176,7 @@ def lay_out(
 
 
 def lay_out_blocks(blocks: Blocks, edges: Sequence[int], nodes: int) -> Layout:
-    """Return the layout for given blocks. ``nodes`` is the number of vertices that are no inputs or outputs."""
+    """Return the layout for given blocks. ``nodes`` is the number of vertices that are not inputs or outputs."""
     contents = [[item] if item >= 0 else blocks.members[-1 - item] for item in blocks.items]
     vertices = sum(map(len, contents))
     users, producers = adjacency(edges, vertices)

@@ -13,7 +13,7 @@ from tpuconvert.schema.types import DType
 Columns = dict[str, list[Any]]
 
 _SCALE_DIGITS = 7
-"""Significant digits of a scale: those of float32."""
+"""Significant digits of a scale: the bits of float32."""
 
 _ACTIVATION_BITS = 16
 """Widest integer type, in bits, that has a range. Wider integers are accumulators."""

@@ -80,8 +80,8 @@ def integer_shares(description: Description) -> tuple[int, float | None]:
 def worst_nodes(description: Description) -> list[int]:
     """Return the indices of the nodes to examine first.
 
-    The order is that of the attribution; without one, that of the noise that nodes add; without a comparison, that of
-    the time.
+    The order is taken from the attribution; without one, nodes are sorted by the noise that they add; without a
+    comparison, by their time.
     """
     indices = node_indices(description)
     attribution, verification = description.get("attribution"), description.get("verification")

@@ -229,7 +229,7 @@ def test_accuracy_and_latency(models: dict[str, dict[str, object]], digits: Path
 def test_report_has_the_accuracy_of_each_model(
     models: dict[str, dict[str, object]], digits: Path, capsys: Captured
 ) -> None:
-    """The description of a model is that of ``convert --verify --report``, also if the model is from the cache."""
+    """A model has the same description as with ``convert --verify --report``, also if it is from the cache."""
     int8 = models["int8"]
     with np.load(digits / "calibration.npz") as archive:
         images = archive["images"]

@@ -166,7 +166,7 @@ def test_packed_weights_are_measured(weight_type, is_accurate, tmp_path, capsys)
 
 @pytest.mark.filterwarnings("ignore::tpuconvert.model.accuracy_notes.AccuracyWarning")
 def test_the_numbers_are_those_of_the_written_model(tmp_path):
-    """The error that is stated is that of the file, run by a session, against the float model."""
+    """The stated error is measured with the file, run by a session, against the float model."""
     path, data = network(tmp_path, samples=16)
     model = tc.convert(path, quantize="int8", calibration=data, **WITHOUT)
     model.save(tmp_path / "net.tpum")
@@ -215,6 +215,11 @@ def test_held_out_samples_choose_no_nodes_with_16_bits(monkeypatch):
     net = OnnxNet(0)
     net.input("x", 1, 8)
     samples = net.samples(100)
-    tc.convert(net.model(net.dense(net.add("Relu", net.dense("x", 8)), 4)), quantize="int8", calibration=samples, max_int16_share=1.0)
+    tc.convert(
+        net.model(net.dense(net.add("Relu", net.dense("x", 8)), 4)),
+        quantize="int8",
+        calibration=samples,
+        max_int16_share=1.0,
+    )
     assert measured and used
     assert not set(measured) & set(used)

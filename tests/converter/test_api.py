@@ -52,7 +52,7 @@ def test_unknown_name() -> None:
         ({"quantize": "int8", "refinement_samples": 0}, "refinement_samples is 0, expected a number of at least 1"),
         ({"precision": ["x=float32"]}, "precision without quantization"),
         ({"preprocess": {"color": "CMYK"}}, "color is 'CMYK'"),
-        ({"preprocess": "colour=RGB"}, "unknown key 'colour'"),
+        ({"preprocess": "colr=RGB"}, "unknown key 'colr'"),
     ],
 )
 def test_options_that_cannot_work(arguments: dict[str, Any], complaint: str) -> None:

@@ -83,7 +83,7 @@ def scenes(folder: Path) -> Path:
 
 
 def coco_file(path: Path) -> None:
-    """Write ``LABELS`` with categories 7 and 9, and images in another order than by name."""
+    """Write ``LABELS`` with categories 7 and 9, and images that are not sorted by name."""
     annotations = [
         {
             "id": index,

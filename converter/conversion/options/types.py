@@ -1,6 +1,6 @@
 """Types of the options of ``convert`` that other functions accept too, for type checkers.
 
-Names, defaults and meanings are those of ``options.py``; a test compares the types with the signature of ``convert``.
+Names, defaults and meanings are defined in ``options.py``; a test compares the types with the signature of ``convert``.
 """
 
 from __future__ import annotations

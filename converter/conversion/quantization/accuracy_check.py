@@ -109,7 +109,7 @@ class AccuracyCheck:
         self._tasks: list[Task] = []
 
     def choose(self, feeds: FeedSource, split: SampleSplit) -> None:
-        """Choose the samples to measure among those of the calibration."""
+        """Choose the samples to measure among the calibration samples."""
         self._split = split
         self._samples = feeds.part(split.measured.start, split.measured.stop)
         self._calibrated = feeds.samples

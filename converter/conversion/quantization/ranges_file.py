@@ -118,7 +118,7 @@ class MeasuredRanges(Result):
 
         """
         if self.source != digests(*files):
-            raise UsageError(f"{files[0]}: the ranges are those of another model", hint="calibrate this one")
+            raise UsageError(f"{files[0]}: the ranges belong to another model", hint="calibrate this one")
 
     def digest(self) -> str:
         """Digest of the file content without white space, in hexadecimal digits."""
@@ -151,7 +151,7 @@ class MeasuredRanges(Result):
 
 
 _DEPTH = 4
-"""Depth down to which every entry of a file has a line: those of a tensor's channels, each a list of numbers."""
+"""Depth down to which every entry of a file has a line: statistics of a tensor's channels, each a list of numbers."""
 
 
 def _lines(content: object, depth: int, indent: str = "") -> str:
@@ -253,7 +253,7 @@ def read_ranges(path: str | os.PathLike[str]) -> MeasuredRanges:
 
     Raises:
         UsageError: the file cannot be read, or has a later version.
-        CorruptInputError: the file is damaged, or is no ranges file.
+        CorruptInputError: the file is damaged, or is not a ranges file.
 
     """
     note_input(path)

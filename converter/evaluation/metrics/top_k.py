@@ -56,7 +56,7 @@ class TopK(Metric):
         return {self.name: self.right}
 
     def compare(self, prediction: Array, reference: Array) -> None:
-        """Count samples for which the class with the highest score differs. NaN is no highest score."""
+        """Count samples for which the class with the highest score differs. NaN never is the highest score."""
         mine, other = (np.where(np.isnan(scores), -np.inf, scores).argmax() for scores in (prediction, reference))
         self.flips += int(mine != other)
         self.compared += 1

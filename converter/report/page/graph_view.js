@@ -48,7 +48,7 @@ function mount(container) {
   parts.hint = element("div", { class: "graph-hint", hidden: true, "aria-hidden": "true" });
   parts.live = element("p", { class: "graph-live", "aria-live": "polite" });
   parts.legend = element("ul", { class: "graph-legend", "aria-label": "Legend" });
-  parts.colour = element("select", { "aria-label": "Colour by", change: () => colour(parts.colour.value) });
+  parts.colour = element("select", { "aria-label": "Color by", change: () => colour(parts.colour.value) });
   parts.blocks = element(
     "select",
     { "aria-label": "Blocks by", change: showBlocks },
@@ -66,7 +66,7 @@ function mount(container) {
     parts.expand,
     parts.collapse,
     parts.blocks,
-    element("label", {}, element("span", {}, "Colour by"), parts.colour),
+    element("label", {}, element("span", {}, "Color by"), parts.colour),
     parts.legend
   );
   parts.stage = element("div", { class: "graph-stage" }, parts.canvas, parts.mapBox, parts.tip, parts.hint);

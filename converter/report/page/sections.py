@@ -122,7 +122,7 @@ def _sqnr_part(entry: Description) -> float:
 
 
 def _evaluation(evaluation: Description) -> str:
-    """Return the measures on labeled samples, with those of the other model if there is one."""
+    """Return the measures on labeled samples, and of the other model if there is one."""
     other = evaluation["reference"]
     rows: list[list[Cell]] = []
     for name, value in {**evaluation["values"], **evaluation["agreement"]}.items():
