@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from mutation_campaign import MOST_BYTES, MOST_SECONDS, Outcome, lines_of, run_campaign
-from mutation_formats import FORMATS, Listed, full_count
 
 import tpuconvert as tc
+from tests.support.damage.mutation_campaign import MOST_BYTES, MOST_SECONDS, Outcome, lines_of, run_campaign
+from tests.support.damage.mutation_formats import FORMATS, Listed, full_count
 
 SAMPLE = 30
 
@@ -39,8 +39,8 @@ def test_a_silent_worker_is_killed() -> None:
 
 ENDLESS = """
 import json, sys
-import mutation_campaign as campaign
-from mutation_formats import FORMATS, Format
+from tests.support.damage import mutation_campaign as campaign
+from tests.support.damage.mutation_formats import FORMATS, Format
 
 def use(path):
     while path.read_bytes():
