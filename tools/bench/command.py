@@ -33,7 +33,7 @@ def main() -> int:
         given.backend,
         lambda line: print(line, file=sys.stderr, flush=True),
     )
-    report = Report(facts(), shlex.join(["python", "tools/bench", *_arguments()]), title=given.title)
+    report = Report(facts(), shlex.join(["python", "-m", "tools.bench", *_arguments()]), title=given.title)
     for name in given.parts:
         report.parts.append(PARTS[name](settings))
     text = page(report)

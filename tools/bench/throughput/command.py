@@ -30,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
     shown = ["--networks", ",".join(given.networks), "--clients", ",".join(map(str, given.clients))]
     shown += ["--batches", ",".join(map(str, given.batches))]
     shown += ["--rounds", str(given.rounds), "--seconds", f"{given.seconds:g}"]
-    text = page(cells, facts(), shlex.join(["python", "tools/bench", "throughput", *shown]), len(given.cpus))
+    text = page(cells, facts(), shlex.join(["python", "-m", "tools.bench", "throughput", *shown]), len(given.cpus))
     if given.markdown is None:
         print(text)
     else:
