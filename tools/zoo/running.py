@@ -51,7 +51,7 @@ def run(
     """Convert the models of a folder.
 
     Args:
-        folder: folder created by ``zoo.py make``.
+        folder: folder created by ``make``.
         networks: names of the networks; empty for all.
         exporters: keys of EXPORTERS and VARIANTS.
         opsets: opsets; empty for all.

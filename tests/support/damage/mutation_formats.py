@@ -240,7 +240,7 @@ def _structure(kind: str) -> tuple[Callable[[], list[bytes]], Callable[[], list[
 
     @functools.cache
     def listed() -> tuple[list[bytes], list[Callable[[], bytes]]]:
-        import structure_changes  # 1 s: imports tables of cases
+        from tests.support.damage import structure_changes  # 1 s: imports tables of cases
 
         models, serialize, changes = structure_changes.FORMATS[kind]
         found = models()

@@ -1,22 +1,13 @@
 """The descriptor set is in step with schema/caffe.proto."""
 
-import importlib.util
 from importlib import resources
 
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool
 from google.protobuf.descriptor import FieldDescriptor
 
+from tools.pages import generate_caffe_descriptor as tool
 from tpuconvert.frontends.caffe.file.messages import message_class
-
-
-@pytest.fixture(scope="module")
-def tool(repository):
-    path = repository / "tools" / "generate_caffe_descriptor.py"
-    spec = importlib.util.spec_from_file_location("generate_caffe_descriptor", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def shipped_descriptor():
@@ -24,13 +15,13 @@ def shipped_descriptor():
     return descriptor_pb2.FileDescriptorSet.FromString(content)
 
 
-def test_was_made_from_the_text_as_it_is(tool):
+def test_was_made_from_the_text_as_it_is():
     assert shipped_descriptor().file[1].name == tool.digest_entry(tool.PROTO.read_bytes()), (
-        "run tools/pages/generate_caffe_descriptor.py"
+        "run python -m tools.pages.generate_caffe_descriptor"
     )
 
 
-def test_compiles_to_the_same(tool):
+def test_compiles_to_the_same():
     pytest.importorskip("grpc_tools", reason="grpcio-tools is needed to compile schema/caffe.proto")
     assert descriptor_pb2.FileDescriptorSet.FromString(tool.compile_proto()) == shipped_descriptor()
 
