@@ -38,7 +38,8 @@ def main(arguments: Sequence[str]) -> int:
     for name, tool in itertools.product(names, given.tools or TOOLS):
         _measure_apart(name, tool, given.work)
     rows = [row for row in read_rows(results).values() if row.network in names]
-    command = shlex.join(["python", "-m", "tools.bench", "accuracy", *(["--networks", *names] if given.networks else [])])
+    chosen = ["--networks", *names] if given.networks else []
+    command = shlex.join(["python", "-m", "tools.bench", "accuracy", *chosen])
     text = page(rows, facts(PACKAGES), command)
     if given.markdown is None:
         print(text)
