@@ -336,8 +336,8 @@ class Lowering:
         """Requantize an accumulator, as ``requantize``. It has one scale, or one per index of axis 1.
 
         For an ONNX source the result is computed in binary32. A single factor without an exact integer form is applied
-        in binary32. Among several factors, those without one are applied to the exact product with one rounding,
-        because a float result would cost every channel four operators.
+        in binary32. If one of several factors has no exact integer form, it is applied to the exact product with
+        one rounding, because float arithmetic would add four operators for all channels.
         """
         if self.rescale != ONNX:
             return self.requantize(x, ratios(units, params.scale), params, name, twice=twice)
