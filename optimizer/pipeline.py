@@ -61,8 +61,8 @@ def passes(disabled: Collection[str] = (), chip: Chip = Chip.BM1686) -> list[Pas
         UsageError: a name does not exist; the message has the nearest that does.
     """
     check_names(disabled)
-    found = [*_whole(chip), *(_stage(stage, disabled) for stage in STAGES)]
-    return [step for step in found if step.name not in disabled]
+    steps = [*_whole(chip), *(_stage(stage, disabled) for stage in STAGES)]
+    return [step for step in steps if step.name not in disabled]
 
 
 def check_names(names: Collection[str]) -> None:
@@ -71,10 +71,10 @@ def check_names(names: Collection[str]) -> None:
     Raises:
         UsageError: a name does not exist; the message has the nearest that does.
     """
-    known = known_names() if names else ()
+    valid_names = known_names() if names else ()
     for name in names:
-        if name not in known:
-            raise unknown_name(name, known)
+        if name not in valid_names:
+            raise unknown_name(name, valid_names)
 
 
 def known_names() -> list[str]:

@@ -73,9 +73,9 @@ def dependent_nodes(graph: Graph, nodes: Iterable[Node]) -> list[Node]:
     """Nodes that depend on one of the given nodes, which are not included, in execution order."""
     first = set(nodes)
     reached = {value for node in first for value in node.outputs}
-    found = []
+    dependent = []
     for node in graph.sorted_nodes():
         if node not in first and any(value in reached for value in node.inputs):
-            found.append(node)
+            dependent.append(node)
             reached.update(node.outputs)
-    return found
+    return dependent

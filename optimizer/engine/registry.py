@@ -94,8 +94,8 @@ def rules_of(stage: str) -> list[RewriteRule]:
     """The rules of a stage in the order in which they are tried."""
     load_rules()
     position = {name: index for index, name in enumerate(ORDER[stage])}
-    found = [item for item in _RULES.values() if item.stage == stage]
-    return sorted(found, key=lambda item: position.get(item.name, len(position)))
+    rules = [item for item in _RULES.values() if item.stage == stage]
+    return sorted(rules, key=lambda item: position.get(item.name, len(position)))
 
 
 def rule_named(name: str) -> RewriteRule:

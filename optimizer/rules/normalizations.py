@@ -214,11 +214,11 @@ def _over_normalized_axes(m: Match) -> Array | Skip:
     """Return the constant, broadcast to the extents of the normalized axes."""
     if not _has_plain_constant(m):
         return Skip("the constant is not a plain one")
-    shape, wanted = m.C.array.shape, m.x.shape[m.norm.op.axis % m.x.rank :]
-    lead = shape[: max(len(shape) - len(wanted), 0)]
-    if any(extent != 1 for extent in lead) or any(not isinstance(extent, int) for extent in wanted):
+    shape, normalized_shape = m.C.array.shape, m.x.shape[m.norm.op.axis % m.x.rank :]
+    lead = shape[: max(len(shape) - len(normalized_shape), 0)]
+    if any(extent != 1 for extent in lead) or any(not isinstance(extent, int) for extent in normalized_shape):
         return Skip("the constant does not vary along the normalized axes alone")
-    return np.broadcast_to(m.C.array.reshape(shape[len(lead) :]), wanted)
+    return np.broadcast_to(m.C.array.reshape(shape[len(lead) :]), normalized_shape)
 
 
 def _has_plain_constant(m: Match) -> bool:

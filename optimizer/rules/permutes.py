@@ -91,13 +91,13 @@ def sink_permute_through_binary(graph: Graph, m: Match) -> Replacement:
 
 
 def _all_before(graph: Graph, node: Node, order: Order) -> tuple[Value, ...] | None:
-    found = []
+    permutes = []
     for value in operands(node):
         before = _before(graph, value, order)
         if before is None:
             return None
-        found.append(before)
-    return tuple(found)
+        permutes.append(before)
+    return tuple(permutes)
 
 
 def _before(graph: Graph, value: Value, order: Order) -> Value | None:

@@ -93,15 +93,15 @@ class View:
 
 def _merge_digits(digits: Iterable[Digit]) -> Axis:
     """Remove digits of extent 1 and merge contiguous neighbors."""
-    found: list[Digit] = []
+    merged: list[Digit] = []
     for extent, stride in digits:
         if extent == 1:
             continue
-        if found and found[-1][1] == extent * stride:
-            found[-1] = (found[-1][0] * extent, stride)
+        if merged and merged[-1][1] == extent * stride:
+            merged[-1] = (merged[-1][0] * extent, stride)
         else:
-            found.append((extent, stride))
-    return tuple(found)
+            merged.append((extent, stride))
+    return tuple(merged)
 
 
 def _split_digits(digits: Axis, shape: Sequence[int]) -> tuple[Axis, ...] | None:

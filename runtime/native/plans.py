@@ -73,9 +73,9 @@ class Plans:
         self._is_static = not _open_extents(graph)
         self._buckets = buckets
         self._kept = max(KEPT, len(buckets))
-        found = find_caches(graph, states) if states else "the model has no states"
-        self.caches = None if isinstance(found, str) else found
-        self.reason = found if isinstance(found, str) else ""
+        caches = find_caches(graph, states) if states else "the model has no states"
+        self.caches = None if isinstance(caches, str) else caches
+        self.reason = caches if isinstance(caches, str) else ""
         self._settings = chip, isa, threads
         self._memory_limit = memory_limit
         self._plans: OrderedDict[_Key, NativePlan] = OrderedDict()
@@ -135,15 +135,15 @@ class Plans:
     def _find(self, key: _Key, make: Callable[[NativePlan | None], NativePlan]) -> NativePlan:
         """Return a known plan, or make it; it shares packed weights with the plan that was used last."""
         with self._lock:
-            found = self._plans.get(key)
-            if found is None:
+            cached = self._plans.get(key)
+            if cached is None:
                 like = next((plan for (_, kind), plan in reversed(self._plans.items()) if kind != "observed"), None)
                 with reduced_gc_frequency():
-                    found = self._plans[key] = make(like)
+                    cached = self._plans[key] = make(like)
             self._plans.move_to_end(key)
             while len(self._plans) > self._kept:
                 self._plans.popitem(last=False)
-        return found
+        return cached
 
     def observed_plan(self, extents: Mapping[str, int]) -> NativePlan | None:
         """Return the plan that computes every value for an observer."""

@@ -163,8 +163,8 @@ def _inside(part: str, owners: Array, elements: Array | None = None) -> Iterator
 
 
 def _scatter(values: list[Any], places: Array, result: list[Any]) -> list[Any]:
-    for place, value in zip(places.tolist(), values, strict=True):
-        result[place] = value
+    for index, value in zip(places.tolist(), values, strict=True):
+        result[index] = value
     return result
 
 
@@ -219,9 +219,9 @@ class _Walk:
     def root(self, table: str, identifier: bytes | None) -> list[Any]:
         if self._end < 8:
             raise FlatBufferError(f"{self._end} bytes are too few for a FlatBuffers file")
-        found = bytes(self._content[4:8])
-        if identifier is not None and found != identifier:
-            raise FlatBufferError(f"the file identifier is {found!r}, expected {identifier!r}")
+        stored_identifier = bytes(self._content[4:8])
+        if identifier is not None and stored_identifier != identifier:
+            raise FlatBufferError(f"the file identifier is {stored_identifier!r}, expected {identifier!r}")
         try:
             position = self._follow(np.zeros(1, np.int64))
             return self._read_tables(position, self._schema.tables[table], 1, bool(self._rows))

@@ -241,10 +241,10 @@ class Graph:
         types = self._inference.infer(op, _types(inputs))
         if self.has_distinct_extents:
             types = self._distinct.rename(op, types, _types(inputs), self._inference)
-        given = (op.name,) * len(types) if names is None else names
-        outputs = tuple([self._register(Value(self.unique(n), t)) for n, t in zip(given, types, strict=True)])
-        known, rules = self._origin
-        node = Node(op, inputs, outputs, known if sources is None else sources, rules)
+        output_names = (op.name,) * len(types) if names is None else names
+        outputs = tuple([self._register(Value(self.unique(n), t)) for n, t in zip(output_names, types, strict=True)])
+        current_sources, rules = self._origin
+        node = Node(op, inputs, outputs, current_sources if sources is None else sources, rules)
         for value in outputs:
             value.producer = node
         for index, operand in enumerate(inputs):
@@ -397,12 +397,12 @@ class Graph:
         Raises:
             ValueError: the first inconsistency.
         """
-        known = set(map(id, self.inputs)) | {id(value) for value in self.values if value.is_constant}
+        defined = set(map(id, self.inputs)) | {id(value) for value in self.values if value.is_constant}
         for node in self._nodes:
             for index, operand in enumerate(node.inputs):
                 if operand is None:
                     continue
-                if id(operand) not in known:
+                if id(operand) not in defined:
                     raise ValueError(f"'{node.name}' uses '{operand.name}' before it is computed")
                 if (node, index) not in operand.uses:
                     raise ValueError(f"the uses of '{operand.name}' lack '{node.name}'")
@@ -410,9 +410,9 @@ class Graph:
             for value, type_ in zip(node.outputs, types, strict=True):
                 if value.type != type_ and not may_be_same_type(value.type, type_):
                     raise ValueError(f"'{value.name}' is {value.type}, but {node.op} gives {type_}")
-                known.add(id(value))
+                defined.add(id(value))
         for value in self.outputs:
-            if id(value) not in known:
+            if id(value) not in defined:
                 raise ValueError(f"output '{value.name}' is not computed by any node")
 
     def _output_positions(self, value: Value) -> list[int]:

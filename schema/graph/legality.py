@@ -155,8 +155,8 @@ def check_graph(graph: Graph, chip: Chip, problems: ProblemList) -> list[tuple[N
     for node in graph.nodes:
         use = _use(node)
         wrong = _wrong_values(node)
-        known = latest.get(id(node.op))
-        verdict = known[1] if known is not None and known[0] == use else check(node.op, chip, *use)
+        cached = latest.get(id(node.op))
+        verdict = cached[1] if cached is not None and cached[0] == use else check(node.op, chip, *use)
         latest[id(node.op)] = use, verdict
         if verdict.status is not Status.ILLEGAL and wrong:
             verdict = Verdict(Status.ILLEGAL, wrong)

@@ -64,9 +64,9 @@ class BatchNorm(Op):
         check_ranks(self, *types)
         if (gamma is None) != (beta is None):
             raise ShapeError(f"batch_norm: gamma and beta come together or not at all, got {format_types(types)}")
-        for operand, found in zip(self.inputs[1:], types[1:], strict=True):
-            if found is not None:
-                check_extent(self, f"the extent of {operand.name}", found.shape[0], x.shape[1], *types)
+        for operand, operand_type in zip(self.inputs[1:], types[1:], strict=True):
+            if operand_type is not None:
+                check_extent(self, f"the extent of {operand.name}", operand_type.shape[0], x.shape[1], *types)
         statistics = TensorType(x.dtype, (x.shape[1],))
         return x, statistics, statistics
 

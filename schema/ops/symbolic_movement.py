@@ -137,8 +137,8 @@ class ReshapeByFormulas(DeferredOp):
         """Shapes: see the class."""
         for axis in self.axes:
             normalize_axis(self.name, axis, source)
-        given = {name: source.shape[axis] for name, axis in zip(self.names, self.axes, strict=True)}
-        shape = tuple(substitute(text, given) for text in self.extents)
+        extents = {name: source.shape[axis] for name, axis in zip(self.names, self.axes, strict=True)}
+        shape = tuple(substitute(text, extents) for text in self.extents)
         if (
             x.is_static
             and all(isinstance(extent, int) for extent in shape)

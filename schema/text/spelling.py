@@ -13,14 +13,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
     import difflib  # 2 ms, only required for unknown names
 
     names = {_plain(each): each for each in sorted(known, reverse=True)}
-    found = difflib.get_close_matches(_plain(name), names, 1, 0.75)
-    return names[found[0]] if found else ""
+    matches = difflib.get_close_matches(_plain(name), names, 1, 0.75)
+    return names[matches[0]] if matches else ""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return a hint with the most similar known name, or an empty string if none is similar."""
-    found = nearest(name, known)
-    return f"did you mean '{found}'?" if found else ""
+    closest = nearest(name, known)
+    return f"did you mean '{closest}'?" if closest else ""
 
 
 def _plain(name: str) -> str:

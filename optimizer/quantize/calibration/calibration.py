@@ -50,7 +50,7 @@ def calibrate(
     collectors = collect(graph, batches, method, progress, methods, means, keeps=keeps, floats=floats)
     if auto is not None:
         auto.record(collectors)
-    return {name: found.result() for name, found in collectors.items()}
+    return {name: collector_of_value.result() for name, collector_of_value in collectors.items()}
 
 
 class AutoTensors:
@@ -74,9 +74,9 @@ class AutoTensors:
 
     def record(self, collectors: Mapping[str, Collector]) -> None:
         """Take the collectors of the tensors."""
-        for name, found in collectors.items():
-            if name in self.names and isinstance(found, RangeCollector):
-                self.collectors[name] = found
+        for name, item in collectors.items():
+            if name in self.names and isinstance(item, RangeCollector):
+                self.collectors[name] = item
 
 
 def choose_methods(graph: Graph, method: str, methods: Mapping[str, str] | None = None) -> Callable[[str], str]:
@@ -170,14 +170,14 @@ def merge_into(merged: dict[str, Collector], part: Mapping[str, Collector]) -> N
     Raises:
         UsageError: as for ``merge_collectors``.
     """
-    for name, found in part.items():
-        whole = merged.get(name)
-        if whole is None:
-            merged[name] = copy.deepcopy(found)
-        elif isinstance(whole, MergeableCollector):
-            whole.merge(found)
+    for name, part_collector in part.items():
+        merged_collector = merged.get(name)
+        if merged_collector is None:
+            merged[name] = copy.deepcopy(part_collector)
+        elif isinstance(merged_collector, MergeableCollector):
+            merged_collector.merge(part_collector)
         else:
-            raise UsageError(f"collectors of {type(whole).__name__} cannot be merged", hint=_USE_ONE_PROCESS)
+            raise UsageError(f"collectors of {type(merged_collector).__name__} cannot be merged", hint=_USE_ONE_PROCESS)
 
 
 def check_mergeable(method: str, methods: Mapping[str, str]) -> None:

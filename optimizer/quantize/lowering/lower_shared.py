@@ -244,8 +244,8 @@ def _bounds(bound: float, params: QuantParams, *, is_single: bool) -> list[int]:
         clipped: list[int] = np.clip(integers, params.dtype.min, params.dtype.max).tolist()
         return clipped
     channels = dataclasses.replace(params, axis=0)
-    found: list[int] = channels.quantize(np.full(len(params.scale), bound, dtype=np.float32)).tolist()
-    return found
+    limits: list[int] = channels.quantize(np.full(len(params.scale), bound, dtype=np.float32)).tolist()
+    return limits
 
 
 def _function(op: Op) -> Callable[[Array], Array]:

@@ -105,7 +105,9 @@ def find_lowering(op: type[Op], chip: Chip, *, shifts_only: bool = False) -> Low
     if shifts_only and (op.name, chip, True) in _LOWERINGS:
         return _LOWERINGS[op.name, chip, True]
     traits = (
-        trait for trait, known, _ in _LOWERINGS if known is chip and isinstance(trait, Trait) and trait in op.traits
+        trait
+        for trait, lowered_chip, _ in _LOWERINGS
+        if lowered_chip is chip and isinstance(trait, Trait) and trait in op.traits
     )
     return _LOWERINGS.get((op.name, chip, False)) or next((_LOWERINGS[trait, chip, False] for trait in traits), None)
 
@@ -265,13 +267,13 @@ class Lowering:
         return saturate(np.nan_to_num(steps) + params.zero_point[0], params.dtype)
 
     def _quantized_constant(self, old: Value, params: QuantParams | None) -> Value:
-        wanted = params or old.quant
-        if wanted is None:
+        target = params or old.quant
+        if target is None:
             largest = float(np.abs(old.array).max(initial=0.0)) or 1.0
-            wanted = QuantParams.per_tensor(float(np.float32(largest / 127)), 0, I8)
-        if old.stored is not None and wanted == old.quant:
-            return self.g.constant(old.stored, old.name, wanted)
-        return self.g.constant(self.integers(old.array, wanted), old.name, wanted)
+            target = QuantParams.per_tensor(float(np.float32(largest / 127)), 0, I8)
+        if old.stored is not None and target == old.quant:
+            return self.g.constant(old.stored, old.name, target)
+        return self.g.constant(self.integers(old.array, target), old.name, target)
 
     def saturate_float_value(self, old: Value) -> None:
         """Saturate the FLOAT32 form of an annotated value to the range of its integers.
@@ -346,13 +348,13 @@ class Lowering:
 
     def requantize_as_binary32(self, x: Value, factors: Sequence[float], params: QuantParams, name: str) -> Value:
         """Multiply integers by binary32 factors (one, or one per index of axis 1) as ONNX does, plus the zero point."""
-        found = find_rescale(factors, params.zero_point[0], params.dtype)
-        if not found.equals and len(factors) == 1:
+        fixed_rescale = find_rescale(factors, params.zero_point[0], params.dtype)
+        if not fixed_rescale.equals and len(factors) == 1:
             cast = self.g.add(Cast(out_dtype=F32), x, name=f"{name}:float32")
             scaled = self.g.add(Muls(Scalar.f32(factors[0])), cast, name=f"{name}:scaled")
             return self._even_integers(scaled, params, name)
         mode, offsets = RequantMode.MULTIPLIER_SHIFT, params.zero_point[:1]
-        op = requant_int32(found.pairs, mode, params.dtype, offsets, found.rounding)
+        op = requant_int32(fixed_rescale.pairs, mode, params.dtype, offsets, fixed_rescale.rounding)
         return with_quant(self.g.add(op, x, name=name), params)
 
     def _even_integers(self, x: Value, params: QuantParams, name: str) -> Value:

@@ -221,13 +221,13 @@ def no_form(dtype: str, reasons: Mapping[Node, str], rule: PrecisionRule, graph:
 
 def _with_clamps(values: Iterable[Value]) -> list[Value]:
     """Add the results of clamps that are the sole users of a value, because they determine its scale."""
-    found: dict[Value, None] = {}
+    clamped: dict[Value, None] = {}
     for value in values:
         following: Value | None = value
         while following is not None:
-            found[following] = None
+            clamped[following] = None
             following = _clamped(following)
-    return list(found)
+    return list(clamped)
 
 
 def _clamped(value: Value) -> Value | None:

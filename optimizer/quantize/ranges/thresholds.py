@@ -59,8 +59,8 @@ def kl_threshold(counts: Counts, levels: int) -> int:
         return len(counts)
     last = int(used[-1]) + 1
     mass = _prefix_sums(hist)
-    kept = int(np.searchsorted(mass[1:], (1.0 - _KL_MOST_CUT) * mass[-1])) + 1
-    ends = np.arange(max(min(levels, last), kept), last + 1, _STEP, dtype=np.int64)
+    smallest = int(np.searchsorted(mass[1:], (1.0 - _KL_MOST_CUT) * mass[-1])) + 1
+    ends = np.arange(max(min(levels, last), smallest), last + 1, _STEP, dtype=np.int64)
     edges = -(-np.arange(levels + 1, dtype=np.int64) * ends[:, None] // levels)  # first bin of each level
     per_level = np.diff(mass[edges], axis=1)
     inside, tail = mass[ends], mass[-1] - mass[ends]
@@ -119,10 +119,10 @@ def octav_threshold(counts: Counts, levels: int) -> int:
         if inside >= len(counts):
             break
         beyond = total - number[inside]
-        found = (first - size[inside]) / (number[inside] / (12 * levels**2) + beyond) if beyond else threshold
-        if found == threshold:
+        updated = (first - size[inside]) / (number[inside] / (12 * levels**2) + beyond) if beyond else threshold
+        if updated == threshold:
             break
-        threshold = float(found)
+        threshold = float(updated)
     return max(1, math.ceil(threshold))
 
 

@@ -132,20 +132,20 @@ def balance(
         users = _users(value, floats)
         if not users or channels is None or len(channels.low) != value.shape[1]:
             continue
-        found = _choose(value, channels, users, ranges, chip, is_input=value in inputs)
-        if found is not None:
+        params = _choose(value, channels, users, ranges, chip, is_input=value in inputs)
+        if params is not None:
             changed.append(value.name)
-            _annotate(value, found, floats)
+            _annotate(value, params, floats)
     return changed
 
 
 def _moved_inputs(graph: Graph, floats: Collection[str]) -> set[Value]:
     """Return the inputs of the graph, and the results of float nodes that change their shape or axes."""
-    found = set(graph.inputs)
+    moved = set(graph.inputs)
     for node in graph.sorted_nodes():
-        if node.name in floats and changes_shape_or_axes(node.op) and node.inputs[0] in found:
-            found.update(node.outputs)
-    return found
+        if node.name in floats and changes_shape_or_axes(node.op) and node.inputs[0] in moved:
+            moved.update(node.outputs)
+    return moved
 
 
 def _is_float_operand(value: Value, floats: Collection[str]) -> bool:
@@ -157,7 +157,7 @@ def _is_float_operand(value: Value, floats: Collection[str]) -> bool:
 
 def _users(value: Value, floats: Collection[str]) -> list[Node]:
     """Linear operators with constant weights that use the integers of a value; empty if it has other integer users."""
-    found = []
+    users = []
     for user, index in value.uses:
         if user.name in floats:
             continue
@@ -165,12 +165,12 @@ def _users(value: Value, floats: Collection[str]) -> list[Node]:
             after = _users(user.outputs[0], floats)
             if not after:
                 return []
-            found += after
+            users += after
         elif _absorbs(user, index):
-            found.append(user)
+            users.append(user)
         else:
             return []
-    return found
+    return users
 
 
 def _absorbs(node: Node, index: int) -> bool:
@@ -208,8 +208,8 @@ class _Weights(NamedTuple):
 
 def _weights_of(node: Node, ranges: Mapping[str, Range]) -> _Weights:
     squares, magnitudes, taps = by_channel(node, operand(node, 1).array.astype(np.float64))
-    found = ranges[node.name].channels
-    power = sum(found.variance) if found is not None else 0.0
+    channels = ranges[node.name].channels
+    power = sum(channels.variance) if channels is not None else 0.0
     return _Weights(magnitudes.T, squares.T, power or 1.0, taps)
 
 

@@ -247,8 +247,12 @@ class CoarseNodes:
         return float(shares.mean()) if shares.size else 0.0
 
     def _channels(self, value: Value) -> Channels | None:
-        found = self._ranges.get(value.name)
-        return None if found is None or found.channels is None or not found.channels.low else found.channels
+        value_range = self._ranges.get(value.name)
+        return (
+            None
+            if value_range is None or value_range.channels is None or not value_range.channels.low
+            else value_range.channels
+        )
 
     def _rounding(self, value: Value) -> Vector | None:
         """Variance of rounding and saturating a value by channel; None if its channels are unknown."""

@@ -52,36 +52,36 @@ def float_paths(graph: Graph, quantize: Quantize, samples: Samples | None) -> di
         Reasons by the name of the node.
     """
     depths = _depths(graph)
-    most = max((depth for depth, _ in depths.values()), default=0)
-    if most == 0 or samples is None:
+    deepest = max((depth for depth, _ in depths.values()), default=0)
+    if deepest == 0 or samples is None:
         return _nodes_within(depths, 1)
     feeds = [feed for feed, _ in zip(samples, range(SAMPLES), strict=False)]
     outputs = _dependent_outputs(graph)
     with Session(graph) as session:
-        wanted = [session.run(feed) for feed in feeds]
-    found: dict[int, float] = {}
-    for depth in _doubling(most):
+        float_outputs = [session.run(feed) for feed in feeds]
+    error_of_depth: dict[int, float] = {}
+    for depth in _doubling(deepest):
         integer = quantize(_nodes_within(depths, depth)).graph
         forget_annotations(graph)
         with Session(integer) as session:
             results = [session.run(feed) for feed in feeds]
-        pairs = zip(wanted, results, strict=True)
-        found[depth] = min(
+        pairs = zip(float_outputs, results, strict=True)
+        error_of_depth[depth] = min(
             (similarity_of_rows if is_set else _similarity)(exact[name], other[name])
             for exact, other in pairs
             for name, is_set in outputs.items()
         )
-        if found[depth] >= ENOUGH:
+        if error_of_depth[depth] >= ENOUGH:
             break
-    best = max(found.values())
-    chosen = next(depth for depth in sorted(found) if found[depth] >= min(best - _ABOUT, ENOUGH))
+    best = max(error_of_depth.values())
+    chosen = next(depth for depth in sorted(error_of_depth) if error_of_depth[depth] >= min(best - _ABOUT, ENOUGH))
     return _nodes_within(depths, chosen)
 
 
 def _depths(graph: Graph) -> dict[Node, tuple[int, Node]]:
     """Map nodes to the number of linear operators up to the nearest decision (at least 1), and to that decision."""
     needed: dict[Value, tuple[int, Node]] = {}
-    found: dict[Node, tuple[int, Node]] = {}
+    depths: dict[Node, tuple[int, Node]] = {}
 
     def need(value: Value | None, depth: int, decision: Node) -> None:
         if value is not None and not value.is_constant and depth < needed.get(value, (depth + 1, decision))[0]:
@@ -92,10 +92,10 @@ def _depths(graph: Graph) -> dict[Node, tuple[int, Node]]:
             need(value, 1, node)
         after = [needed[value] for value in node.outputs if value in needed]
         if after:
-            found[node] = min(after, key=lambda item: item[0])
+            depths[node] = min(after, key=lambda item: item[0])
             for operand in node.inputs:
-                need(operand, found[node][0] + is_product(node.op), found[node][1])
-    return found
+                need(operand, depths[node][0] + is_product(node.op), depths[node][1])
+    return depths
 
 
 def _deciding_operands(graph: Graph, node: Node) -> list[Value]:

@@ -143,10 +143,10 @@ def measure_outputs(
     outputs = [
         _Comparison(port.name, _kind(value)) for value, port in zip(graph.outputs, graph.output_ports, strict=True)
     ]
-    for feed, wanted, found in zip(feeds, expected, runs, strict=True):
-        compared += [found] if tasks else []
+    for feed, float_results, results in zip(feeds, expected, runs, strict=True):
+        compared += [results] if tasks else []
         for output in outputs:
-            output.add(wanted[output.name], found[output.name], feed)
+            output.add(float_results[output.name], results[output.name], feed)
     scores = {score.outputs[0]: score for score in (task.compare(compared) for task in tasks)}
     return [replace(output.result(), task=scores.get(output.name)) for output in outputs]
 

@@ -194,21 +194,21 @@ class OutputBranches:
     def _shapes_on(self, feed: Feed) -> dict[Value, tuple[int, ...]]:
         key = tuple(sorted((name, np.shape(array)) for name, array in feed.items()))
         if key not in self._shapes:
-            found: dict[Value, tuple[int, ...]] = {}
+            shapes: dict[Value, tuple[int, ...]] = {}
             if any(not value.type.is_static for value in self._graph.values):
 
                 def observe(value: Value, array: Array) -> None:
-                    found[value] = array.shape
+                    shapes[value] = array.shape
 
                 with Session(self._graph, observed=True) as session, np.errstate(all="ignore"):
                     session.run(feed, observe=observe, borrow=True)
-            self._shapes[key] = found
+            self._shapes[key] = shapes
         return self._shapes[key]
 
 
 def _sources(output: Value) -> list[Value]:
     """Tensors that determine elements of an output."""
-    found: dict[Value, None] = {}
+    sources: dict[Value, None] = {}
     seen: set[Value] = set()
     stack = [output]
     while stack:
@@ -220,8 +220,8 @@ def _sources(output: Value) -> list[Value]:
         if operands:
             stack += reversed(operands)
         else:
-            found[value] = None
-    return list(found)
+            sources[value] = None
+    return list(sources)
 
 
 _SCALES = tuple(ErrorScale)
@@ -309,5 +309,5 @@ class _Labels:
 
 
 def _shape_of(value: Value, shapes: Mapping[Value, tuple[int, ...]]) -> tuple[int, ...]:
-    found = shapes.get(value)
-    return value.type.static_shape if found is None else found
+    shape = shapes.get(value)
+    return value.type.static_shape if shape is None else shape

@@ -147,8 +147,8 @@ class Errors:
         if self.loses(other):
             return True
         pairs = ((self.branches, other.branches), (self.large_branches, other.large_branches))
-        for found, before in pairs:
-            for number, (errors, others) in enumerate(zip(found, before, strict=True)):
+        for after, before in pairs:
+            for number, (errors, others) in enumerate(zip(after, before, strict=True)):
                 if counted is not None and not counted[number]:
                     continue
                 rise = _difference(errors - others)
@@ -158,7 +158,7 @@ class Errors:
 
     def loses(self, other: Errors) -> bool:
         """Return True if the score of a task is lower than in another graph, beyond its noise."""
-        return any(before.exceeds(found) for found, before in zip(self.tasks, other.tasks, strict=True))
+        return any(before.exceeds(after) for after, before in zip(self.tasks, other.tasks, strict=True))
 
     def gains(self, other: Errors) -> bool:
         """Return True if the score of a task is higher than in another graph, beyond its noise, and none is lower.
@@ -167,7 +167,7 @@ class Errors:
         the samples have too few.
         """
         pairs = zip(self.tasks, other.tasks, strict=True)
-        is_higher = any(found.has_target and found.exceeds(before) for found, before in pairs)
+        is_higher = any(after.has_target and after.exceeds(before) for after, before in pairs)
         return is_higher and not self.loses(other)
 
     def is_preferred_to(self, other: Errors) -> bool:
@@ -275,11 +275,11 @@ class OutputError:
         """
         with Session(_Program(graph, self._chip)) as session, np.errstate(all="ignore"):
             runs = [session.run(feed) for feed in self.feeds]
-        found: dict[str, tuple[Vector, Vector]] = {}
+        logits: dict[str, tuple[Vector, Vector]] = {}
         for output in self._outputs:
             if isinstance(output, _Numbers):
-                found |= output.logits([run[output.name] for run in runs])
-        return found
+                logits |= output.logits([run[output.name] for run in runs])
+        return logits
 
     def error(self, graph: Graph) -> float:
         """Relative squared error of a graph, averaged over outputs and samples."""
@@ -410,7 +410,7 @@ class _Numbers:
 
     def logits(self, arrays: Sequence[Array]) -> dict[str, tuple[Vector, Vector]]:
         """Logits of the scores of the float results and of other ones, by the tensor of the branch."""
-        found = {}
+        by_tensor = {}
         for number, branch in enumerate(self.branches):
             if not branch.scale.is_logit:
                 continue
@@ -421,8 +421,8 @@ class _Numbers:
                     values = self._prepare(index, array)
                     part.append(values.ravel() if labels is None else values[labels == number])
             if all(a.shape == b.shape for a, b in zip(*parts, strict=True)):
-                found[branch.tensor] = np.concatenate(parts[0]), np.concatenate(parts[1])
-        return found
+                by_tensor[branch.tensor] = np.concatenate(parts[0]), np.concatenate(parts[1])
+        return by_tensor
 
     def _powers(self, index: int, values: Array) -> tuple[Vector, Vector]:
         """Power [branches, samples] of a feed, and power with larger weights for large values."""

@@ -108,10 +108,14 @@ def arithmetic_of_mode(
 )
 def any_conv(node: Node, site: Site) -> Group | None:
     """Match a convolution by itself."""
-    found = _arithmetic(node.op, node, Chip(site.chip))
-    if found is None:
+    arithmetic = _arithmetic(node.op, node, Chip(site.chip))
+    if arithmetic is None:
         return None
-    return Group((node,), lambda builder: _emit(builder, node, node.op, found)) if has_types(found, node) else None
+    return (
+        Group((node,), lambda builder: _emit(builder, node, node.op, arithmetic))
+        if has_types(arithmetic, node)
+        else None
+    )
 
 
 def has_types(found: Arithmetic, node: Node) -> bool:

@@ -30,11 +30,11 @@ def pad(builder: Builder, node: Node, op: Pad) -> None:
     stored = builder.memory_of(x)
     target = View.of(builder.write(node.output, stored.order))
     for axis, (before, after) in paddings:
-        whole = target.shape[axis]
-        for start, count in ((0, before), (whole - after, after)):
+        extent = target.shape[axis]
+        for start, count in ((0, before), (extent - after, after)):
             if count:
                 builder.fill(target.slice_axis(axis, start, count), op.pad_val)
-        target = target.slice_axis(axis, before, whole - before - after)
+        target = target.slice_axis(axis, before, extent - before - after)
     builder.copy(View.of(stored), target)
 
 

@@ -169,5 +169,5 @@ def _repeat_batches(lowering: Lowering, x: Value, batch: tuple[int, ...]) -> Val
     own = static(x.shape)[:-2]
     if own == batch:
         return x
-    reps = (*(wanted // extent for wanted, extent in zip(batch, own, strict=True)), 1, 1)
+    reps = (*(target // extent for target, extent in zip(batch, own, strict=True)), 1, 1)
     return with_quant(lowering.g.add(Tile(reps=reps), x, name=f"{x.name}:batches"), params_of(x))

@@ -50,8 +50,8 @@ def wide_table(lowering: Lowering, x: Value, entries: Array, params: QuantParams
 
     They are gathered from a FLOAT32 constant of exact integers.
     """
-    place = plain_rescale(lowering, x, 1 << 30, 1, f"{name}:place", I32, offset=-lowest)
-    result = _gather_numbers(lowering, place, entries, params, name)
+    index = plain_rescale(lowering, x, 1 << 30, 1, f"{name}:place", I32, offset=-lowest)
+    result = _gather_numbers(lowering, index, entries, params, name)
     result.quant = params
     return result
 
@@ -63,8 +63,8 @@ def table_of_pairs(lowering: Lowering, a: Value, b: Value, entries: Array, param
     """
     row = _index(lowering, a, 8, f"{name}:row")
     column = _index(lowering, b, 0, f"{name}:column")
-    place = lowering.g.add(Add(), row, column, name=f"{name}:place")
-    result = _gather_numbers(lowering, place, entries.reshape(-1), params, name)
+    index = lowering.g.add(Add(), row, column, name=f"{name}:place")
+    result = _gather_numbers(lowering, index, entries.reshape(-1), params, name)
     result.quant = params
     return result
 
@@ -80,8 +80,8 @@ def _gather_numbers(lowering: Lowering, place: Value, entries: Array, params: Qu
     flat = lowering.g.add(Reshape(reshape_param=(-1,)), place, name=f"{name}:flat")
     numbers = _shared_numbers(lowering, entries.astype(np.float32))
     chosen = lowering.g.add(IndexSelect(dim=0), numbers, flat, name=f"{name}:chosen")
-    whole = lowering.g.add(Cast(out_dtype=params.dtype), chosen, name=f"{name}:whole")
-    return lowering.g.add(Reshape(reshape_param=static(place.shape)), whole, name=name)
+    integers = lowering.g.add(Cast(out_dtype=params.dtype), chosen, name=f"{name}:whole")
+    return lowering.g.add(Reshape(reshape_param=static(place.shape)), integers, name=name)
 
 
 def _shared_numbers(lowering: Lowering, numbers: Array) -> Value:

@@ -213,7 +213,7 @@ class Detections:
         self._first = floats[0]
         for threshold in thresholds:
             self.threshold = threshold
-            self._floats = [found for run in floats for found in self.read(run)]
+            self._floats = [detections for run in floats for detections in self.read(run)]
             if self.count >= FEWEST_DECISIONS:
                 break
 
@@ -230,7 +230,7 @@ class Detections:
     @property
     def count(self) -> int:
         """Number of detections of the float network."""
-        return sum(len(found.classes) for found in self._floats)
+        return sum(len(detections.classes) for detections in self._floats)
 
     def read(self, run: Run) -> Iterator[Found]:
         """Yield the detections of every sample of a run."""
@@ -256,22 +256,22 @@ class Detections:
 
         Above the low threshold each counts by its score, kept ones by the smaller score of both.
         """
-        others = [found for run in runs for found in self.read(run)]
+        others = [detections for run in runs for detections in self.read(run)]
         pairs = list(zip(self._floats, others, strict=True))
-        matches = [match(found, other) for found, other in pairs]
-        kept = sum(len(places) for places in matches)
-        extra = sum(len(other.classes) for other in others) - kept
-        text = f"detections above {self.threshold:g}: {kept} of {self.count} kept, {extra} extra"
+        matches = [match(detections, other) for detections, other in pairs]
+        matched = sum(len(places) for places in matches)
+        extra = sum(len(other.classes) for other in others) - matched
+        text = f"detections above {self.threshold:g}: {matched} of {self.count} kept, {extra} extra"
         has_target = self.threshold in THRESHOLDS
         numerators, denominators = np.zeros(len(pairs)), np.zeros(len(pairs))
-        for index, ((found, other), places) in enumerate(zip(pairs, matches, strict=True)):
+        for index, ((detections, other), places) in enumerate(zip(pairs, matches, strict=True)):
             if has_target:
                 numerators[index] = 2.0 * len(places)
-                denominators[index] = len(found.classes) + len(other.classes)
+                denominators[index] = len(detections.classes) + len(other.classes)
             else:
                 rows, columns = np.array(places, np.int64).reshape(-1, 2).T
-                numerators[index] = 2.0 * np.minimum(found.scores[rows], other.scores[columns]).sum()
-                denominators[index] = found.scores.sum() + other.scores.sum()
+                numerators[index] = 2.0 * np.minimum(detections.scores[rows], other.scores[columns]).sum()
+                denominators[index] = detections.scores.sum() + other.scores.sum()
         decisions = self.count + extra  # a detection that the float network does not have is a decision too
         return TaskScore(self.outputs, "detections", text, numerators, denominators, decisions, has_target=has_target)
 

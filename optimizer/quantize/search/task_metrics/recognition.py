@@ -181,11 +181,11 @@ def _level_of_several(group: Sequence[Layout]) -> Level | None:
         objectness = single[-1]
         scores = [layout for layout in scores if layout is not objectness]
     score, box = scores[0], boxes[0] if boxes else None
-    place = score.positions if score.place is not None or box is None else box.positions
+    positions = score.positions if score.place is not None or box is None else box.positions
     return Level(
         score.columns(),
         _score_kind(score),
-        place,
+        positions,
         None if box is None else _box_columns(box),
         BoxKind.AROUND if box is None else _box_kind(box.channels, box.kind or Kind.COMPUTED),
         None if objectness is None else objectness.columns(),
@@ -244,7 +244,7 @@ def _text(layout: Layout, floats: Sequence[Run]) -> Task | None:
     labels = np.concatenate([columns.read(run).argmax(axis=2) for run in floats])
     shares: Mapping[int, float] = {blank: float(np.mean(labels == blank)) for blank in (0, layout.channels - 1)}
     blank = max(shares, key=lambda number: shares[number])
-    most = np.bincount(labels.ravel()).argmax()
-    if most != blank or not _BLANK <= shares[blank] < 1.0:
+    most_frequent = np.bincount(labels.ravel()).argmax()
+    if most_frequent != blank or not _BLANK <= shares[blank] < 1.0:
         return None
     return Text(columns, blank, floats)
