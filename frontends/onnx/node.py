@@ -36,7 +36,7 @@ onnx_op = registry("onnx")
 """Decorator that registers a converter: ``@onnx_op("Softmax", since=13)``."""
 
 folds = ConverterRegistry("onnx constant", "tpuconvert.frontends.onnx")
-"""Decorator that registers a constant evaluator: it has the arguments of a converter, and returns arrays."""
+"""Decorator that registers a constant evaluator, a function with the arguments of a converter that returns arrays."""
 
 onnx_op.evaluators = folds
 

@@ -237,7 +237,7 @@ class Graph:
         names: Sequence[str] | None = None,
         sources: tuple[Source, ...] | None = None,
     ) -> tuple[Value, ...]:
-        """Add a node and return all its results. It has the arguments and exceptions of ``add``."""
+        """Add a node and return all its results. The arguments and exceptions are the same as for ``add``."""
         types = self._inference.infer(op, _types(inputs))
         if self.has_distinct_extents:
             types = self._distinct.rename(op, types, _types(inputs), self._inference)

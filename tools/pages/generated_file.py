@@ -21,7 +21,7 @@ def section(page: Path, text: str, name: str, tool: str) -> str:
 
 
 def replace_section(page: Path, text: str, name: str, tool: str, lines: Iterable[str]) -> str:
-    """Return the text of a page with other lines in a generated section. It has the arguments of ``section``."""
+    """Return the text of a page with other lines in a generated section. Arguments as in ``section``."""
     before, _, after = _split(page, text, name, tool)
     return "".join([before, *(f"{line}\n" for line in lines), after])
 

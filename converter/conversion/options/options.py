@@ -119,7 +119,7 @@ class Declaration:
 
 
 def option(default: Any, help: str, **declared: Any) -> Any:
-    """Return a dataclass field for an option; it has the arguments of :class:`Declaration`."""
+    """Return a dataclass field for an option. The arguments are the same as for :class:`Declaration`."""
     metadata = {"option": Declaration(help, **declared)}
     if isinstance(default, Mapping):
         return field(default_factory=lambda: default, metadata=metadata)

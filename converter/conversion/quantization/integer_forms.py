@@ -151,7 +151,7 @@ class IntegerForms:
         left_out: Collection[str] = (),
         int16: Collection[str] | None = None,
     ) -> Legalized:
-        """Annotate the graph and return the integer graph. It has the arguments of ``annotate``.
+        """Annotate the graph and return the integer graph. The arguments are the same as for ``annotate``.
 
         If ``int16`` is None, the chosen nodes have 16 bits, unless that algorithm is left out.
         """

@@ -155,7 +155,7 @@ class _Quantization:
         self._split = NO_SAMPLES
 
     def run(self, calibration: CalibrationSource | None, measured: MeasuredRanges | None) -> QuantizedGraph:
-        """Quantize the graph. It has the arguments of :func:`quantize_graph`."""
+        """Quantize the graph. The arguments are the same as for :func:`quantize_graph`."""
         graph, options = self._graph, self._options
         feeds: FeedSource | None = None
         if calibration is not None or measured is None:

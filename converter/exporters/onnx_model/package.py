@@ -99,7 +99,7 @@ def write_model(path: str | os.PathLike[str], lowering: Lowering, name: str, *, 
 
 
 def build_model(lowering: Lowering, name: str, *, with_checks: bool) -> tuple[ModelProto, dict[str, Any]]:
-    """Return the ONNX model of a lowering, and the manifest. It has the arguments of ``write_model``."""
+    """Return the ONNX model of a lowering, and the manifest. The arguments are the same as for ``write_model``."""
     graph = lowering.graph
     outputs = lowering.outputs()
     lowering.problems.raise_if_any()

@@ -53,7 +53,7 @@ def lower_for_tpulang(model: Model) -> Program:
 
 
 def lower_graph(graph: Graph, target: Target, name: str) -> Program:
-    """Lower a graph to calls of the API. It has the arguments and exceptions of the ``tpu-mlir`` export."""
+    """Lower a graph to calls of the API. Arguments and exceptions as in the ``tpu-mlir`` export."""
     program = Program(try_lowering(graph, target, name))
     program.run(TRANSLATORS)
     program.lowering.problems.raise_if_any()

@@ -122,7 +122,7 @@ def collect(
     floats: RecordedFloats | None = None,
     start: int = 0,
 ) -> dict[str, Collector]:
-    """Collectors of all FLOAT32 inputs and results, by value name. It has the arguments and errors of ``calibrate``.
+    """Collectors of all FLOAT32 inputs and results, by value name. Arguments and errors as in ``calibrate``.
 
     Several processes can collect a part of the samples each; ``merge_collectors`` then merges their collectors.
     ``session`` is one of the graph, if there is one already: its plan takes as long as several samples. ``keeps`` has
@@ -181,7 +181,7 @@ def merge_into(merged: dict[str, Collector], part: Mapping[str, Collector]) -> N
 
 
 def check_mergeable(method: str, methods: Mapping[str, str]) -> None:
-    """Check that collectors of parts of the samples can be merged. It has the arguments of ``calibrate``.
+    """Check that collectors of parts of the samples can be merged. The arguments are the same as for ``calibrate``.
 
     Raises:
         UsageError: a method belongs to a plugin whose collectors cannot be merged.

@@ -119,7 +119,7 @@ class ChannelMeans:
         self._is_valid = True
 
     def add(self, array: Array, samples: int) -> None:
-        """Add the values of one batch. It has the arguments of ``RangeCollector.add``."""
+        """Add the values of one batch. The arguments are the same as for ``RangeCollector.add``."""
         rows = _rows(array)
         count = samples if len(rows) % samples == 0 else 1
         self.add_means(_sample_means(channel_summary(rows).sums, rows.shape[2], count))

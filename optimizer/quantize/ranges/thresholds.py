@@ -77,8 +77,8 @@ def mse_threshold(counts: Counts, levels: int) -> int:
     """Return the upper edge, in bins, of the prefix with the smallest squared error.
 
     A value within the threshold T costs ``step^2 / 12`` on average, ``step = T / (levels - 1)``; one beyond it
-    ``(value - T)^2`` times ``_CUT_WEIGHT``. Zeros have no error at any threshold. It has the arguments of
-    ``kl_threshold``.
+    ``(value - T)^2`` times ``_CUT_WEIGHT``. Zeros have no error at any threshold. The arguments are the
+    same as for ``kl_threshold``.
     """
     hist = counts.astype(np.float64)
     hist[0] = 0.0
@@ -102,7 +102,7 @@ def octav_threshold(counts: Counts, levels: int) -> int:
 
     The fixed point has the smallest squared error, if clipping and rounding errors count equally. The iteration is
     Newton's method: ``s = E[|x|; |x| > s] / (P(0 < |x| <= s) / (12 * levels^2) + P(|x| > s))``, started at the mean
-    magnitude. All magnitudes of a bin count as its center. It has the arguments of ``kl_threshold``.
+    magnitude. All magnitudes of a bin count as its center. The arguments are the same as for ``kl_threshold``.
 
     Source: Sakr et al., Optimal Clipping and Magnitude-aware Differentiation for Improved Quantization-aware Training
     (2022), equation 6.
@@ -131,7 +131,7 @@ def aciq_threshold(counts: Counts, levels: int) -> int:
 
     The magnitudes that are not 0 have a Laplace or a Gauss distribution around 0; the one with the larger
     likelihood is used. In units of the mean magnitude, the threshold for Laplace is the solution of
-    ``t * exp(t) = 12 * levels^2``, the Lambert W function. It has the arguments of ``kl_threshold``.
+    ``t * exp(t) = 12 * levels^2``, the Lambert W function. The arguments are the same as for ``kl_threshold``.
 
     Source: Banner et al., Post-training 4-bit quantization of convolution networks for rapid-deployment (2019),
     section 2.
