@@ -50,7 +50,7 @@ def calibrate(
     collectors = collect(graph, batches, method, progress, methods, means, keeps=keeps, floats=floats)
     if auto is not None:
         auto.record(collectors)
-    return {name: collector_of_value.result() for name, collector_of_value in collectors.items()}
+    return {name: item.result() for name, item in collectors.items()}
 
 
 class AutoTensors:

@@ -59,22 +59,24 @@ def float_paths(graph: Graph, quantize: Quantize, samples: Samples | None) -> di
     outputs = _dependent_outputs(graph)
     with Session(graph) as session:
         float_outputs = [session.run(feed) for feed in feeds]
-    error_of_depth: dict[int, float] = {}
+    similarity_of_depth: dict[int, float] = {}
     for depth in _doubling(deepest):
         integer = quantize(_nodes_within(depths, depth)).graph
         forget_annotations(graph)
         with Session(integer) as session:
             results = [session.run(feed) for feed in feeds]
         pairs = zip(float_outputs, results, strict=True)
-        error_of_depth[depth] = min(
+        similarity_of_depth[depth] = min(
             (similarity_of_rows if is_set else _similarity)(exact[name], other[name])
             for exact, other in pairs
             for name, is_set in outputs.items()
         )
-        if error_of_depth[depth] >= ENOUGH:
+        if similarity_of_depth[depth] >= ENOUGH:
             break
-    best = max(error_of_depth.values())
-    chosen = next(depth for depth in sorted(error_of_depth) if error_of_depth[depth] >= min(best - _ABOUT, ENOUGH))
+    best = max(similarity_of_depth.values())
+    chosen = next(
+        depth for depth in sorted(similarity_of_depth) if similarity_of_depth[depth] >= min(best - _ABOUT, ENOUGH)
+    )
     return _nodes_within(depths, chosen)
 
 
