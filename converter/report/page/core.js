@@ -32,13 +32,9 @@ function unpackColumn(column) {
 // --- DOM -----------------------------------------------------------------------------------------------------------
 
 // Create an element. A function among the attributes is an event listener; null and undefined are left out.
-report.element = function (tag, attributes, ...children) {
-  return fill(document.createElement(tag), attributes, children);
-};
+report.element = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
 
-report.svg = function (tag, attributes, ...children) {
-  return fill(document.createElementNS(SVG, tag), attributes, children);
-};
+report.svg = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
 function fill(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes || {})) {
@@ -53,9 +49,9 @@ function fill(element, attributes, children) {
 }
 
 // A link that selects a node of the shown model.
-report.nodeLink = function (index, text) {
+report.nodeLink = (index, text) => {
   const name = text === undefined ? report.nameOf(index) : text;
-  const attributes = { href: "#m" + report.modelIndex + "n" + index, "data-node": index, title: report.nameOf(index) };
+  const attributes = { href: `#m${report.modelIndex}n${index}`, "data-node": index, title: report.nameOf(index) };
   return report.element("a", attributes, report.breakable(report.shorten(name)));
 };
 
@@ -66,13 +62,13 @@ report.nodeCount = () => (report.model.nodes.name || []).length;
 
 report.column = (name) => report.model.nodes[name] || null;
 
-report.cell = function (name, index) {
+report.cell = (name, index) => {
   const column = report.model.nodes[name];
   return column && index < column.length ? column[index] : null;
 };
 
 // The graph input or output with an index, as {port, kind}; null for a node.
-report.portOf = function (index) {
+report.portOf = (index) => {
   const place = index - report.nodeCount();
   if (place < 0) return null;
   const inputs = report.model.inputs || [];
@@ -82,12 +78,12 @@ report.portOf = function (index) {
   return port ? { port, kind: "output" } : null;
 };
 
-report.nameOf = function (index) {
+report.nameOf = (index) => {
   const end = report.portOf(index);
   return end ? end.port.name : report.model.nodes.name[index];
 };
 
-report.opOf = function (index) {
+report.opOf = (index) => {
   const end = report.portOf(index);
   return end ? end.kind : report.model.nodes.op[index];
 };
@@ -103,8 +99,11 @@ function readNeighbours(edges) {
   const before = [];
   const after = [];
   for (let place = 0; place < edges.length; place += 2) {
-    (after[edges[place]] = after[edges[place]] || []).push(edges[place + 1]);
-    (before[edges[place + 1]] = before[edges[place + 1]] || []).push(edges[place]);
+    const [from, to] = [edges[place], edges[place + 1]];
+    after[from] ??= [];
+    after[from].push(to);
+    before[to] ??= [];
+    before[to].push(from);
   }
   return { before, after };
 }
@@ -117,20 +116,20 @@ report.onTheme = (listener) => listeners.theme.push(listener);
 
 // Select a node of the shown model; -1 selects none. Nothing is scrolled.
 // `byUser` is false for the node that is selected when a model is shown.
-report.select = function (index, byUser = true) {
+report.select = (index, byUser = true) => {
   const isKnown = Number.isInteger(index) && index >= 0 && (index < report.nodeCount() || report.portOf(index));
   report.selected = isKnown ? index : -1;
   for (const link of document.querySelectorAll("[data-node].selected")) link.classList.remove("selected");
   if (report.selected >= 0) {
-    const article = document.getElementById("m" + report.modelIndex);
-    for (const link of article.querySelectorAll('[data-node="' + report.selected + '"]')) link.classList.add("selected");
+    const article = document.getElementById(`m${report.modelIndex}`);
+    for (const link of article.querySelectorAll(`[data-node="${report.selected}"]`)) link.classList.add("selected");
   }
   for (const listener of listeners.select) listener(report.selected, byUser);
-  for (const view of views.values()) view.select && view.select(report.selected);
+  for (const view of views.values()) view.select?.(report.selected);
 };
 
 // Show a model of the page: its article, and the views with its nodes.
-report.showModel = function (place) {
+report.showModel = (place) => {
   report.modelIndex = place;
   report.model = report.data.models[place];
   report.neighbours = readNeighbours(report.model.edges || []);
@@ -144,14 +143,14 @@ report.showModel = function (place) {
 };
 
 // The colour of a variable of the style sheet, for a canvas.
-report.colour = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
+report.colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-report.setTheme = function (name) {
+report.setTheme = (name) => {
   document.documentElement.dataset.theme = name;
   for (const listener of listeners.theme) listener(name);
 };
 
-report.theme = function () {
+report.theme = () => {
   const isDark = window.matchMedia("(prefers-color-scheme: dark)").matches;
   return document.documentElement.dataset.theme || (isDark ? "dark" : "light");
 };
@@ -160,7 +159,7 @@ report.theme = function () {
 
 // Register a view: {title, lead, height, mount(container), select(index), search(indices), colour(by)}. All but `mount`
 // are optional. The view is shown in the slot of its name in the article of the shown model.
-report.addView = function (name, view) {
+report.addView = (name, view) => {
   views.set(name, view);
   if (report.model) moveView(name, view);
 };
@@ -170,13 +169,13 @@ report.view = (name) => views.get(name) || null;
 const TITLES = { graph: "Graph", nodes: "All nodes" };
 
 function moveView(name, view) {
-  const slot = document.querySelector("#m" + report.modelIndex + ' .slot[data-view="' + name + '"]');
+  const slot = document.querySelector(`#m${report.modelIndex} .slot[data-view="${name}"]`);
   if (!slot) return;
   if (!view.section) {
-    const stage = report.element("div", { class: "stage stage-" + name });
+    const stage = report.element("div", { class: `stage stage-${name}` });
     const heading = report.element("h3", {}, view.title || TITLES[name] || name);
     const lead = view.lead ? report.element("p", { class: "lead" }, view.lead) : null;
-    view.section = report.element("section", { class: "panel", id: "view-" + name }, heading, lead, stage);
+    view.section = report.element("section", { class: "panel", id: `view-${name}` }, heading, lead, stage);
     slot.append(view.section);
     view.mount(stage);
   } else if (view.section.parentNode !== slot) {
@@ -185,8 +184,8 @@ function moveView(name, view) {
 }
 
 // Show nodes that a search found, in all views.
-report.showFound = function (indices) {
-  for (const view of views.values()) view.search && view.search(indices);
+report.showFound = (indices) => {
+  for (const view of views.values()) view.search?.(indices);
 };
 
 // --- Text ----------------------------------------------------------------------------------------------------------
@@ -194,43 +193,49 @@ report.showFound = function (indices) {
 const LONGEST = 72;
 
 // Shorten a long name in the middle, as the text reports do.
-report.shorten = function (name, longest = LONGEST) {
+report.shorten = (name, longest = LONGEST) => {
   const text = String(name);
   if (text.length <= longest) return text;
   const half = Math.floor((longest - 3) / 2);
-  return text.slice(0, longest - 3 - half) + "..." + text.slice(text.length - half);
+  return `${text.slice(0, longest - 3 - half)}...${text.slice(text.length - half)}`;
 };
 
 // A name as text that wraps after a slash.
 report.breakable = (name) =>
-  String(name).split("/").map((part, place) => (place ? ["/", report.element("wbr", {}), part] : part));
+  String(name)
+    .split("/")
+    .map((part, place) => (place ? ["/", report.element("wbr", {}), part] : part));
 
 report.text = {
-  shape: (shape) => (shape ? "[" + shape.join(", ") + "]" : ""),
+  shape: (shape) => (shape ? `[${shape.join(", ")}]` : ""),
   type: (dtype, shape) => dtype + report.text.shape(shape),
   number: (value) => (value === null || value === undefined ? "-" : Number(value.toPrecision(4)).toString()),
   decibel: (value) => (value === null || value === undefined ? "-" : value.toFixed(1)),
   share(value) {
     if (value === null || value === undefined) return "-";
     if (value === 0) return "0";
-    return value >= 5e-5 ? (100 * value).toFixed(2) + "%" : "<0.01%";
+    return value >= 5e-5 ? `${(100 * value).toFixed(2)}%` : "<0.01%";
   },
   count: (value) => (value === null || value === undefined ? "-" : value.toLocaleString("en-US")),
   bytes(value) {
     if (value === null || value === undefined) return "-";
-    for (const [unit, size] of [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]]) {
-      if (value >= size) return (value / size).toFixed(1) + " " + unit;
+    for (const [unit, size] of [
+      ["GiB", 2 ** 30],
+      ["MiB", 2 ** 20],
+      ["KiB", 2 ** 10],
+    ]) {
+      if (value >= size) return `${(value / size).toFixed(1)} ${unit}`;
     }
-    return value + " bytes";
+    return `${value} bytes`;
   },
   time(seconds) {
     if (seconds === null || seconds === undefined) return "-";
-    return seconds >= 1e-3 ? (seconds * 1e3).toPrecision(3) + " ms" : Number((seconds * 1e6).toPrecision(3)) + " us";
+    return seconds >= 1e-3 ? `${(seconds * 1e3).toPrecision(3)} ms` : `${Number((seconds * 1e6).toPrecision(3))} us`;
   },
   scale(scale, zero) {
     if (scale === null || scale === undefined) return "-";
-    if (Array.isArray(scale)) return scale[0] + " to " + scale[1] + " (" + scale[2] + " on axis " + scale[3] + ")";
-    return scale + (zero ? ", zero " + (Array.isArray(zero) ? zero.join(" to ") : zero) : "");
+    if (Array.isArray(scale)) return `${scale[0]} to ${scale[1]} (${scale[2]} on axis ${scale[3]})`;
+    return scale + (zero ? `, zero ${Array.isArray(zero) ? zero.join(" to ") : zero}` : "");
   },
 };
 
@@ -262,12 +267,18 @@ function addTools() {
     const options = report.data.models.map((model, place) => report.element("option", { value: place }, model.name));
     const chooser = report.element("select", { "aria-label": "Model", id: "model" }, options);
     chooser.addEventListener("change", () => report.showModel(Number(chooser.value)));
-    report.onModel(() => { chooser.value = String(report.modelIndex); });
+    report.onModel(() => {
+      chooser.value = String(report.modelIndex);
+    });
     tools.append(chooser);
   }
   if (report.searchBox) tools.append(report.searchBox());
   const label = () => (report.theme() === "dark" ? "Light" : "Dark");
-  const toggle = report.element("button", { type: "button", id: "theme", title: "Switch between light and dark" }, label());
+  const toggle = report.element(
+    "button",
+    { type: "button", id: "theme", title: "Switch between light and dark" },
+    label(),
+  );
   toggle.addEventListener("click", () => {
     report.setTheme(report.theme() === "dark" ? "light" : "dark");
     toggle.textContent = label();

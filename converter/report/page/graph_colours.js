@@ -18,7 +18,8 @@ const PRECISIONS = [
   ["other", "s6", "other", /./],
 ];
 
-// Measures with a scale from good to bad. `total` adds the nodes of a block for its text; its colour is that of the worst.
+// Measures with a scale from good to bad. `total` adds the nodes of a block for its text; the block has the colour of
+// its worst node.
 const MEASURES = {
   isolated: { title: "Error alone", unit: "decibel", low: true },
   sqnr: { title: "SQNR", unit: "decibel", low: true },
@@ -34,7 +35,10 @@ report.graphColours = { modes, painter };
 
 // Return the modes that the shown model has data for, as [value, title].
 function modes() {
-  const found = [["kind", "Operator kind"], ["precision", "Precision"]];
+  const found = [
+    ["kind", "Operator kind"],
+    ["precision", "Precision"],
+  ];
   for (const [name, { title }] of Object.entries(MEASURES)) if (report.column(name)) found.push([name, title]);
   return found;
 }
@@ -48,7 +52,7 @@ function painter(mode) {
 }
 
 function kindOf(v) {
-  const kinds = (report.model.layout && report.model.layout.kinds) || {};
+  const kinds = report.model.layout?.kinds || {};
   return report.portOf(v) ? null : kinds[report.opOf(v)] || "other";
 }
 
@@ -87,7 +91,9 @@ function byMeasure(column, { unit, low, total }) {
     blockText(nodes) {
       const found = known(nodes);
       if (!found.length) return null;
-      return total ? text(found.reduce((sum, value) => sum + value, 0)) : "worst " + text(found.reduce((least, value) => Math.min(least, value)));
+      return total
+        ? text(found.reduce((sum, value) => sum + value, 0))
+        : `worst ${text(found.reduce((least, value) => Math.min(least, value)))}`;
     },
     worstOf(nodes) {
       const found = nodes.filter((v) => typeof column[v] === "number");
@@ -95,8 +101,15 @@ function byMeasure(column, { unit, low, total }) {
     },
     isClass: false,
     legend: low
-      ? [[BEST_DECIBEL + " dB or more", colour(BEST_DECIBEL)], [(BEST_DECIBEL + WORST_DECIBEL) / 2 + " dB", colour((BEST_DECIBEL + WORST_DECIBEL) / 2)], [WORST_DECIBEL + " dB or less", colour(WORST_DECIBEL)]]
-      : [0, 0.25, 1].map((part) => [text(unit === "time" ? most * part : Math.round(most * part)), colour(most * part)]),
+      ? [
+          [`${BEST_DECIBEL} dB or more`, colour(BEST_DECIBEL)],
+          [`${(BEST_DECIBEL + WORST_DECIBEL) / 2} dB`, colour((BEST_DECIBEL + WORST_DECIBEL) / 2)],
+          [`${WORST_DECIBEL} dB or less`, colour(WORST_DECIBEL)],
+        ]
+      : [0, 0.25, 1].map((part) => [
+          text(unit === "time" ? most * part : Math.round(most * part)),
+          colour(most * part),
+        ]),
   };
 }
 
@@ -111,5 +124,5 @@ function mixed(stops, part) {
   const at = Math.min(stops.length - 2, Math.floor(part * (stops.length - 1)));
   const share = part * (stops.length - 1) - at;
   const rgb = stops[at].map((value, i) => Math.round(value + (stops[at + 1][i] - value) * share));
-  return "rgb(" + rgb.join(",") + ")";
+  return `rgb(${rgb.join(",")})`;
 }

@@ -29,7 +29,14 @@ function draw(context, view, state) {
   context.setTransform(view.ratio, 0, 0, view.ratio, 0, 0);
   context.fillStyle = colours.ground;
   context.fillRect(0, 0, view.width, view.height);
-  context.setTransform(view.ratio * zoom, 0, 0, view.ratio * zoom, -view.x * zoom * view.ratio, -view.y * zoom * view.ratio);
+  context.setTransform(
+    view.ratio * zoom,
+    0,
+    0,
+    view.ratio * zoom,
+    -view.x * zoom * view.ratio,
+    -view.y * zoom * view.ratio,
+  );
   const right = view.x + view.width / zoom;
   const bottom = view.y + view.height / zoom;
   const least = zoom < ROUND_ZOOM ? 0.7 / zoom : 0; // lines within a pixel are left out
@@ -48,7 +55,7 @@ function draw(context, view, state) {
     (line, place) => {
       const isInside = Math.min(line.x0, line.x1) <= right && Math.max(line.x0, line.x1) >= view.x && line.y1 >= view.y;
       if (isInside && (line.y1 - line.y0 > least || Math.abs(line.x1 - line.x0) > least)) lines.push(place);
-    }
+    },
   );
   for (const place of frames) drawFrame(context, zoom, state, scene.boxes[place]);
   drawLines(context, zoom, state, lines);
@@ -156,7 +163,16 @@ function drawPort(context, zoom, state, box, isHovered) {
   if (zoom < NAME_ZOOM) return;
   context.fillStyle = colours.ink;
   const size = Math.min(19, Math.max(11.5, 10 / zoom));
-  write(context, BOLD, size, report.nameOf(box.v), box.x + box.w / 2, box.y + box.h / 2 + size * 0.35, box.w - 24, "center");
+  write(
+    context,
+    BOLD,
+    size,
+    report.nameOf(box.v),
+    box.x + box.w / 2,
+    box.y + box.h / 2 + size * 0.35,
+    box.w - 24,
+    "center",
+  );
 }
 
 function drawBlock(context, zoom, state, box, isHovered) {
@@ -195,7 +211,7 @@ function drawBlock(context, zoom, state, box, isHovered) {
   context.fillStyle = colours.soft;
   const nodes = state.layout.blocks[box.block].nodes;
   const text = state.painter.blockText(nodes) || state.summaries[box.block];
-  write(context, SANS, 11, nodes.length + " nodes, " + text, x + 12, y + 48, w - 24, "left", true);
+  write(context, SANS, 11, `${nodes.length} nodes, ${text}`, x + 12, y + 48, w - 24, "left", true);
   drawSign(context, colours, x + w - 20, y + 25, false);
 }
 
@@ -317,9 +333,9 @@ function drawLabels(context, state, places) {
 function shapeOf(v) {
   const end = report.portOf(v);
   const shape = end ? end.port.shape : report.cell("shape", v);
-  const others = (report.model.more_results || {})[v] || [];
+  const others = report.model.more_results?.[v] || [];
   if (others.some((result) => String(result.shape) !== String(shape))) return "";
-  return shape && shape.length ? shape.join("\u00d7") : "";
+  return shape?.length ? shape.join("\u00d7") : "";
 }
 
 // --- Selection -----------------------------------------------------------------------------------------------------
@@ -381,14 +397,14 @@ function remember(map, key, compute) {
 
 // Shorten a text in the middle, or at its end, until it fits.
 function fitted(context, font, size, text, width, isList) {
-  const name = font.weight + font.family + "|" + text;
+  const name = `${font.weight + font.family}|${text}`;
   const limit = (width / size) * MEASURED;
   const measure = (part) => {
-    context.font = font.weight + MEASURED + "px " + font.family;
+    context.font = `${font.weight + MEASURED}px ${font.family}`;
     return context.measureText(part).width;
   };
   if (remember(widths, name, () => measure(text)) <= limit) return text;
-  return remember(texts, Math.round(limit) + "|" + name, () => {
+  return remember(texts, `${Math.round(limit)}|${name}`, () => {
     let low = 1;
     let high = text.length;
     while (low < high) {
@@ -401,15 +417,15 @@ function fitted(context, font, size, text, width, isList) {
 }
 
 function cut(text, length, isList) {
-  if (isList) return text.slice(0, length).replace(/[,\s]+$/, "") + "\u2026";
+  if (isList) return `${text.slice(0, length).replace(/[,\s]+$/, "")}\u2026`;
   const half = Math.ceil(length / 2);
-  return text.slice(0, half) + "\u2026" + text.slice(text.length - (length - half));
+  return `${text.slice(0, half)}\u2026${text.slice(text.length - (length - half))}`;
 }
 
 // Write a text and return its width.
 function write(context, font, size, text, x, y, width, align, isList = false) {
   const shown = fitted(context, font, size, String(text), width, isList);
-  context.font = font.weight + size + "px " + font.family;
+  context.font = `${font.weight + size}px ${font.family}`;
   context.textAlign = align;
   context.fillText(shown, x, y);
   return align === "right" ? context.measureText(shown).width : 0;
@@ -424,7 +440,12 @@ function onColour(colour, colours) {
     const light = luminance(colour);
     const [ground, ink] = [luminance(colours.ground), luminance(colours.ink)];
     const contrast = (a, b) => (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-    inks.set(key, contrast(light, ground) >= LEAST_CONTRAST || contrast(light, ground) > contrast(light, ink) ? colours.ground : colours.ink);
+    inks.set(
+      key,
+      contrast(light, ground) >= LEAST_CONTRAST || contrast(light, ground) > contrast(light, ink)
+        ? colours.ground
+        : colours.ink,
+    );
   }
   return inks.get(key);
 }
@@ -433,6 +454,8 @@ function luminance(colour) {
   const rgb = colour.startsWith("#")
     ? [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16))
     : colour.match(/\d+/g).slice(0, 3).map(Number);
-  const [r, g, b] = rgb.map((value) => (value / 255 <= 0.04045 ? value / 255 / 12.92 : ((value / 255 + 0.055) / 1.055) ** 2.4));
+  const [r, g, b] = rgb.map((value) =>
+    value / 255 <= 0.04045 ? value / 255 / 12.92 : ((value / 255 + 0.055) / 1.055) ** 2.4,
+  );
   return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 }
