@@ -10,7 +10,7 @@ the size of the layout of a deep network is that of its different blocks.
 
 Form of the layout in the report (``describe_layout``)::
 
-    {"kinds": {"conv": "linear"},    # operator -> kind, for the colours of the boxes
+    {"kinds": {"conv": "linear"},    # operator -> kind, for the colors of the boxes
      "groups": {...},                # the same for one block per group of on-chip memory, if the model has groups
      "box": [width, height],         # of a node
      "block": [width, height],       # of a collapsed block
@@ -122,7 +122,7 @@ def describe_layout(layers: Sequence[Description], edges: Sequence[int], vertice
 
 
 def operator_kinds(names: Iterable[str]) -> dict[str, str]:
-    """Return the kind of each operator, by its traits: it is the colour of its boxes."""
+    """Return the kind of each operator, by its traits: it is the color of its boxes."""
     return {name: _kind(name) for name in sorted(set(names))}
 
 

@@ -92,10 +92,10 @@ report.opOf = (index) => {
 report.isInteger = (index) => /^U?INT/.test(report.cell("dtype", index) || "");
 
 // Nodes before and after each node, in the order of the operands.
-report.producers = (index) => report.neighbours.before[index] || [];
-report.users = (index) => report.neighbours.after[index] || [];
+report.producers = (index) => report.neighbors.before[index] || [];
+report.users = (index) => report.neighbors.after[index] || [];
 
-function readNeighbours(edges) {
+function readNeighbors(edges) {
   const before = [];
   const after = [];
   for (let place = 0; place < edges.length; place += 2) {
@@ -132,7 +132,7 @@ report.select = (index, byUser = true) => {
 report.showModel = (place) => {
   report.modelIndex = place;
   report.model = report.data.models[place];
-  report.neighbours = readNeighbours(report.model.edges || []);
+  report.neighbors = readNeighbors(report.model.edges || []);
   for (const article of document.querySelectorAll("article.model")) {
     article.hidden = Number(article.dataset.model) !== place;
   }
@@ -142,8 +142,8 @@ report.showModel = (place) => {
   report.select(first === undefined ? (report.nodeCount() ? 0 : -1) : first, false);
 };
 
-// The colour of a variable of the style sheet, for a canvas.
-report.colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+// The color of a variable of the style sheet, for a canvas.
+report.color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
 report.setTheme = (name) => {
   document.documentElement.dataset.theme = name;
@@ -157,7 +157,7 @@ report.theme = () => {
 
 // --- Views ---------------------------------------------------------------------------------------------------------
 
-// Register a view: {title, lead, height, mount(container), select(index), search(indices), colour(by)}. All but `mount`
+// Register a view: {title, lead, height, mount(container), select(index), search(indices), color(by)}. All but `mount`
 // are optional. The view is shown in the slot of its name in the article of the shown model.
 report.addView = (name, view) => {
   views.set(name, view);

@@ -2,14 +2,14 @@
 //
 // Mouse: drag moves, wheel zooms (after a click, or with Ctrl), click selects, double click expands or collapses a
 // block.
-// Keys: arrows move, + and - zoom, 0 fits, Enter expands or collapses, Shift with arrows goes to neighbours.
+// Keys: arrows move, + and - zoom, 0 fits, Enter expands or collapses, Shift with arrows goes to neighbors.
 
 const { element } = report;
 const { BLOCK, FRAME, boxAt } = report.graphGeometry;
 const STEP = 80; // of an arrow key, in screen pixels
 const WHEEL_HINT = "Click the graph or hold Ctrl to zoom with the wheel";
 const KEY_HINT =
-  "Arrow keys move, + and \u2212 zoom, 0 fits, Shift and an arrow key go to a neighbour, Enter expands a block";
+  "Arrow keys move, + and \u2212 zoom, 0 fits, Shift and an arrow key go to a neighbor, Enter expands a block";
 const CLICK = 5; // largest movement of a click, in screen pixels
 
 report.graphInput = { listen };
@@ -215,7 +215,7 @@ function enter() {
   }
 }
 
-// Select a neighbour of the selected node: a producer above, a user below, or the next box in the same row.
+// Select a neighbor of the selected node: a producer above, a user below, or the next box in the same row.
 function step(dx, dy) {
   const { scene, selected } = state;
   const box = scene.boxes[scene.boxOf[selected]];

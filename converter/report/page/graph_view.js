@@ -1,5 +1,5 @@
 // The graph view: a canvas that shows the visible part of the graph, with buttons, a legend, a map and a tooltip.
-// graph_geometry.js computes positions, graph_colours.js colours; graph_paint.js draws, graph_input.js handles events.
+// graph_geometry.js computes positions, graph_colors.js colors; graph_paint.js draws, graph_input.js handles events.
 
 const { element } = report;
 const SMALL = 150; // largest number of nodes of a graph whose blocks are expanded at first
@@ -13,7 +13,7 @@ const state = {
   scene: null,
   layout: null,
   painter: null,
-  colours: null,
+  colors: null,
   stripes: [],
   summaries: [],
   blockOf: [],
@@ -34,7 +34,7 @@ const LEAD =
   "Drag to move; zoom with Ctrl and the wheel, or with the wheel alone after a click on the graph. " +
   "Click a node for its details, double click a block to expand or collapse it.";
 
-report.addView("graph", { title: "Graph", lead: LEAD, mount, select, search, colour });
+report.addView("graph", { title: "Graph", lead: LEAD, mount, select, search, color });
 
 // State, elements and actions, for graph_input.js and for tests.
 report.graph = {
@@ -73,7 +73,7 @@ function mount(container) {
   parts.hint = element("div", { class: "graph-hint", hidden: true, "aria-hidden": "true" });
   parts.live = element("p", { class: "graph-live", "aria-live": "polite" });
   parts.legend = element("ul", { class: "graph-legend", "aria-label": "Legend" });
-  parts.colour = element("select", { "aria-label": "Colour by", change: () => colour(parts.colour.value) });
+  parts.color = element("select", { "aria-label": "Color by", change: () => color(parts.color.value) });
   parts.blocks = element(
     "select",
     { "aria-label": "Blocks by", change: showBlocks },
@@ -91,7 +91,7 @@ function mount(container) {
     parts.expand,
     parts.collapse,
     parts.blocks,
-    element("label", {}, element("span", {}, "Colour by"), parts.colour),
+    element("label", {}, element("span", {}, "Color by"), parts.color),
     parts.legend,
   );
   parts.stage = element("div", { class: "graph-stage" }, parts.canvas, parts.mapBox, parts.tip, parts.hint);
@@ -103,7 +103,7 @@ function mount(container) {
   report.onSelect((index, byUser) => {
     if (byUser !== false && !state.isOwn) reveal(index);
   });
-  report.onTheme(recolour);
+  report.onTheme(recolor);
   showModel();
 }
 
@@ -112,17 +112,17 @@ function showModel() {
   const count = report.nodeCount();
   parts.blocks.hidden = !model.layout?.groups;
   parts.blocks.value = "layout";
-  parts.colour.replaceChildren(
-    ...report.graphColours.modes().map(([value, title]) => element("option", { value }, title)),
+  parts.color.replaceChildren(
+    ...report.graphColors.modes().map(([value, title]) => element("option", { value }, title)),
   );
-  if (![...parts.colour.options].some((option) => option.value === mode)) mode = "kind";
-  parts.colour.value = mode;
+  if (![...parts.color.options].some((option) => option.value === mode)) mode = "kind";
+  parts.color.value = mode;
   parts.canvas.setAttribute(
     "aria-label",
     "Graph with " +
       count +
       " nodes. Arrow keys move, plus and minus zoom, 0 fits, Shift with an arrow key goes to a " +
-      "neighbour, Enter expands or collapses a block.",
+      "neighbor, Enter expands or collapses a block.",
   );
   setLayout(model.layout || null);
 }
@@ -152,7 +152,7 @@ function setLayout(layout) {
   isFitted = false;
   state.scene = null;
   rebuild();
-  recolour();
+  recolor();
   startView();
 }
 
@@ -177,14 +177,14 @@ function rebuild() {
   request();
 }
 
-function recolour() {
+function recolor() {
   if (!state.layout) return;
-  state.colours = report.graphPaint.palette();
-  state.painter = report.graphColours.painter(mode);
+  state.colors = report.graphPaint.palette();
+  state.painter = report.graphColors.painter(mode);
   state.stripes = state.layout.blocks.map((block) => stripes(block.nodes));
-  const items = state.painter.legend.map(([name, colour]) => {
+  const items = state.painter.legend.map(([name, color]) => {
     const swatch = element("span", { class: "swatch", "aria-hidden": "true" });
-    swatch.style.background = colour;
+    swatch.style.background = color;
     return element("li", {}, swatch, name);
   });
   parts.legend.replaceChildren(...items);
@@ -192,19 +192,19 @@ function recolour() {
   request();
 }
 
-// Colours of a collapsed block: shares of its nodes by class, or the colour of the worst node.
+// Colors of a collapsed block: shares of its nodes by class, or the color of the worst node.
 function stripes(nodes) {
   const counts = new Map();
   for (const v of nodes) {
-    const colour = state.painter.colourOf(v);
-    if (colour) counts.set(colour, (counts.get(colour) || 0) + 1);
+    const color = state.painter.colorOf(v);
+    if (color) counts.set(color, (counts.get(color) || 0) + 1);
   }
   const sum = [...counts.values()].reduce((total, count) => total + count, 0);
   if (!state.painter.isClass) {
     const worst = state.painter.worstOf(nodes);
-    return worst === null ? [] : [{ colour: state.painter.colourOf(worst), share: 1 }];
+    return worst === null ? [] : [{ color: state.painter.colorOf(worst), share: 1 }];
   }
-  return [...counts].sort((a, b) => b[1] - a[1]).map(([colour, count]) => ({ colour, share: count / sum }));
+  return [...counts].sort((a, b) => b[1] - a[1]).map(([color, count]) => ({ color, share: count / sum }));
 }
 
 // --- Painting ------------------------------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ function mapSize() {
 }
 
 function drawMap() {
-  if (!state.scene || !view.width || !state.colours) return;
+  if (!state.scene || !view.width || !state.colors) return;
   const isLarge = state.scene.width * state.scene.height > 6 * view.width * view.height;
   parts.mapBox.hidden = !isLarge || view.width < 600;
   if (parts.mapBox.hidden) return;
@@ -433,10 +433,10 @@ function boundsOf(boxes) {
   return bounds;
 }
 
-function colour(by) {
+function color(by) {
   mode = by;
-  parts.colour.value = by;
-  recolour();
+  parts.color.value = by;
+  recolor();
 }
 
 function say(text) {
