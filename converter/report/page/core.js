@@ -1,7 +1,9 @@
 // The object `report` that all scripts share: data, the shown model, the selected node, views, and DOM helpers.
+// `report.constants` is from constants.py: names and numbers that the scripts share with Python.
 // Data come from a model file and are untrusted: they become text nodes, never HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
+const { constants } = report;
 const listeners = { select: [], model: [], theme: [] };
 const views = new Map();
 
@@ -22,8 +24,9 @@ function unpackColumn(column) {
   return column.front.map((entry) => {
     if (entry === null) return null;
     const start = entry.slice(0, key);
-    const length = parseInt(entry.slice(key, key + 2), 36);
-    const text = (last.has(start) ? last.get(start) : start).slice(0, length) + entry.slice(key + 2);
+    const rest = key + constants.prefix.digits;
+    const length = parseInt(entry.slice(key, rest), constants.prefix.base);
+    const text = (last.has(start) ? last.get(start) : start).slice(0, length) + entry.slice(rest);
     last.set(start, text);
     return column.lists ? text.split("\n") : text;
   });
@@ -60,10 +63,16 @@ report.nodeLink = (index, text) => {
 // Number of nodes. Graph inputs, then graph outputs have the indices after them.
 report.nodeCount = () => (report.model.nodes.name || []).length;
 
-report.column = (name) => report.model.nodes[name] || null;
+// The entries of a column for all nodes; null if the model has no value in it.
+report.column = (name) => {
+  if (!report.isColumn(name)) throw new Error(`no column ${name}`);
+  return report.model.nodes[name] || null;
+};
+
+report.isColumn = (name) => constants.columns.includes(name);
 
 report.cell = (name, index) => {
-  const column = report.model.nodes[name];
+  const column = report.column(name);
   return column && index < column.length ? column[index] : null;
 };
 
@@ -89,7 +98,13 @@ report.opOf = (index) => {
 };
 
 // True if the first result of a node is an integer tensor.
-report.isInteger = (index) => /^U?INT/.test(report.cell("dtype", index) || "");
+report.isInteger = (index) => report.cell("dtype", index) in constants.integerBits;
+
+// The word for the result of a node that equals the source's; undefined for other results.
+report.equalWord = (index) => constants.equalWords[report.cell("stage", index)];
+
+// Length of the bar of an SQNR in dB, from 0 to 1.
+report.sqnrPart = (value) => Math.max(0, value || 0) / constants.fullBar;
 
 // Nodes before and after each node, in the order of the operands.
 report.producers = (index) => report.neighbors.before[index] || [];
@@ -143,7 +158,10 @@ report.showModel = (place) => {
 };
 
 // The color of a variable of the style sheet, for a canvas.
-report.color = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+report.color = (name) => {
+  if (!constants.colors.includes(name)) throw new Error(`no color ${name}`);
+  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+};
 
 report.setTheme = (name) => {
   document.documentElement.dataset.theme = name;
@@ -157,23 +175,22 @@ report.theme = () => {
 
 // --- Views ---------------------------------------------------------------------------------------------------------
 
-// Register a view: {title, lead, height, mount(container), select(index), search(indices), color(by)}. All but `mount`
-// are optional. The view is shown in the slot of its name in the article of the shown model.
+// Register a view: {lead, mount(container), select(index), search(indices), color(by)}. All but `mount` are optional.
+// The view is shown in the slot of its name in the article of the shown model.
 report.addView = (name, view) => {
+  if (!(name in constants.views)) throw new Error(`no view ${name}`);
   views.set(name, view);
   if (report.model) moveView(name, view);
 };
 
 report.view = (name) => views.get(name) || null;
 
-const TITLES = { graph: "Graph", nodes: "All nodes" };
-
 function moveView(name, view) {
   const slot = document.querySelector(`#m${report.modelIndex} .slot[data-view="${name}"]`);
   if (!slot) return;
   if (!view.section) {
     const stage = report.element("div", { class: `stage stage-${name}` });
-    const heading = report.element("h3", {}, view.title || TITLES[name] || name);
+    const heading = report.element("h3", {}, constants.views[name]);
     const lead = view.lead ? report.element("p", { class: "lead" }, view.lead) : null;
     view.section = report.element("section", { class: "panel", id: `view-${name}` }, heading, lead, stage);
     slot.append(view.section);
@@ -190,10 +207,8 @@ report.showFound = (indices) => {
 
 // --- Text ----------------------------------------------------------------------------------------------------------
 
-const LONGEST = 72;
-
 // Shorten a long name in the middle, as the text reports do.
-report.shorten = (name, longest = LONGEST) => {
+report.shorten = (name, longest = constants.longestName) => {
   const text = String(name);
   if (text.length <= longest) return text;
   const half = Math.floor((longest - 3) / 2);
@@ -219,11 +234,7 @@ report.text = {
   count: (value) => (value === null || value === undefined ? "-" : value.toLocaleString("en-US")),
   bytes(value) {
     if (value === null || value === undefined) return "-";
-    for (const [unit, size] of [
-      ["GiB", 2 ** 30],
-      ["MiB", 2 ** 20],
-      ["KiB", 2 ** 10],
-    ]) {
+    for (const [unit, size] of constants.byteUnits) {
       if (value >= size) return `${(value / size).toFixed(1)} ${unit}`;
     }
     return `${value} bytes`;

@@ -57,7 +57,7 @@ function errors(index) {
     ["accumulated", report.cell("accumulated", index)],
     ["in the model", report.cell("sqnr", index)],
   ].filter(([, value]) => value !== null);
-  const isSame = report.cell("stage", index) === "same";
+  const isSame = report.equalWord(index) !== undefined;
   const flips = report.cell("flips", index);
   const different = report.cell("integers", index)
     ? `${report.cell("different", index)} of ${report.cell("integers", index)}`
@@ -83,7 +83,7 @@ function errors(index) {
       "div",
       { class: "meter" },
       element("span", {}, name),
-      report.bar(value / 60),
+      report.bar(report.sqnrPart(value)),
       element("b", {}, text.decibel(value)),
     ),
   );
@@ -107,7 +107,7 @@ function fixOf(index) {
   const measured = report.cell("fix", index);
   if (measured) return measured;
   const name = report.cell("keep_float", index);
-  return name ? `--keep-float '${name.replace(/'/g, "'\\''")}'` : null;
+  return name ? `${report.constants.keepFloat} '${name.replace(/'/g, "'\\''")}'` : null;
 }
 
 function rule(index) {
@@ -145,7 +145,6 @@ function copy(code, status) {
 
 const WIDTH = 320;
 const HEIGHT = 96;
-const LEVELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 // Histogram of the magnitudes of a tensor on the calibration samples, with the threshold; values beyond are clipped.
 function histogram(index) {
@@ -153,7 +152,7 @@ function histogram(index) {
   const place = columns ? columns.node.indexOf(index) : -1;
   if (place < 0) return null;
   const [high, threshold, clipped] = [columns.high[place], columns.threshold[place], columns.clipped[place]];
-  const levels = [...columns.levels[place]].map((digit) => LEVELS.indexOf(digit)); // 2 * log2(1 + count)
+  const levels = [...columns.levels[place]].map((digit) => report.constants.levels.indexOf(digit));
   const list = facts([
     ["values", `${text.number(columns.minimum[place])} to ${text.number(columns.maximum[place])}`],
     ["threshold", `${text.number(threshold)} by ${columns.method[place]}`],
@@ -262,11 +261,11 @@ function connections(index) {
     );
   const before = report.producers(index);
   const after = report.users(index);
-  const constants = report.cell("constants", index);
+  const operands = report.cell("constants", index);
   return [
     "Connections",
     before.length ? [element("h5", {}, "operands"), links(before)] : null,
-    constants ? [element("h5", {}, "constants"), element("p", { class: "mono" }, constants.join(", "))] : null,
+    operands ? [element("h5", {}, "constants"), element("p", { class: "mono" }, operands.join(", "))] : null,
     after.length ? [element("h5", {}, "users"), links(after)] : null,
   ];
 }
@@ -282,8 +281,5 @@ function origin(index) {
       ? [element("h5", {}, "source"), sources.map((source) => element("p", { class: "mono" }, source))]
       : null,
     rules?.length ? [element("h5", {}, "optimizer rules"), element("p", { class: "mono" }, rules.join(", "))] : null,
-    report.cell("block", index) !== null
-      ? [element("h5", {}, "block"), element("p", { class: "mono" }, String(report.cell("block", index)))]
-      : null,
   ];
 }

@@ -1,21 +1,16 @@
 // Colors of the boxes of the graph view: by operator kind, precision, error, time, memory traffic or arithmetic.
 
-// Kinds of operators as graph_layout.py names them, variables of the style sheet, and texts of the legend.
-const KINDS = [
-  ["linear", "s1", "conv, matmul"],
-  ["arithmetic", "s2", "arithmetic"],
-  ["activation", "s3", "activation"],
-  ["other", "s4", "pool, norm, other"],
-  ["conversion", "s5", "quantize, cast"],
-  ["data movement", "s6", "data movement"],
-];
+const { constants } = report;
 
+// Classes of nodes: name, variable of the style sheet, and text of the legend.
+const KINDS = Object.entries(constants.kindLegend).map(([kind, text], i) => [kind, constants.series[i], text]);
+
+// Precisions by their bits; floats have none.
 const PRECISIONS = [
-  ["INT8", "s3", "INT8", /^U?INT8$/],
-  ["INT16", "s1", "INT16", /^U?INT16$/],
-  ["INT32", "s4", "INT32", /^U?INT(32|64)$/],
-  ["float", "s2", "float", /FLOAT/],
-  ["other", "s6", "other", /./],
+  [8, "s3", "INT8"],
+  [16, "s1", "INT16"],
+  [32, "s4", "INT32"],
+  [0, "s2", "float"],
 ];
 
 // Measures with a scale from good to bad. `total` adds the nodes of a block for its text; the block has the color of
@@ -52,13 +47,12 @@ function painter(mode) {
 }
 
 function kindOf(v) {
-  const kinds = report.model.layout?.kinds || {};
-  return report.portOf(v) ? null : kinds[report.opOf(v)] || "other";
+  return report.portOf(v) ? null : report.model.layout.kinds[report.opOf(v)];
 }
 
 function precisionOf(v) {
   const dtype = report.cell("dtype", v);
-  return dtype ? PRECISIONS.find(([, , , pattern]) => pattern.test(dtype))[0] : null;
+  return dtype ? constants.integerBits[dtype] || 0 : null;
 }
 
 function byClass(classes, classOf) {

@@ -17,8 +17,7 @@ report.graphPaint = { draw, drawMap, palette, titleHeight, titleTop, titleLeft }
 
 // Colors of the style sheet for the canvas.
 function palette() {
-  const names = ["ink", "soft", "line", "ground", "band", "mark", "warn", "tint", "shade"];
-  return Object.fromEntries(names.map((name) => [name, report.color(name)]));
+  return Object.fromEntries(report.constants.colors.map((name) => [name, report.color(name)]));
 }
 
 // Draw the scene. `view` has x, y (scene coordinates of the top left corner), zoom, width, height and ratio;

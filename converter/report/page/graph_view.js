@@ -34,7 +34,7 @@ const LEAD =
   "Drag to move; zoom with Ctrl and the wheel, or with the wheel alone after a click on the graph. " +
   "Click a node for its details, double click a block to expand or collapse it.";
 
-report.addView("graph", { title: "Graph", lead: LEAD, mount, select, search, color });
+report.addView("graph", { lead: LEAD, mount, select, search, color });
 
 // State, elements and actions, for graph_input.js and for tests.
 report.graph = {

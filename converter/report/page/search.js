@@ -18,7 +18,8 @@ report.find = (query) => {
 
 function conditionOf(word) {
   const compared = CONDITION.exec(word);
-  const column = compared ? report.column(compared[1].toLowerCase()) : null;
+  const name = compared?.[1].toLowerCase();
+  const column = report.isColumn(name) ? report.column(name) : null;
   if (column) {
     const limit = Number(compared[3]) * FACTORS[compared[4].toLowerCase()];
     return (index) => typeof column[index] === "number" && compare(column[index], compared[2], limit);

@@ -2,7 +2,7 @@
 // so that 10,000 nodes stay fast.
 
 const { element, text } = report;
-const ROW = 30; // height of a row in pixels, as in page.css
+const ROW = parseFloat(getComputedStyle(document.documentElement).getPropertyValue("--row")); // pixels
 const SPARE = 12; // rows above and below the visible ones
 
 // A column of the table: heading, width in pixels, value to sort by, and text. `show` may return an element.
@@ -42,15 +42,15 @@ const TYPE = {
 };
 const SQNR = {
   ...number("SQNR dB", "sqnr", 94, text.decibel, "signal-to-quantization-noise ratio of the result in the model"),
-  value: (index) => (report.cell("stage", index) === "same" ? Infinity : report.cell("sqnr", index)),
-  show: (index) => (report.cell("stage", index) === "same" ? "exact" : text.decibel(report.cell("sqnr", index))),
+  value: (index) => (report.equalWord(index) ? Infinity : report.cell("sqnr", index)),
+  show: (index) => report.equalWord(index) || text.decibel(report.cell("sqnr", index)),
 };
 const SQNR_BAR = {
   title: "",
   width: 90,
   name: "sqnr",
   value: SQNR.value,
-  show: (index) => report.bar(report.cell("stage", index) === "same" ? 1 : (report.cell("sqnr", index) || 0) / 60),
+  show: (index) => report.bar(report.equalWord(index) ? 1 : report.sqnrPart(report.cell("sqnr", index))),
 };
 const ISOLATED = number(
   "alone dB",
