@@ -118,7 +118,7 @@ class Plans:
         open_value = None if self._is_static else next((item for item in graph.values if not item.type.is_static), None)
         if open_value is not None:  # a type in a file hides that an extent depends on data
             raise CorruptInputError(
-                f"'{open_value.name}' has the shape {format_shape(open_value.shape)}, whose extents do not follow from"
+                f"'{open_value.name}' has the shape {format_shape(open_value.shape)}, whose extents do not follow from "
                 "the extents of the inputs",
                 file=self._graph.file,
             )

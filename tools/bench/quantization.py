@@ -179,7 +179,7 @@ def main() -> int:
     text = (
         "# Benchmarks of quantization\n\nWritten by `python -m tools.bench.quantization`: wall time of complete "
         f"processes with {arguments.samples} samples on {on}, medians of {arguments.rounds} interleaved rounds with "
-        "their range, processor time and peak memory. The relative time is the processor time of a tool divided by"
+        "their range, processor time and peak memory. The relative time is the processor time of a tool divided by "
         "the time of its counterpart in the same round: above 1, tpuconvert is faster. Other programs on the machine "
         f"lengthen the wall time more than the processor time.\n\n{described}\n\n{table(results)}\n{memory}"
     )

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 TUTORIAL = ROOT / "docs" / "tutorial.md"
 IMAGES = ROOT / "docs" / "images"
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
-COLOURS = 256
+COLORS = 256
 """Number of colors of an image: no color differs by more than 3 of 255, and the file has a third of the size."""
 
 LARGEST = 150_000
@@ -57,7 +57,7 @@ def show_operand(page: Page) -> None:
     panel(page, "Histograms of tensors").locator("[data-node]", has_text="pool").first.click(timeout=4000)
 
 
-def colour_by_error(page: Page) -> None:
+def color_by_error(page: Page) -> None:
     """Show the worst node in the graph, with all nodes colored by their error."""
     show_worst(page)
     graph = panel(page, "Graph")
@@ -84,7 +84,7 @@ class Picture:
 
 PICTURES = {
     "report": Picture("error.html", show_worst, size=(1280, 860)),
-    "report-graph": Picture("error.html", colour_by_error, lambda page: panel(page, "Graph")),
+    "report-graph": Picture("error.html", color_by_error, lambda page: panel(page, "Graph")),
     "report-histograms": Picture("error.html", show=lambda page: panel(page, "Histograms of tensors")),
     "report-memory": Picture("error.html", show=lambda page: panel(page, "Memory over time")),
     "worst-layer": Picture("error.html", show_worst, size=(1280, 520)),
@@ -121,7 +121,7 @@ def take(browser: Browser, picture: Picture, folder: Path, theme: Literal["light
         page.close()
     # The default method replaces colors of few pixels, such as the color of marked names.
     palette = Image.Quantize.MAXCOVERAGE
-    image = Image.open(io.BytesIO(taken)).convert("RGB").quantize(COLOURS, palette, dither=Image.Dither.NONE)
+    image = Image.open(io.BytesIO(taken)).convert("RGB").quantize(COLORS, palette, dither=Image.Dither.NONE)
     file = io.BytesIO()
     image.save(file, "PNG", optimize=True)
     return file.getvalue()

@@ -26,6 +26,9 @@ LIGHT = {
 and selections, ``tint`` the ground of a selection, ``shade`` shadows, ``s1`` to ``s6`` the series of charts.
 """
 
+SERIES = tuple(name for name in LIGHT if name.startswith("s") and name[1:].isdigit())
+"""Names of the colors of series."""
+
 DARK = {
     "ink": "#e4e9f1",
     "soft": "#97a4b5",

@@ -149,7 +149,7 @@ def test_operators_have_the_colors_of_the_page(
         assert conv in colors_of(page)
         assert page.evaluate("document.documentElement.scrollWidth") == width
         page.emulate_media(color_scheme="dark" if theme == "light" else "light")
-        wait_until(page, "report.graph.state.colours.ground === report.colour('ground')")
+        wait_until(page, "report.graph.state.colors.ground === report.color('ground')")
         assert conv not in colors_of(page)
 
 
@@ -248,7 +248,7 @@ def test_colors_by_precision_and_by_measure(open_graph: OpenGraph) -> None:
         assert page.locator(".graph-legend li").all_inner_texts() == ["INT8", "float"]
         integer, floating = (0x24, 0x91, 0x5A), (0xD9, 0x73, 0x0D)
         assert {integer, floating} <= colors_of(page)
-        page.evaluate("report.view('graph').colour('macs')")
+        page.evaluate("report.view('graph').color('macs')")
         assert page.locator(".graph-legend li").first.inner_text() == "0"
         assert integer not in colors_of(page)
 
