@@ -163,6 +163,16 @@ def test_zero_points_of_channels_are_part_of_the_bias(chip):
     assert relative_error(*linear_after_norm(1.0, 100.0), chip, None) < 0.002
 
 
+def test_a_weight_of_several_operators_is_not_copied():
+    net, graph = linear_after_norm(40.0, 0.0)
+    scale, bias, w, b = map(graph.find, ("scale", "bias", "w", "b"))
+    second = graph.add(LayerNorm(), net.x, scale, bias, name="second")
+    graph.output(graph.add(MatrixMul(), second, w, b, name="z"))
+    ranges = calibrate(graph, net.samples(8))
+    reasons = quantize(graph, ranges, Chip.BM1686)
+    assert balance(graph, ranges, reasons, Chip.BM1686) == []
+
+
 def test_weights_take_the_ratios_of_the_scales():
     net, graph = linear_after_norm(40.0, 0.0)
     ranges = calibrate(graph, net.samples(8))
