@@ -48,6 +48,7 @@ class Page(NamedTuple):
 PAGES = {
     "README.md": Page("readme_tables.py", is_fast=True),
     "docs/command-line.md": Page("readme_tables.py", is_fast=True),
+    "docs/drawing.md": Page("readme_tables.py", is_fast=True),
     "docs/comparison.md": Page("comparison_page.py", is_fast=True),
     "docs/kernels.md": Page("kernel_page.py", is_fast=True),
     "docs/operators/index.md": Page("operator_pages.py", is_fast=True),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tpuconvert.outputs.class_maps import class_map
-from tpuconvert.outputs.detector import to_image_pixels
+from tpuconvert.outputs.head import to_image_pixels
 from tpuconvert.samples.preprocess import FITS, PILLOW_FILTERS, Preprocess, resize_pixels
 from tpuconvert.schema.arithmetic.opencv_resizing import RESIZERS
 from tpuconvert.schema.errors import UsageError
