@@ -27,6 +27,7 @@ from tpuconvert.frontends.caffe.node import (
 )
 from tpuconvert.frontends.caffe.unsupported import why_unsupported
 from tpuconvert.frontends.cannot_convert import CannotConvertError
+from tpuconvert.frontends.converter_errors import translated_errors
 from tpuconvert.schema.errors import (
     INVALID_NODE,
     NO_OPERATOR,
@@ -36,15 +37,11 @@ from tpuconvert.schema.errors import (
     AmbiguousInputError,
     CorruptInputError,
     ProblemList,
-    ShapeError,
-    TpuConvertError,
     UsageError,
 )
 from tpuconvert.schema.graph.graph import Graph, Port, Source, Value, static
 from tpuconvert.schema.system.limits import Limits, check_time
-from tpuconvert.schema.system.memory_errors import not_enough_memory
 from tpuconvert.schema.types import F32, MAX_RANK, Array, Shape, TensorType, format_shape
-from tpuconvert.schema.user_code import unexpected, with_place
 
 
 @dataclass(frozen=True)
@@ -294,21 +291,8 @@ class _Importer:
         return all(blob is not None and (blob.value is not None or blob.declared is not None) for blob in found)
 
     def _run_converter(self, converter: Callable[..., Any], node: CaffeNode) -> list[Result]:
-        try:
+        with translated_errors(node.type, self._file, node.name):
             converted: Converted = converter(node, self._graph)
-        except ShapeError as error:
-            raise CannotConvertError(INVALID_NODE, error.message) from error
-        except CannotConvertError:
-            raise
-        except TpuConvertError as error:
-            error.add_place(self._file, node.name)
-            raise
-        except (ValueError, OverflowError) as error:
-            raise CannotConvertError(INVALID_NODE, with_place(error)) from error
-        except MemoryError as error:
-            raise not_enough_memory("its conversion", error, file=self._file, node=node.name) from error
-        except Exception as error:
-            raise unexpected(f"{node.type} could not be converted", error, file=self._file, node=node.name) from error
         if converted is None:
             return []
         return list(converted) if isinstance(converted, Sequence) else [converted]
