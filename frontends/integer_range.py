@@ -20,10 +20,10 @@ from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.compare import ScalarComparison, TensorComparison
 from tpuconvert.schema.ops.selection import Where
-from tpuconvert.schema.types import F32, I32, Chip
+from tpuconvert.schema.types import EXACT_FLOAT32, F32, I32, Chip
 
 _EXTREMES = (Arithmetic.MAX, Arithmetic.MIN)
-_FLOAT_LIMIT = float(1 << 24)
+_FLOAT_LIMIT = float(EXACT_FLOAT32)
 _EXACT_FLOATS: Bounds = (-_FLOAT_LIMIT, _FLOAT_LIMIT)
 _BELOW_LIMIT: Bounds = (1 - _FLOAT_LIMIT, _FLOAT_LIMIT - 1)
 _INT32: Bounds = (float(I32.min), float(I32.max))

@@ -20,7 +20,13 @@ import numpy as np
 
 from tpuconvert.optimizer.quantize.lowering.binary32_rescale import find_rescale
 from tpuconvert.optimizer.quantize.lowering.wide_plan import NO_PLAN, WidePlan
-from tpuconvert.schema.arithmetic.fixed_point import RoundingMode, multiplier_shift, rescale_two_roundings, saturate
+from tpuconvert.schema.arithmetic.fixed_point import (
+    RoundingMode,
+    multiplier_shift,
+    power_of_two,
+    rescale_two_roundings,
+    saturate,
+)
 from tpuconvert.schema.definition.op import Op, Trait
 from tpuconvert.schema.errors import InternalError
 from tpuconvert.schema.graph.graph import Graph, Node, Value
@@ -374,7 +380,7 @@ class Lowering:
     def widen(self, x: Value, left_shift: int, name: str) -> Value:
         """``(x - zero_point) * 2^left_shift`` as INT32, exactly."""
         offset = -(params_of(x).zero_point[0] << left_shift)
-        op = requant_int32([(1 << 30, left_shift + 1)], RequantMode.TFLITE_LSHIFT, I32, [offset])
+        op = requant_int32([power_of_two(left_shift)], RequantMode.TFLITE_LSHIFT, I32, [offset])
         return self.g.add(op, x, name=name)
 
     def scale_int32(self, x: Value, factors: Sequence[float], name: str) -> Value:
