@@ -86,7 +86,8 @@ class _Finder:
             is_exact = are_within(self._bounds.of(given[0]), _EXACT_FLOATS) or self._only_decides_exactly(result)
             decides = any(user.op.decides_by for user, _ in result.uses)
             return "" if is_exact or not (are_integers or decides) else ROUNDED
-        if result.dtype is I32 and isinstance(op, (BinaryArithmetic, ScalarArithmetic, Clamp)):
+        is_arithmetic = isinstance(op, (BinaryArithmetic, ScalarArithmetic))
+        if result.dtype is I32 and (is_arithmetic or isinstance(op, Clamp)):
             return self._text_of_arithmetic(node, given)
         if result.dtype is F32 and Trait.COMPARISON not in op.traits and not self._through_float.isdisjoint(given):
             self._through_float.add(result)

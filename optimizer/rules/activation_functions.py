@@ -21,7 +21,7 @@ from tpuconvert.optimizer.engine.pattern import Match, OperatorSet, p
 from tpuconvert.schema.definition.op import Trait
 from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.ops.activation import Active, ActiveType
-from tpuconvert.schema.ops.arithmetic import Add, Div, Mul
+from tpuconvert.schema.ops.arithmetic import Add, BinaryArithmetic, Div, Mul
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Muls
 from tpuconvert.schema.types import F32, TensorType
 
@@ -47,7 +47,7 @@ def _may_end_an_activation(node: Node) -> bool:
     """Return True if the operator can end a known form: binary, a scalar after a multiply, or a logarithm."""
     if node.outputs[0].dtype is not F32:
         return False
-    if isinstance(node.op, (Mul, Add, Div)):
+    if isinstance(node.op, BinaryArithmetic):
         return not any(value.is_constant for value in operands(node))
     before = operand(node).producer
     if isinstance(node.op, Active):
