@@ -156,7 +156,6 @@ class Lowering:
         self.form = ""
         self._floats: dict[Value, Value] = {}
         self._halves: dict[Value, Value] = {}
-        self._computed_floats: set[Value] = set()
         self._quantized: dict[Value, Value] = {}
 
     # Forms of a value
@@ -166,11 +165,6 @@ class Lowering:
         if not may_be_same_type(new.type, old.type):
             self._fail(old, f"is {old.type}, and lowered as {new.type}")
         self._floats[old] = new
-
-    def set_computed_float(self, old: Value, new: Value) -> None:
-        """Set the FLOAT32 form of an annotated value that is computed in float; its integer forms are rounded once."""
-        self.set_float_value(old, new)
-        self._computed_floats.add(old)
 
     def set_half_value(self, old: Value, new: Value) -> None:
         """Set the FLOAT16 form of a value."""
@@ -246,7 +240,7 @@ class Lowering:
             params = self._narrow[old.name]
             if old not in self._narrowed:
                 name = f"{old.name}:{params.dtype.value.lower()}"
-                if old in self._quantized and old not in self._computed_floats:
+                if old in self._quantized:
                     self._narrowed[old] = self.change_params(self._quantized[old], params, name)
                 else:
                     self._narrowed[old] = self.quantize_float(self.float_value(old), params, name)
