@@ -5,14 +5,15 @@ end. Layers that read the tops of such a layer are skipped without a further pro
 """
 
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tpuconvert.frontends import cuts
-from tpuconvert.frontends.caffe.file.description import LayerDescription, NetDescription
-from tpuconvert.frontends.caffe.file.weights import Blob, Weights, blob_of_message
+from tpuconvert.frontends.caffe.file.description import LayerDescription, NetDescription, read_description
+from tpuconvert.frontends.caffe.file.weights import Blob, Weights, blob_of_message, read_weights
 from tpuconvert.frontends.caffe.file.wire import AmbiguousWireError, WireError
 from tpuconvert.frontends.caffe.node import (
     CaffeNode,
@@ -55,9 +56,21 @@ class ImportOptions:
     require_weights: bool = True
 
 
-def import_network(net: NetDescription, weights: Weights | None, options: ImportOptions) -> Graph:
-    """Convert a network to a graph; raises the errors of ``tpuconvert.frontends.caffe.load``."""
-    return _Importer(net, weights, options).run()
+def import_network(
+    path: str | os.PathLike[str],
+    weights: str | os.PathLike[str] | None,
+    limits: Limits,
+    *,
+    input_shapes: Mapping[str, Sequence[int]] | None,
+    inputs: Sequence[str] | None,
+    outputs: Sequence[str] | None,
+    require_weights: bool,
+) -> Graph:
+    """Read and convert a network; ``tpuconvert.frontends.caffe.load`` documents arguments and errors."""
+    net = read_description(path, limits)
+    names = tuple(inputs or ()), tuple(outputs or ())
+    options = ImportOptions(limits, dict(input_shapes or {}), *names, require_weights)
+    return _Importer(net, None if weights is None else read_weights(weights, limits), options).run()
 
 
 def blob_shapes(net: NetDescription, weights: Weights | None, options: ImportOptions) -> dict[str, tuple[int, ...]]:

@@ -22,6 +22,7 @@ from tpuconvert.frontends.onnx.file.messages import (
     AttributeProto,
     FunctionProto,
     GraphProto,
+    ModelProto,
     NodeProto,
     ValueInfoProto,
 )
@@ -30,6 +31,7 @@ from tpuconvert.frontends.onnx.file.reader import (
     OnnxModel,
     node_domain,
     other_opsets,
+    read_model,
     reads_of,
     sparse_by_name,
 )
@@ -78,16 +80,20 @@ FOLDED_WITHOUT_DATA = {"Shape": 0, "Size": 0, "CastLike": 1, "EyeLike": 0}
 
 
 def import_model(
-    model: OnnxModel,
-    *,
+    source: str | os.PathLike[str] | ModelProto,
+    allow_root: str | os.PathLike[str] | None,
     limits: Limits,
+    *,
     input_shapes: Mapping[str, Sequence[Dim]] | None = None,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
     fixed: Mapping[str, Array] | None = None,
 ) -> Graph:
-    """Convert a parsed model; ``tpuconvert.frontends.onnx.load`` documents arguments and errors."""
-    return _Importer(model, limits, input_shapes or {}, fixed or {}).run(inputs, outputs)
+    """Read and convert a model; ``tpuconvert.frontends.onnx.load`` documents arguments and errors."""
+    model = read_model(source, limits, allow_root)
+    graph = _Importer(model, limits, input_shapes or {}, fixed or {}).run(inputs, outputs)
+    graph.files = model.tensors.files
+    return graph
 
 
 class _ReportedError(CannotConvertError):

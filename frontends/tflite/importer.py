@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from tpuconvert.frontends import cuts
+from tpuconvert.frontends import cuts, fixed_inputs
 from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.converter_errors import translated_errors
 from tpuconvert.frontends.registry import Registration
 from tpuconvert.frontends.tflite import layout
 from tpuconvert.frontends.tflite.file.metadata import read_metadata
-from tpuconvert.frontends.tflite.file.reader import BUILTIN_NAMES, ModelFile, Operator, Subgraph, Tensor
+from tpuconvert.frontends.tflite.file.reader import BUILTIN_NAMES, ModelFile, Operator, Subgraph, Tensor, read_model
 from tpuconvert.frontends.tflite.file.signatures import Signature, choose, signatures
 from tpuconvert.frontends.tflite.initial_state import initial_array
 from tpuconvert.frontends.tflite.layout import Permuted
@@ -55,7 +56,7 @@ from tpuconvert.schema.errors import (
 )
 from tpuconvert.schema.graph.graph import Graph, KeptState, Port, Source, Value, static
 from tpuconvert.schema.graph.value_limits import check_size
-from tpuconvert.schema.system.limits import check_time
+from tpuconvert.schema.system.limits import Limits, check_time
 from tpuconvert.schema.types import F32, MAX_RANK, Array, QuantParams, Shape, TensorType, format_shape
 
 CUSTOM_DOMAIN = "custom"
@@ -63,7 +64,8 @@ CUSTOM_DOMAIN = "custom"
 
 
 def import_model(
-    file: ModelFile,
+    path: str | os.PathLike[str],
+    limits: Limits | None,
     *,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     inputs: Sequence[str] | None = None,
@@ -75,7 +77,8 @@ def import_model(
     hybrid: str = "real",
     fixed: Mapping[str, Array] | None = None,
 ) -> Graph:
-    """Convert one subgraph of a file; ``tpuconvert.frontends.tflite.load`` documents arguments and errors."""
+    """Read a file and convert one subgraph; ``tpuconvert.frontends.tflite.load`` documents arguments and errors."""
+    file = read_model(path, limits)
     chosen = choose(file, signature)
     subgraph = file.subgraphs[chosen.subgraph]
     cut = prune_operators(file, subgraph, chosen, inputs, outputs, has_state_ports=state == StateMode.PORTS.value)
@@ -154,8 +157,6 @@ class _Importer:
     def add_inputs(self, shapes: dict[str, Sequence[int]], fixed: Mapping[str, Array]) -> None:
         names = self.work.signature.inputs
         if fixed:
-            from tpuconvert.frontends import fixed_inputs  # rarely needed
-
             all_names = [names.get(index, self.tensors.source(index).name) for index in self.called.inputs]
             fixed_inputs.check_names(fixed, all_names, shapes, self.file.file)
         for index in self.called.inputs:
