@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from tpuconvert.outputs.head import DecodedImage, DetectorHead, Outputs, detector_names, find_head, list_outputs
+from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.arithmetic.boxes import Detections, suppress
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.types import Array
@@ -46,6 +47,44 @@ class BoxHead(DetectorHead):
         found = suppress(found, image.nms_iou)
         points = None if found.points is None else image.from_input(found.points)
         return replace(found, boxes=image.from_input(found.boxes), points=points)
+
+
+class OneOutput(BoxHead):
+    """Layout with one output of a batch of one image."""
+
+    form: ClassVar[str]
+    """Shape for messages."""
+
+    rank: ClassVar[int]
+    class_axis: ClassVar[int | None] = None
+    """Axis of the scores of the classes, if the shape shows their number."""
+
+    before_classes: ClassVar[int] = 0
+    """Elements of this axis before the scores."""
+
+    def array(self, outputs: Outputs) -> Array | None:
+        """Return the only output, or None if there are several or its shape is not ``form``."""
+        (array,) = outputs.values() if len(outputs) == 1 else (None,)
+        is_image = array is not None and array.ndim == self.rank and len(array) == 1
+        if not is_image or (self.class_axis is not None and array.shape[self.class_axis] <= self.before_classes):
+            return None
+        return array
+
+    def classes(self, outputs: Outputs, rule: Preprocess) -> int | None:
+        """Return the number of scores of the classes."""
+        array = self.array(outputs)
+        return None if array is None or self.class_axis is None else array.shape[self.class_axis] - self.before_classes
+
+    def candidates(self, outputs: Outputs, size: tuple[int, int], min_score: float) -> Detections:
+        """Return all detections with a score of at least ``min_score``."""
+        array = self.array(outputs)
+        if array is None:
+            raise unsuitable(f"one output {self.form}", outputs)
+        return self.detections(array[0].astype(np.float64), size, min_score)
+
+    @abstractmethod
+    def detections(self, array: Array, size: tuple[int, int], min_score: float) -> Detections:
+        """Return the detections of the output, which has no batch axis."""
 
 
 class UserFunction(DetectorHead):
@@ -105,21 +144,6 @@ def check_detections(result: Any, name: str) -> Detections:
     )
 
 
-def only_output(outputs: Outputs, fits: Callable[[tuple[int, ...]], bool], expected: str) -> Array:
-    """Return the only output, as float64 without batch axis.
-
-    Raises:
-        UsageError: there are several, or its shape does not fit.
-
-    """
-    if len(outputs) == 1:
-        (array,) = outputs.values()
-        if array.ndim > 1 and array.shape[0] == 1 and fits(array.shape[1:]):
-            found: Array = array[0].astype(np.float64)
-            return found
-    raise unsuitable(f"one output {expected}", outputs)
-
-
 def unsuitable(expected: str, outputs: Outputs) -> UsageError:
     """Create the error for outputs that do not have the layout of a head."""
     hint = "choose another head, end the model at these outputs (convert --outputs), or give module:function"
@@ -139,9 +163,10 @@ def cells_of(height: int, width: int) -> Array:
     return np.stack([columns, rows], axis=1)
 
 
-def cell_count(size: tuple[int, int]) -> int:
-    """Return the number of cells of the grids of all strides, for an input (height, width)."""
-    return sum((size[0] // stride) * (size[1] // stride) for stride in STRIDES)
+def cell_count(rule: Preprocess) -> int:
+    """Return the number of cells of the grids of all strides, for the size of the input."""
+    assert rule.size is not None
+    return sum((rule.size[0] // stride) * (rule.size[1] // stride) for stride in STRIDES)
 
 
 def scale_of(size: tuple[int, int]) -> Array:

@@ -120,24 +120,6 @@ H = TypeVar("H", bound=type[Head])
 _HEADS: dict[str, Head] = {}
 
 
-def output_head(name: str) -> Callable[[H], H]:
-    """Register a head of this package under the name that ``--decode`` takes.
-
-    Raises:
-        UsageError: the name is taken.
-
-    """
-
-    def register(head: H) -> H:
-        if name in _HEADS:
-            raise UsageError(f"there is a head '{name}' already", hint="choose another name")
-        head.name = name
-        _HEADS[name] = head()
-        return head
-
-    return register
-
-
 def register_head(name: str) -> Callable[[H], H]:
     """Decorator that adds a layout of outputs, for ``--decode NAME`` and for recognition by its shapes.
 
@@ -148,14 +130,18 @@ def register_head(name: str) -> Callable[[H], H]:
         UsageError: the name is taken.
 
     """
-    import_modules(_PACKAGE)  # their names are taken
-    register = output_head(name)
 
-    def noting(head: H) -> H:
-        note_definition(head)
-        return register(head)
+    def register(head: H) -> H:
+        if not head.__module__.startswith(_PACKAGE):  # a plugin
+            import_modules(_PACKAGE)  # their names are taken
+            note_definition(head)
+        if name in _HEADS:
+            raise UsageError(f"there is a head '{name}' already", hint="choose another name")
+        head.name = name
+        _HEADS[name] = head()
+        return head
 
-    return noting
+    return register
 
 
 def all_heads() -> list[Head]:

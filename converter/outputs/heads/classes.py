@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from tpuconvert.outputs.head import DecodedImage, Head, Outputs, Scores, list_outputs, output_head
+from tpuconvert.outputs.head import DecodedImage, Head, Outputs, Scores, list_outputs, register_head
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.errors import UsageError
 
 
-@output_head("classes")
+@register_head("classes")
 class Classes(Head):
     """Scores [1, C]."""
 

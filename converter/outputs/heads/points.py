@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tpuconvert.outputs.head import DecodedImage, Head, Outputs, Points, output_head
+from tpuconvert.outputs.head import DecodedImage, Head, Outputs, Points, register_head
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.errors import UsageError
 
@@ -35,7 +35,7 @@ class _PointsHead(Head):
         return Points(image.from_input(values.reshape(-1, self.width)[:, :2]))
 
 
-@output_head("points2d")
+@register_head("points2d")
 class Points2D(_PointsHead):
     """x, y per point, in pixels of the input; the largest output is used."""
 
@@ -43,7 +43,7 @@ class Points2D(_PointsHead):
     other = "points3d"
 
 
-@output_head("points3d")
+@register_head("points3d")
 class Points3D(_PointsHead):
     """x, y, z per point, in pixels of the input; the largest output is used."""
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from tpuconvert.outputs.class_maps import class_map
-from tpuconvert.outputs.head import ClassMap, DecodedImage, Head, Outputs, output_head
+from tpuconvert.outputs.head import ClassMap, DecodedImage, Head, Outputs, register_head
 from tpuconvert.samples.preprocess import Preprocess
 
 COARSEST_MAP = 8
 """An output whose rows and columns are at least this fraction of the input's is recognized as a segmentation."""
 
 
-@output_head("segmentation")
+@register_head("segmentation")
 class Segmentation(Head):
     """Scores [1, C, rows, columns] or [1, rows, columns, C], as the layout of the preprocessing, or class numbers."""
 

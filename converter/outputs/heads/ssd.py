@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from tpuconvert.outputs.detector import BoxHead, above, scale_of, unsuitable
-from tpuconvert.outputs.head import Outputs, output_head
+from tpuconvert.outputs.head import Outputs, register_head
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.arithmetic.boxes import Detections
 
 
-@output_head("ssd")
+@register_head("ssd")
 class Ssd(BoxHead):
     """Boxes [1, N, 4] (left, top, right, bottom from 0 to 1) and scores [1, N, 1 + C], the first of the background."""
 

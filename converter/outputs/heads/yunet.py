@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from tpuconvert.outputs.detector import STRIDES, BoxHead, above, cells_of, unsuitable
-from tpuconvert.outputs.head import Outputs, output_head
+from tpuconvert.outputs.head import Outputs, register_head
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.arithmetic.boxes import Detections, boxes_in_cells
 
 _KINDS = ("cls", "obj", "bbox")
 
 
-@output_head("yunet")
+@register_head("yunet")
 class YuNet(BoxHead):
     """`cls_S`, `obj_S` and `bbox_S` for the strides 8, 16 and 32; landmarks `kps_S`."""
 
