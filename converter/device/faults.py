@@ -35,8 +35,8 @@ UNKNOWN = "unknown"
 
 _RESIZES = (Interpolate, Upsample)
 
-# Thresholds of the tests by similarity, chosen with the 215 faults that tests/device/test_faults.py injects into five
-# trained networks. All have the right class, and keep it if one threshold moves inside the range in its comment.
+# Thresholds of the tests by similarity. tests/converter/device/test_faults.py injects 215 faults into five networks:
+# all have the right class, and keep it if one threshold moves inside the range in its comment.
 
 LEAST_ELEMENTS = 8
 """Fewer elements decide no relation: a line has two parameters, and a few elements lie near some line by chance. Range

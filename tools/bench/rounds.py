@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from bench.engine_process import EngineError
-from bench.engines import Job
-from bench.worker import Times, Worker
+from tools.bench.engine_process import EngineError
+from tools.bench.engines import Job
+from tools.bench.worker import Times, Worker
 
 TRIAL_RUNS = 3
 MOST_RUNS = 400

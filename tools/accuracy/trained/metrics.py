@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from accuracy.trained.catalog import read_catalog
-from accuracy.trained.crops import RunHelper
-from accuracy.trained.decoders import DECODERS, Outputs
+from tools.accuracy.trained.catalog import read_catalog
+from tools.accuracy.trained.crops import RunHelper
+from tools.accuracy.trained.decoders import DECODERS, Outputs
 from tpuconvert.schema.arithmetic.boxes import Detections, match_detections, suppress
 from tpuconvert.schema.types import Array
 

@@ -7,9 +7,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bench.rounds import Ratio, started, take_turns
-from bench.throughput.load import Load, LoadWorker, percentile
-from bench.throughput.servers import Service
+from tools.bench.rounds import Ratio, started, take_turns
+from tools.bench.throughput.load import Load, LoadWorker, percentile
+from tools.bench.throughput.servers import Service
 
 
 @dataclass(frozen=True)
