@@ -64,11 +64,11 @@ class OneOutput(BoxHead):
 
     def array(self, outputs: Outputs) -> Array | None:
         """Return the only output, or None if there are several or its shape is not ``form``."""
-        (array,) = outputs.values() if len(outputs) == 1 else (None,)
-        is_image = array is not None and array.ndim == self.rank and len(array) == 1
-        if not is_image or (self.class_axis is not None and array.shape[self.class_axis] <= self.before_classes):
+        array = next(iter(outputs.values())) if len(outputs) == 1 else None
+        if array is None or array.ndim != self.rank or len(array) != 1:
             return None
-        return array
+        has_classes = self.class_axis is None or array.shape[self.class_axis] > self.before_classes
+        return array if has_classes else None
 
     def classes(self, outputs: Outputs, rule: Preprocess) -> int | None:
         """Return the number of scores of the classes."""

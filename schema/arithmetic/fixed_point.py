@@ -256,7 +256,7 @@ def power_of_two(exponent: int = 0) -> tuple[int, int]:
     return ONE_HALF, exponent + 1
 
 
-def high_product(a: Array | int, b: Array | int) -> Any:
+def high_product(a: Int64Array | int, b: Int64Array | int) -> Any:
     """``a * b / 2^31`` of 32-bit integers, rounded half up: the doubled high product of the kernels of TFLite."""
     return (a * b + ONE_HALF) >> 31
 

@@ -11,7 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from tools.bench.engine_process import EngineError
 from tools.bench.engines import Job
@@ -37,18 +37,14 @@ class Ratio:
         return Ratio(statistics.median(pairs), min(pairs), max(pairs))
 
 
-Times_co = TypeVar("Times_co", covariant=True)
-
-
-class Engine(Protocol[Times_co]):
+class Engine(Protocol):
     """A process that runs one engine."""
 
-    def run(self, runs: int, /) -> Times_co:
+    def run(self, count: int, /) -> Any:
         """Run it so many times and return the measurements."""
 
 
-E = TypeVar("E")
-T = TypeVar("T")
+E = TypeVar("E", bound=Engine)
 
 
 def started(workers: Sequence[E], start: Callable[[E], object]) -> tuple[list[E], dict[E, str]]:
@@ -63,9 +59,9 @@ def started(workers: Sequence[E], start: Callable[[E], object]) -> tuple[list[E]
     return able, errors
 
 
-def take_turns(counts: Mapping[Engine[T], int], rounds: int) -> dict[Engine[T], list[T]]:
+def take_turns(counts: Mapping[E, int], rounds: int) -> dict[E, list[Any]]:
     """Let every engine run briefly in each round, after a warm-up round, and return the measurements per round."""
-    turns: dict[Engine[T], list[T]] = {worker: [] for worker in counts}
+    turns: dict[E, list[Any]] = {worker: [] for worker in counts}
     for number in range(rounds + 1):
         for worker, count in counts.items():
             time.sleep(PAUSE)

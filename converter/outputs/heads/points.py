@@ -58,4 +58,4 @@ class Points3D(_PointsHead):
         short, long = sorted((array.shape for array in outputs.values()), key=math.prod)
         if math.prod(short) != 1 or len(long) != 4 or long[:3] != (1, 1, 1):
             return False
-        return long[3] % 3 == 0 and long[3] >= 3 * FEWEST_POINTS
+        return bool(long[3] % 3 == 0 and long[3] >= 3 * FEWEST_POINTS)
