@@ -51,7 +51,12 @@ class DecodedImage:
 
     def from_input(self, pairs: Array) -> Array:
         """Map x, y pairs along the last axis from pixels of the model's input to pixels of the image."""
-        return to_image_pixels(pairs, self.rule, self.size)
+        (height, width), (rows, columns) = self.size, self.input_size
+        left, top, right, bottom = self.rule.region(width, height)
+        count = pairs.shape[-1] // 2
+        scale = np.array([right - left, bottom - top] * count) / np.array([columns, rows] * count)
+        mapped: Array = pairs * scale + (left, top) * count
+        return mapped
 
 
 @dataclass(frozen=True)
@@ -201,15 +206,3 @@ def recognize_head(outputs: Outputs, rule: Preprocess) -> Head:
 def list_outputs(outputs: Outputs) -> str:
     """Return names and shapes of outputs as text."""
     return ", ".join(f"'{name}' {list(array.shape)}" for name, array in outputs.items())
-
-
-def to_image_pixels(pairs: Array, rule: Preprocess, size: tuple[int, int]) -> Array:
-    """Map x, y pairs along the last axis from pixels of the model's input to pixels of an image (height, width)."""
-    assert rule.size is not None
-    height, width = size
-    left, top, right, bottom = rule.region(width, height)
-    rows, columns = rule.size
-    count = pairs.shape[-1] // 2
-    scale = np.array([right - left, bottom - top] * count) / np.array([columns, rows] * count)
-    mapped: Array = pairs * scale + (left, top) * count
-    return mapped
