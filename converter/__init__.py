@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from tpuconvert.optimizer.quantize.ranges.calibrators import register_calibrator as register_calibrator
     from tpuconvert.optimizer.quantize.ranges.ranges import Range as Range
     from tpuconvert.outputs.drawing import Drawing as Drawing
+    from tpuconvert.outputs.head import register_head as register_head
     from tpuconvert.precision.attribution import Attribution as Attribution
     from tpuconvert.precision.attribution import attribute as attribute
     from tpuconvert.precision.tune import Tuning as Tuning
@@ -129,6 +130,7 @@ _MODULES = {
     "tpuconvert.diff.compare": ("diff",),
     "tpuconvert.diff.result": ("ModelDifference",),
     "tpuconvert.outputs.drawing": ("Drawing",),
+    "tpuconvert.outputs.head": ("register_head",),
     "tpuconvert.evaluation.evaluation": ("evaluate",),
     "tpuconvert.evaluation.result": ("Evaluation",),
     "tpuconvert.exporters.export": ("Export", "export"),

@@ -259,6 +259,16 @@ def test_rule_page(copy: Copy) -> None:
     assert "add a function with @pattern to tests/support/rules/*_patterns.py" in forgotten.stdout
 
 
+def test_head_page(copy: Copy) -> None:
+    page = Page("head")
+    head, _ = page.files
+    [output] = follow(copy, page)
+    assert passed_count(output) == 1
+    assert list(stale_pages(copy, page)) == page.generators()
+    options = copy.run(".venv/bin/python -m tpuconvert run --help")
+    assert head == "converter/outputs/heads/yolov10.py" and "yolov10" in options.stdout
+
+
 @pytest.mark.slow
 def test_kernel_page(copy: Copy) -> None:
     programs = Path(sys.executable).parent

@@ -13,11 +13,12 @@ from tpuconvert.cli.file_parameters import InputFile, OutputFile
 from tpuconvert.cli.problems import ensure
 from tpuconvert.evaluation.images import image_size
 from tpuconvert.outputs.drawing import as_picture, dequantize_outputs, sample_outputs
-from tpuconvert.outputs.heads import CLASSES, head_names
-from tpuconvert.outputs.interpretation import MIN_SCORE, NMS_IOU, Interpretation, Interpreter
+from tpuconvert.outputs.head import head_names
+from tpuconvert.outputs.interpretation import Interpretation, Interpreter
 from tpuconvert.outputs.labels import ClassNames, labels_of_metadata
 from tpuconvert.outputs.picture import PICTURE_SUFFIXES, draw_results, import_pillow, save_picture
 from tpuconvert.samples.image_files import IMAGE_SUFFIXES
+from tpuconvert.schema.arithmetic.boxes import MIN_SCORE, NMS_IOU
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.system.input_files import refuse_input
 
@@ -184,7 +185,7 @@ def result_lines(
     images: Sequence[str], found: Sequence[Interpretation], summaries: Sequence[Mapping[str, Any]]
 ) -> list[str]:
     """Return the results of every image as text, unless they are in the summaries of the outputs already."""
-    if not found or (found[0].head == CLASSES and any(summary["best"] for summary in summaries)):
+    if not found or (found[0].classes and any(summary["best"] for summary in summaries)):
         return []
     lines = []
     for image, results in zip(images, found, strict=True):

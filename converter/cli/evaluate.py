@@ -24,7 +24,7 @@ from tpuconvert.evaluation.evaluation import DEFAULT_METRICS, evaluate
 from tpuconvert.evaluation.metric import METRIC_NAMES, Setup
 from tpuconvert.evaluation.result import check_names, measure_names
 from tpuconvert.model.model import load
-from tpuconvert.outputs.decoders import decoder_names
+from tpuconvert.outputs.head import detector_names
 from tpuconvert.plugins import load_plugins
 from tpuconvert.report.report import report as write_model_report
 from tpuconvert.samples.preprocess import Preprocess
@@ -70,7 +70,7 @@ class _Limit(click.ParamType):  # type: ignore[type-arg]  # a generic class only
 @click.option(
     "--decode",
     metavar="HEAD",
-    help=f"For map, how outputs become boxes: {', '.join(decoder_names())}, or module:function.",
+    help=f"For map, how outputs become boxes: {', '.join(detector_names())}, or module:function.",
 )
 @click.option(
     "--reference",

@@ -90,6 +90,7 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
         "register_rule",
         "register_calibrator",
         "register_metric",
+        "register_head",
         "NativeKernel",
         "include_folder",
         "pattern",

@@ -1,8 +1,8 @@
-"""Write tables into README.md and docs/command-line.md: ``python -m tools.pages.readme_tables [--check]``.
+"""Write tables into README.md and pages of docs: ``python -m tools.pages.readme_tables [--check]``.
 
 The tables of supported formats and chips are derived from the converter registries and the operator definitions, the
-table of conversion options from their declarations. With ``--check`` nothing is written, and the exit code is 1 if a
-file is out of date.
+table of conversion options from their declarations, the table of heads from their classes. With ``--check`` nothing is
+written, and the exit code is 1 if a file is out of date.
 """
 
 import sys
@@ -15,12 +15,14 @@ from tpuconvert.conversion.options.options import OPTIONS, declaration, default_
 from tpuconvert.frontends.registry import FORMATS, registry
 from tpuconvert.operators.tables import source_operators, tpu_operators
 from tpuconvert.optimizer.quantize.lowering.lowering import find_lowering
+from tpuconvert.outputs.head import DetectorHead, all_heads
 from tpuconvert.schema.definition.op import OpKind, all_ops
 from tpuconvert.schema.types import Chip, DType
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 COMMAND_LINE = ROOT / "docs" / "command-line.md"
+DRAWING = ROOT / "docs" / "drawing.md"
 FILES = {
     "onnx": "`.onnx`, external data included",
     "tflite": "`.tflite`, float and quantized",
@@ -70,9 +72,19 @@ def options_table() -> list[str]:
     return rows
 
 
+def heads_table() -> list[str]:
+    """Return one row per head."""
+    rows = ["| `--decode` | finds | outputs | recognized |", "| --- | --- | --- | --- |"]
+    for head in all_heads():
+        kind = "boxes" if isinstance(head, DetectorHead) else ""
+        rows.append(f"| `{head.name}` | {kind} | {(head.__doc__ or '').removesuffix('.')} | {head.recognized} |")
+    return rows
+
+
 TABLES: dict[Path, dict[str, Callable[[], list[str]]]] = {
     README: {"formats": formats_table, "chips": chips_table},
     COMMAND_LINE: {"options": options_table},
+    DRAWING: {"heads": heads_table},
 }
 
 

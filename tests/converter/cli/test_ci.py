@@ -259,10 +259,10 @@ def test_report_has_the_accuracy_of_each_model(
     ("content", "message"),
     [
         ("models: {}", "names no models"),
-        ("models: {a: {sorce: x}}", "'source' perhaps"),
+        ("models: {a: {sorce: x}}", "did you mean 'source'?"),
         ("models: {a: {chip: bm1684}}", "models.a: has no source"),
         ("models: {a: {source: m.onnx, chip: bm99}}", "models.a: "),
-        ("models: {a: {source: m.onnx, limits: {cosin: 1}}}", "'cosine' perhaps"),
+        ("models: {a: {source: m.onnx, limits: {cosin: 1}}}", "did you mean 'cosine'?"),
         ("models: {a: {source: m.onnx, limits: {size: big}}}", "is not a size"),
         ("models: {a: {source: m.onnx, limits: {cosine: yes}}}", "is not a number"),
         ("models: {a: {source: m.onnx, limits: {top1_drop: 0.1}}}", "needs 'evaluation'"),
