@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from tpuconvert.cli.conversion import Files, convert_files, print_summary
-from tpuconvert.cli.conversion_options import conversion_options, source_option_args
+from tpuconvert.cli.conversion_options import SectionedCommand, conversion_options, source_option_args
 from tpuconvert.cli.file_parameters import InputFile, OutputFile
 from tpuconvert.cli.json_output import json_option
 from tpuconvert.cli.problems import ensure, ensure_writable
@@ -26,7 +26,7 @@ from tpuconvert.conversion.pass_instrumentation import Sink, Watch
 from tpuconvert.plugins import load_plugins
 
 
-@click.command("convert")
+@click.command("convert", cls=SectionedCommand)
 @conversion_options(*OPTIONS)
 @model_output_option
 @calibration_option()

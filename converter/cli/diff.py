@@ -11,7 +11,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from tpuconvert.cli.config_file import config_options
-from tpuconvert.cli.conversion_options import declared_options
+from tpuconvert.cli.conversion_options import SectionedCommand, declared_option, declared_options
 from tpuconvert.cli.file_parameters import InputFile, OutputFile
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.output_files import write_text
@@ -19,12 +19,13 @@ from tpuconvert.cli.problems import ensure, ensure_writable
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import limit_options, plugin_option, progress_option
 from tpuconvert.cli.terminal import echo
-from tpuconvert.conversion.options.options import SOURCE_OPTIONS
+from tpuconvert.conversion.options.options import READING_OPTIONS
 from tpuconvert.diff.change import CATEGORIES
-from tpuconvert.diff.compare import SAMPLES, diff
+from tpuconvert.diff.compare import SAMPLES, compare
 from tpuconvert.diff.limits import ANY, GROWTH_LIMITS, OUTPUTS, parse_categories, parse_growth
 from tpuconvert.diff.markdown import to_markdown
 from tpuconvert.frontends.sniffing import identify_file
+from tpuconvert.plugins import load_plugins
 from tpuconvert.text.text_format import several
 
 _USAGE = "tpuconvert diff BEFORE [WEIGHTS] AFTER [WEIGHTS]"
@@ -57,9 +58,10 @@ class _Growth(click.ParamType):  # type: ignore[type-arg]
         return parse_growth(value) if isinstance(value, str) else value
 
 
-@click.command("diff")
+@click.command("diff", cls=SectionedCommand)
 @click.argument("files", type=InputFile(), nargs=-1, required=True, metavar="BEFORE [WEIGHTS] AFTER [WEIGHTS]")
-@declared_options(*SOURCE_OPTIONS, "chip")
+@declared_options(*READING_OPTIONS)
+@declared_option("chip", default=None, show_default=False)
 @config_options
 @click.option("--as-read", is_flag=True, help="Compare source files as they are read, without the optimizer.")
 @click.option(
@@ -122,20 +124,11 @@ def command(
     growth = {key: others.pop(key) for key in keys if others[key] is not None}
     given = click.get_current_context().get_parameter_source
     options = {name: others[name] for name in others if name not in keys and given(name) != ParameterSource.DEFAULT}
+    load_plugins(plugins)
     (first, first_weights), (second, second_weights) = _pair_files(files)
     with show_progress(progress_mode) as progress:
-        found = diff(
-            first,
-            second,
-            first_weights,
-            second_weights,
-            data=data,
-            samples=samples,
-            as_read=as_read,
-            plugins=plugins,
-            progress=progress,
-            **options,
-        )
+        weights = first_weights, second_weights
+        found = compare(first, second, weights, options, data, samples, as_read=as_read, progress=progress)
     if page is not None:
         found.save(page)
     if markdown is not None:

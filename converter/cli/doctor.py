@@ -7,13 +7,13 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from tpuconvert.cli.conversion_options import conversion_options
+from tpuconvert.cli.conversion_options import SectionedCommand, conversion_options
 from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import engine_options, progress_option
 from tpuconvert.cli.terminal import echo_text
-from tpuconvert.conversion.options.options import SOURCE_OPTIONS
+from tpuconvert.conversion.options.options import READING_OPTIONS, group_options
 from tpuconvert.doctor.doctor import doctor
 from tpuconvert.doctor.installation import installation
 from tpuconvert.schema.errors import UsageError
@@ -22,8 +22,8 @@ OF_BOTH = ("as_json", "progress_mode")
 """Options that also the check of the installation has."""
 
 
-@click.command("doctor")
-@conversion_options(*SOURCE_OPTIONS, "chip", "calibration_method", needs_model=False)
+@click.command("doctor", cls=SectionedCommand)
+@conversion_options(*READING_OPTIONS, "chip", "calibration_method", needs_model=False)
 @click.option(
     "--data",
     type=InputFile(),
@@ -50,6 +50,7 @@ def command(
     strict: bool,
     backend: Any,
     threads: int | None,
+    calibration_method: str,
     plugins: tuple[str, ...],
     progress_mode: str,
     as_json: bool,
@@ -80,7 +81,8 @@ def command(
             threads=threads,
             plugins=plugins,
             progress=progress,
-            **options,
+            calibration_method=calibration_method,
+            **group_options(**options),
         )
     if as_json:
         print_json(found.to_dict())

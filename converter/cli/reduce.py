@@ -8,24 +8,23 @@ from typing import Any
 import click
 
 from tpuconvert.cli.config_file import config_options
-from tpuconvert.cli.conversion_options import declared_options
+from tpuconvert.cli.conversion_options import SectionedCommand, declared_options
 from tpuconvert.cli.file_parameters import InputFile, OutputFile
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure_writable
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import limit_options, plugin_option, progress_option
 from tpuconvert.cli.terminal import echo
-from tpuconvert.conversion.options.options import OPTIONS
-from tpuconvert.conversion.options.types import ReduceOptions
+from tpuconvert.conversion.options.options import OPTIONS, group_options
 from tpuconvert.conversion.source_loading import source_format
 from tpuconvert.reduction.reduce import reduce
 from tpuconvert.reduction.source_files import SUFFIXES
 
 
-@click.command("reduce")
+@click.command("reduce", cls=SectionedCommand)
 @click.argument("model", type=InputFile())
 @click.argument("weights", type=InputFile(), required=False)
-@declared_options(*(name for name in OPTIONS if name in ReduceOptions.__annotations__))
+@declared_options(*(name for name in OPTIONS if name not in ("max_transposes", "golden")))
 @config_options
 @click.option(
     "--until",
@@ -104,7 +103,7 @@ def command(
             min_sqnr=min_sqnr,
             plugins=plugins,
             progress=progress,
-            **options,
+            **group_options(**options),
         )
     if as_json:
         print_json(found.to_dict())

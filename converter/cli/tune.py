@@ -7,21 +7,24 @@ from typing import Any
 
 import click
 
-from tpuconvert.cli.conversion_options import conversion_options
+from tpuconvert.cli.conversion_options import SectionedCommand, conversion_options
 from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure_model_name, ensure_writable
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import calibration_option, model_output_option, progress_option, report_option
 from tpuconvert.cli.terminal import echo
-from tpuconvert.conversion.options.options import QUANTIZATION_OPTIONS, SOURCE_OPTIONS
+from tpuconvert.conversion.options.options import READING_OPTIONS, group_options, names_of
+from tpuconvert.conversion.options.quantization import Quantization
 from tpuconvert.precision.metrics import NAMES
 from tpuconvert.precision.tune import files_beside, tune
 from tpuconvert.report.report import report as write_model_report
 
 
-@click.command("tune")
-@conversion_options(*SOURCE_OPTIONS, "chip", "calibration_method", *QUANTIZATION_OPTIONS, "strict_set")
+@click.command("tune", cls=SectionedCommand)
+@conversion_options(
+    *READING_OPTIONS, "chip", *(name for name in names_of(Quantization) if name != "min_int8_share"), "strict_set"
+)
 @model_output_option
 @calibration_option(required=True)
 @click.option(
@@ -95,7 +98,7 @@ def command(
             budget=budget,
             plugins=plugins,
             progress=progress,
-            **options,
+            **group_options(**options),
         )
     if report is not None:
         write_model_report(target, report, tuning=found)

@@ -8,14 +8,14 @@ import click
 
 from tpuconvert.cli.choice import Choice
 from tpuconvert.cli.config_file import config_options
-from tpuconvert.cli.conversion_options import declared_options
+from tpuconvert.cli.conversion_options import SectionedCommand, declared_options
 from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import limit_options, plugin_option, progress_option, report_option
 from tpuconvert.cli.source_and_model import source_and_model
 from tpuconvert.cli.terminal import echo
-from tpuconvert.conversion.options.options import SOURCE_OPTIONS
+from tpuconvert.conversion.options.options import READING_OPTIONS, group_options
 from tpuconvert.model.model import load
 from tpuconvert.plugins import load_plugins
 from tpuconvert.report.report import report as write_model_report
@@ -26,9 +26,9 @@ from tpuconvert.verify.verification import NamedLimit
 from tpuconvert.verify.verify import verify
 
 
-@click.command("verify")
+@click.command("verify", cls=SectionedCommand)
 @click.argument("files", type=InputFile(), nargs=-1, required=True, metavar="MODEL [WEIGHTS] FILE.tpum")
-@declared_options(*SOURCE_OPTIONS)
+@declared_options(*READING_OPTIONS)
 @config_options
 @click.option(
     "--data",
@@ -120,7 +120,7 @@ def command(
             oracle=oracle,
             metrics=metrics,
             progress=progress,
-            **options,
+            **group_options(**options),
         )
     if report is not None:
         write_model_report(converted, report, verification=found)

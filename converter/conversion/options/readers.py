@@ -27,7 +27,11 @@ WEIGHT_GROUPS = (16, 32, 64, 128, 256)
 _LARGEST_INTEGER = (1 << 63) - 1
 """Largest integer that a model file stores."""
 
+_WITHOUT_BYTES = ("tuple", "Sequence", "Mapping", "Shapes", "Buckets", "Rules", "str", "int", "float")
+"""Beginnings of declared types that no bytes belong to."""
+
 Shapes = Mapping[str, Sequence[Dim]]
+"""Shapes of inputs by name."""
 
 
 def check_form(value: Any, declared: str) -> Any:
@@ -37,7 +41,7 @@ def check_form(value: Any, declared: str) -> Any:
         TypeError: it cannot.
     """
     numbers = () if declared.startswith(("int", "float")) else (int, float)
-    if isinstance(value, (bytes, *numbers)) and declared.startswith(("tuple", "Mapping", "str", "int", "float")):
+    if isinstance(value, (bytes, *numbers)) and declared.startswith(_WITHOUT_BYTES):
         raise TypeError(declared)
     if isinstance(value, bool) and declared != "bool":
         raise TypeError(declared)
@@ -60,7 +64,7 @@ def check_type(value: Any, declared: str) -> Any:
         return value
     if plain == "float" and not isinstance(value, bool | str | bytes):
         return float(value)
-    if plain == "tuple[str, ...]":
+    if plain in ("tuple[str, ...]", "Sequence[str]"):
         if isinstance(value, tuple) and all(isinstance(item, str) for item in value):
             return value
     elif plain not in ("int", "float", "bool", "str") or isinstance(value, {"bool": bool, "str": str}.get(plain, ())):
@@ -182,10 +186,11 @@ def _parse_shapes(texts: Iterable[str]) -> Shapes:
     return shapes
 
 
-Buckets = Sequence[Mapping[str, Sequence[int]] | Sequence[int]]
+Buckets = Sequence[Mapping[str, Sequence[int]] | Sequence[int] | str]
+"""Shapes of the inputs that a model accepts: by name, without the name of an only input, or as text."""
 
 
-def read_buckets(buckets: Buckets | str | Iterable[str] | None) -> tuple[Mapping[str, tuple[int, ...]], ...]:
+def read_buckets(buckets: Buckets | None) -> tuple[Mapping[str, tuple[int, ...]], ...]:
     """Return buckets of shapes by input, from sequences or from texts. The name of an only input may be missing: ''."""
     given = (buckets,) if isinstance(buckets, str) else tuple(buckets or ())
     found = [item for each in given for item in (_parse_buckets(each) if isinstance(each, str) else [each])]

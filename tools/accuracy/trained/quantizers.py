@@ -15,6 +15,7 @@ import tpuconvert as tc
 from accuracy.trained.engines import Run, open_litert, open_onnxruntime, open_openvino
 from accuracy.trained.networks import Network
 from accuracy.trained.tpu_mlir import quantize_tpu_mlir
+from tpuconvert.conversion.options.options import group_options
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,9 @@ class Quantizer:
 def _open_ours(network: Network, draw: int, *, quantize: str | None = "int8", **options: Any) -> tuple[Run, float]:
     samples = network.calibration(draw) if quantize else None
     start = time.perf_counter()
-    model = tc.convert(network.source, input_shapes=network.shapes, quantize=quantize, calibration=samples, **options)
+    model = tc.convert(
+        network.source, calibration=samples, **group_options(input_shapes=network.shapes, quantize=quantize, **options)
+    )
     seconds = time.perf_counter() - start
     return tc.Session(model, threads=1).run, seconds
 
