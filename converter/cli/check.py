@@ -8,10 +8,9 @@ import click
 
 from tpuconvert.cli.choice import Choice
 from tpuconvert.cli.conversion_options import SectionedCommand, conversion_options
-from tpuconvert.cli.json_output import json_option, print_json
+from tpuconvert.cli.json_output import json_option, print_result
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import progress_option
-from tpuconvert.cli.terminal import echo_text
 from tpuconvert.conversion.check import check
 from tpuconvert.conversion.options.options import READING_OPTIONS, group_options
 from tpuconvert.exporters.form_names import FORM_NAMES
@@ -47,7 +46,4 @@ def command(
     """
     with show_progress(progress_mode) as progress:
         found = check(model, weights, target=target, plugins=plugins, progress=progress, **group_options(**options))
-    if as_json:
-        print_json(found.to_dict())
-    else:
-        echo_text(str(found))
+    print_result(found, as_json=as_json, wraps=True)

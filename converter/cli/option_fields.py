@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-REQUIRED: Any = MISSING
-"""Default of an option that has to be given."""
-
 _TYPES: dict[str, click.ParamType[Any]] = {"int": click.INT, "float": click.FLOAT}
 
 
@@ -34,7 +31,8 @@ def command_options(group: type[DataclassInstance], name: str = "options") -> Ca
             values = {item.name: keywords.pop(item.name) for item in fields(group)}
             return function(*arguments, **{name: group(**values)}, **keywords)
 
-        for item in reversed(fields(group)):
+        own_first = sorted(fields(group), key=lambda item: item.name not in group.__annotations__)
+        for item in reversed(own_first):
             command = click_option(item)(command)
         return cast(F, command)
 
@@ -76,7 +74,12 @@ def _type_of(item: Field[Any]) -> click.ParamType[Any] | None:
     if about.is_output:
         return OutputFile()
     if isinstance(about.least, float):
-        return click.FloatRange(about.least, about.most)
+        return click.FloatRange(_displayed(about.least), _displayed(about.most))
     if about.least is not None:
         return click.IntRange(min=int(about.least))
     return _TYPES.get(str(item.type).removesuffix(" | None"))
+
+
+def _displayed(limit: float | None) -> float | None:
+    """Return a limit as help shows it: 0 instead of 0.0."""
+    return None if limit is None else int(limit) if float(limit).is_integer() else limit

@@ -12,12 +12,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, TypeVar
 
-from tpuconvert.conversion.options.readers import check_form, check_type
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.option_style import name_argument
 from tpuconvert.schema.text.spelling import did_you_mean
 
 G = TypeVar("G", bound="OptionGroup")
+
+_LARGEST_INTEGER = (1 << 63) - 1
+"""Largest integer that a model file stores."""
+
+_WITHOUT_BYTES = ("tuple", "Sequence", "Mapping", "Shapes", "Buckets", "Rules", "str", "int", "float")
+"""Beginnings of declared types that no bytes belong to."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,10 @@ class Declaration:
     is_file: bool = False
     is_output: bool = False
     type: object = None
+
+
+REQUIRED: Any = MISSING
+"""Default of an option that has to be given."""
 
 
 def option(default: Any, help: str, **declared: Any) -> Any:
@@ -117,7 +126,7 @@ def read_value(item: Field[Any], value: Any) -> Any:
     """
     name, about, declared_type = item.name, declared(item), str(item.type)
     try:
-        value = check_type(about.read(check_form(value, declared_type)), declared_type)
+        value = _check_type(about.read(_check_form(value, declared_type)), declared_type)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # of another type or form
         hint = f"expected {about.metavar}" if about.metavar else "see the documentation of the options"
         raise UsageError(f"{name} is {str(value)[:80]!r} ({type(value).__name__})", hint=hint) from error
@@ -130,3 +139,41 @@ def read_value(item: Field[Any], value: Any) -> Any:
                 word = "least" if is_inside is operator.ge else "most"
                 raise UsageError(f"{name} is {value}, expected at {word} {limit:g}")
     return value
+
+
+def _check_form(value: Any, declared: str) -> Any:
+    """Return a given value unless its form excludes the declared type, such as a number instead of names.
+
+    Raises:
+        TypeError: it cannot.
+    """
+    numbers = () if declared.startswith(("int", "float")) else (int, float)
+    if isinstance(value, (bytes, *numbers)) and declared.startswith(_WITHOUT_BYTES):
+        raise TypeError(declared)
+    if isinstance(value, bool) and declared != "bool":
+        raise TypeError(declared)
+    return value
+
+
+def _check_type(value: Any, declared: str) -> Any:
+    """Return a value as the declared type of an option.
+
+    Raises:
+        TypeError: it has another type.
+    """
+    if value is None and declared.endswith("| None"):
+        return None
+    plain = declared.removesuffix(" | None")
+    if plain == "int" and not isinstance(value, bool):
+        value = operator.index(value)
+        if abs(value) > _LARGEST_INTEGER:
+            raise ValueError("too large")
+        return value
+    if plain == "float" and not isinstance(value, bool | str | bytes):
+        return float(value)
+    if plain in ("tuple[str, ...]", "Sequence[str]"):
+        if isinstance(value, tuple) and all(isinstance(item, str) for item in value):
+            return value
+    elif plain not in ("int", "float", "bool", "str") or isinstance(value, {"bool": bool, "str": str}.get(plain, ())):
+        return value
+    raise TypeError(declared)

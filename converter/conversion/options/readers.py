@@ -24,52 +24,8 @@ from tpuconvert.schema.types import Chip, Dim, Shape
 WEIGHT_GROUPS = (16, 32, 64, 128, 256)
 """Numbers of inputs that can share a scale of the weights."""
 
-_LARGEST_INTEGER = (1 << 63) - 1
-"""Largest integer that a model file stores."""
-
-_WITHOUT_BYTES = ("tuple", "Sequence", "Mapping", "Shapes", "Buckets", "Rules", "str", "int", "float")
-"""Beginnings of declared types that no bytes belong to."""
-
 Shapes = Mapping[str, Sequence[Dim]]
 """Shapes of inputs by name."""
-
-
-def check_form(value: Any, declared: str) -> Any:
-    """Return a given value unless its form excludes the declared type, such as a number instead of names.
-
-    Raises:
-        TypeError: it cannot.
-    """
-    numbers = () if declared.startswith(("int", "float")) else (int, float)
-    if isinstance(value, (bytes, *numbers)) and declared.startswith(_WITHOUT_BYTES):
-        raise TypeError(declared)
-    if isinstance(value, bool) and declared != "bool":
-        raise TypeError(declared)
-    return value
-
-
-def check_type(value: Any, declared: str) -> Any:
-    """Return a value as the declared type of an option.
-
-    Raises:
-        TypeError: it has another type.
-    """
-    if value is None and declared.endswith("| None"):
-        return None
-    plain = declared.removesuffix(" | None")
-    if plain == "int" and not isinstance(value, bool):
-        value = operator.index(value)
-        if abs(value) > _LARGEST_INTEGER:
-            raise ValueError("too large")
-        return value
-    if plain == "float" and not isinstance(value, bool | str | bytes):
-        return float(value)
-    if plain in ("tuple[str, ...]", "Sequence[str]"):
-        if isinstance(value, tuple) and all(isinstance(item, str) for item in value):
-            return value
-    elif plain not in ("int", "float", "bool", "str") or isinstance(value, {"bool": bool, "str": str}.get(plain, ())):
-        return value
-    raise TypeError(declared)
 
 
 def read_chip(chip: str | Chip) -> Chip:
