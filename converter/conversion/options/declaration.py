@@ -133,11 +133,9 @@ def read_value(item: Field[Any], value: Any) -> Any:
     if about.choices and value not in about.choices and value is not item.default:
         hint = did_you_mean(str(value), about.choices) or f"one of {', '.join(about.choices)}"
         raise UsageError(f"{name} is '{value}'", hint=hint)
-    if isinstance(value, int | float):
-        for limit, is_inside in ((about.least, operator.ge), (about.most, operator.le)):
-            if limit is not None and not is_inside(value, limit):
-                word = "least" if is_inside is operator.ge else "most"
-                raise UsageError(f"{name} is {value}, expected at {word} {limit:g}")
+    if isinstance(value, int | float) and not _is_within(value, about.least, about.most):
+        limits = f"of at least {about.least:g}" if about.most is None else f"from {about.least:g} to {about.most:g}"
+        raise UsageError(f"{name} is {value}, expected a number {limits}")
     return value
 
 
@@ -177,3 +175,7 @@ def _check_type(value: Any, declared: str) -> Any:
     elif plain not in ("int", "float", "bool", "str") or isinstance(value, {"bool": bool, "str": str}.get(plain, ())):
         return value
     raise TypeError(declared)
+
+
+def _is_within(value: float, least: float | None, most: float | None) -> bool:
+    return (least is None or value >= least) and (most is None or value <= most)

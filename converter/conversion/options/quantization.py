@@ -9,13 +9,9 @@ from tpuconvert.conversion.options.declaration import OptionGroup, document_fiel
 from tpuconvert.conversion.options.readers import (
     float_rule,
     is_method,
-    read_int16_share,
     read_keep_float,
     read_method,
     read_precision,
-    read_samples,
-    read_share,
-    read_workers,
 )
 from tpuconvert.conversion.options.rule_files import Rules
 from tpuconvert.optimizer.precision_rules import PrecisionRule, parse_rule
@@ -116,7 +112,6 @@ class Quantization(OptionGroup):
         "their operands to 8 bits adds most error at the outputs, and in nodes that stay in float because 8 bits are "
         "too coarse. Default: 0.05, or 0 with ``--effort low``; without a number, accurate and large networks keep "
         "8 bits.",
-        read=read_int16_share,
         metavar="SHARE",
         least=0.0,
         most=1.0,
@@ -124,14 +119,12 @@ class Quantization(OptionGroup):
     refinement_samples: int = option(
         64,
         "Largest number of samples that refine weights and biases.",
-        read=read_samples,
         metavar="N",
         least=1,
     )
     workers: int = option(
         1,
         "Number of threads that calibration and refinement split the samples over. Results do not depend on it.",
-        read=read_workers,
         in_recipe=False,  # does not change the result
         metavar="N",
         least=1,
@@ -145,7 +138,6 @@ class Quantization(OptionGroup):
     min_int8_share: float | None = option(
         None,
         "Smallest share of the multiply-accumulates in integers, from 0 to 1; less is an error (exit code 5).",
-        read=read_share,
         needs_quantize=False,
         metavar="SHARE",
         least=0.0,

@@ -84,21 +84,6 @@ def float_rule(selector: str) -> str:
     return f"{selector}={FLOAT32}"
 
 
-def read_workers(count: int) -> int:
-    """Check a number of workers."""
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise UsageError(f"workers is {count!r}, expected a number of at least 1", hint="1 is the calling process")
-    return count
-
-
-def read_samples(count: int) -> int:
-    """Check a number of samples."""
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        hint = "--effort low refines nothing"
-        raise UsageError(f"refinement_samples is {count!r}, expected a number of at least 1", hint=hint)
-    return count
-
-
 def read_weight_group(size: int) -> int:
     """Check the number of inputs that share a scale."""
     if isinstance(size, bool) or size not in WEIGHT_GROUPS:
@@ -203,32 +188,9 @@ def read_rules(names: Iterable[str]) -> tuple[str, ...]:
     return rules
 
 
-def read_share(share: float | None) -> float | None:
-    """Check the smallest share of integers."""
-    if share is not None and not 0 <= share <= 1:
-        hint = "the share of the multiply-accumulates that are to be in integers, as 0.95"
-        raise UsageError(f"min_int8_share is {share}, expected a number from 0 to 1", hint=hint)
-    return None if share is None else float(share)
-
-
-def read_int16_share(share: float | None) -> float | None:
-    """Check the largest share of 16-bit nodes."""
-    if share is not None and not 0 <= share <= 1:
-        hint = "the share of the multiply-accumulates that may have 16 bits, as 0.05"
-        raise UsageError(f"max_int16_share is {share}, expected a number from 0 to 1", hint=hint)
-    return None if share is None else float(share)
-
-
 def read_fixed_inputs(values: Mapping[str, Any] | Iterable[str] | None) -> Mapping[str, Any]:
     """Return the values of fixed inputs by name."""
     return read_fixed(values if isinstance(values, Mapping) else parse_fixed(values or ()))
-
-
-def read_max_iterations(count: int) -> int:
-    """Check the largest number of iterations of a loop."""
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise UsageError(f"max_iterations is {count!r}, expected a number of at least 1", hint="leave it out")
-    return count
 
 
 def read_allow_root(folder: str | os.PathLike[str] | None) -> str | None:

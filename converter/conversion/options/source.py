@@ -15,7 +15,6 @@ from tpuconvert.conversion.options.readers import (
     read_allow_root,
     read_buckets,
     read_fixed_inputs,
-    read_max_iterations,
     read_names,
     read_shapes,
 )
@@ -110,7 +109,6 @@ class SourceOptions(OptionGroup):
         DEFAULT_LIMITS.max_loop_iterations,
         "Largest number of iterations of a loop of an ONNX model that the host executes; more are an error when the "
         "model runs.",
-        read=read_max_iterations,
         metavar="N",
         least=1,
     )
