@@ -28,6 +28,9 @@ MIN_COSINE = 0.99
 MIN_KEPT = 0.8
 """Smallest share of a detector's boxes that its INT8 model is expected to find."""
 
+MIN_SHARE = 0.5
+"""Smallest share of the multiply-accumulates in integers of a model that counts as INT8."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -43,7 +46,8 @@ class Outcome:
         centered: the same after the mean of the samples is subtracted from each element; None for equal outputs.
         sqnr: smallest signal-to-quantization-noise ratio of an output, in dB.
         peer: cosine of the model that ONNX Runtime quantizes with the same samples; None if it does not.
-        share: share of the multiply-accumulates that are computed in integers; None if an extent is symbolic.
+        share: share of the multiply-accumulates that are computed in integers, for symbolic extents of 1; None
+            without multiply-accumulates.
         source_nodes: number of nodes of the source's main graph.
         float_nodes: number of nodes of the float model.
         int8_nodes: number of nodes of the INT8 model.

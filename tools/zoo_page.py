@@ -8,7 +8,7 @@ import onnxruntime
 from bench.machine import measured_on
 from zoo_explanations import EXPLANATIONS
 from zoo_files import VARIANTS, Made, exports
-from zoo_outcome import EXPORTER, MIN_COSINE, MIN_KEPT, NUMBER, OK, OUTCOMES, Outcome
+from zoo_outcome import EXPORTER, MIN_COSINE, MIN_KEPT, MIN_SHARE, NUMBER, OK, OUTCOMES, Outcome
 
 from tpuconvert.verify.difference import FLOAT_TOLERANCE
 
@@ -76,9 +76,9 @@ def page(outcomes: Sequence[Outcome], folder: Path, explanations: Mapping[str, s
         "subtracted: a network that ignores its input has a high cosine and a low centered one. For a detector that",
         "selects its boxes, the column boxes has the share of ONNX Runtime's boxes that the INT8 model finds, with the",
         "same label and an intersection over union of at least 0.5. The share is that of",
-        "multiply-accumulates computed in integers, for static shapes. Nodes are those of the source, of the float",
-        "model and of the INT8 model. Times are CPU seconds of the float conversion and of the INT8 conversion with",
-        "its calibration.",
+        "multiply-accumulates computed in integers, with an extent of 1 for symbolic ones. Nodes are those of the",
+        "source, of the float model and of the INT8 model. Times are CPU seconds of the float conversion and of the",
+        "INT8 conversion with its calibration.",
         "",
         "Some networks are also converted from other sources. Quantized ones keep their integers; they are compared",
         "with the same model in ONNX Runtime.",
@@ -150,7 +150,8 @@ def _summary(outcomes: Sequence[Outcome], made: Made) -> list[str]:
         "|---|---|---|",
         f"| exported | {total} | |",
         f"| float error at most {FLOAT_TOLERANCE:g} for every export | {floats} | {share(floats)} |",
-        f"| INT8 cosine at least {MIN_COSINE:g} (detectors: {100 * MIN_KEPT:g} % of the boxes) for every export | "
+        f"| INT8 cosine at least {MIN_COSINE:g} (detectors: {100 * MIN_KEPT:g} % of the boxes), and "
+        f"{100 * MIN_SHARE:g} % of the multiply-accumulates in integers, for every export | "
         f"{integers} | {share(integers)} |",
         f"| the same for INT8 models of ONNX Runtime, measured for {len(measured)} | {peers} | "
         f"{100 * peers / max(1, len(measured)):.1f} % |",
@@ -165,8 +166,8 @@ def is_float_equal(outcome: Outcome) -> bool:
 
 
 def is_int8_close(outcome: Outcome) -> bool:
-    """Return True if the INT8 model is as close to the source as expected."""
-    if outcome.outcome not in (OK, NUMBER):
+    """Return True if the INT8 model is as close to the source as expected, with enough work in integers."""
+    if outcome.outcome not in (OK, NUMBER) or (outcome.share is not None and outcome.share < MIN_SHARE):
         return False
     if outcome.kept is not None:
         return outcome.kept >= MIN_KEPT

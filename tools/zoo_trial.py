@@ -15,6 +15,7 @@ from zoo_peer import quantize, session
 
 import tpuconvert as tc
 from tpuconvert.conversion.options.options import Options, group_options
+from tpuconvert.model.integer_share import integer_share
 from tpuconvert.schema.errors import UNKNOWN_SHAPE
 from tpuconvert.schema.graph.cost import macs
 from tpuconvert.verify.difference import FLOAT_TOLERANCE
@@ -111,7 +112,7 @@ class Trial:
         calibration: dict[str, Any] = {} if self.export.is_quantized else {"quantize": "int8", "calibration": feeds}
         model = tc.convert(self.path, plugins=self.plugins, **group_options(**calibration, **options))
         found |= {"int8_seconds": time.process_time() - begun, "int8_nodes": len(model.graph.nodes)}
-        found["share"] = integer_share(model)
+        found["share"] = integer_share(model.graph.nodes)
         self.stage = "run int8"
         with tc.Session(model, threads=1) as running:
             if set(self._names) >= NAMES:
@@ -210,13 +211,3 @@ def batch_axes(path: Path) -> dict[str, int]:
             if extent.dim_param:
                 found[value.name] = axis
     return found
-
-
-def integer_share(model: tc.Model) -> float | None:
-    """Return the share of multiply-accumulates whose first operand is integer; None if their number is 0 or unknown."""
-    counts = [(macs(node), node) for node in model.graph.nodes]
-    known = [(count, node) for count, node in counts if count is not None]
-    total = sum(count for count, _ in known)
-    if len(known) < len(counts) or not total:
-        return None
-    return sum(count for count, node in known if node.inputs[0] is not None and node.inputs[0].dtype.is_integer) / total

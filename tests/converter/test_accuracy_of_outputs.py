@@ -13,6 +13,7 @@ from optimizer.quantize.onnx_builder import OnnxNet
 import tpuconvert as tc
 from tpuconvert.__main__ import main
 from tpuconvert.conversion.options.options import group_options
+from tpuconvert.conversion.quantization import int16_nodes, quantization
 from tpuconvert.conversion.quantization.sample_split import split_feeds
 from tpuconvert.model.accuracy_notes import AccuracyWarning
 from tpuconvert.optimizer.quantize.search.output_error import count_held_out
@@ -192,3 +193,33 @@ def test_held_out_samples_are_not_those_of_the_refinement_or_the_search(count, b
         assert split.measured.stop <= min(last, split.judged.start)
     assert 1 <= len(split.measured) <= 64 and 1 <= len(split.judged) <= 64
     assert split.judged.stop == count
+    searched = split.searched(feeds).contents
+    assert len(searched) == count - (len(split.measured) if split.are_held_out else 0)
+    if split.are_held_out:
+        assert set(searched).isdisjoint(feeds.part(split.measured.start, split.measured.stop).contents)
+
+
+def test_held_out_samples_choose_no_nodes_with_16_bits(monkeypatch):
+    measured, used = [], []
+
+    def split(graph, chip, feeds, count):
+        result = split_feeds(graph, chip, feeds, count)
+        assert result.are_held_out
+        measured.extend(feed["x"].tobytes() for feed in feeds.part(result.measured.start, result.measured.stop))
+        return result
+
+    def choose(graph, shares, simulate, isolate, feeds, *others, **options):
+        used.extend(feed["x"].tobytes() for feed in feeds)
+
+    monkeypatch.setattr(quantization, "split_feeds", split)
+    monkeypatch.setattr(int16_nodes, "choose_int16_nodes", choose)
+    net = OnnxNet(0)
+    net.input("x", 1, 8)
+    samples = net.samples(100)
+    tc.convert(
+        net.model(net.dense(net.add("Relu", net.dense("x", 8)), 4)),
+        quantize=tc.Quantization(max_int16_share=1.0),
+        calibration=samples,
+    )
+    assert measured and used
+    assert not set(measured) & set(used)

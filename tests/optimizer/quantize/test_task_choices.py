@@ -19,7 +19,7 @@ from tpuconvert.conversion.quantization.gates import gate_algorithms
 from tpuconvert.conversion.quantization.int16_nodes import describe_floor
 from tpuconvert.model.accuracy_notes import AccuracyWarning
 from tpuconvert.optimizer.quantize.legalize import Legalized
-from tpuconvert.optimizer.quantize.search.accuracy_floor import TARGET, FloorCandidates, raise_to_floor
+from tpuconvert.optimizer.quantize.search.accuracy_floor import TARGET, Floor, FloorCandidates, raise_to_floor
 from tpuconvert.optimizer.quantize.search.balancing import choose_balancing
 from tpuconvert.optimizer.quantize.search.coarse_nodes import Coarse
 from tpuconvert.optimizer.quantize.search.method_search import is_better
@@ -93,8 +93,16 @@ def test_a_task_that_16_bits_do_not_mend_is_a_warning() -> None:
     candidates = FloorCandidates({"a": 0.02}, {}, ["a"])
     floor = raise_to_floor(planted(0.0), candidates, simulate, lambda _: [planted(0.0)], pictures(12), 0.05)
     assert floor is not None and floor.names == ()
-    texts = [note.message for note in describe_floor(floor, 0.05) if note.kind == "accuracy"]
-    assert any("detections above 0.4: 0 of 72 kept" in text and "95% are the target" in text for text in texts)
+    (text,) = accuracy_warnings(floor)
+    assert "detections above 0.4: 0 of 72 kept" in text and "95% are the target" in text
+    level = floor.levels[0]
+    same, other = (replace(level, output=name, after=12.0) for name in (level.output, "other"))
+    assert accuracy_warnings(replace(floor, levels=(same,))) == [text]  # one warning for one output
+    assert "only 12.0 dB" in accuracy_warnings(replace(floor, levels=(same, other)))[1]
+
+
+def accuracy_warnings(floor: Floor) -> list[str]:
+    return [note.message for note in describe_floor(floor, 0.05) if note.kind == "accuracy"]
 
 
 def errors(level: float, kept: int, count: int = 8, *, has_target: bool = True) -> Errors:
