@@ -113,7 +113,7 @@ class CheckOptions:
             UsageError: a measure has two limits of a kind.
 
         """
-        short = [(name, limit) for name, limit in self.short.items()]
+        short = list(self.short.items())
         for flag, limits in (("--min", [*short, *self.least]), ("--max", self.most)):
             names = [name for name, _ in limits]
             ensure(len(set(names)) == len(names), f"{flag}: a measure is given twice: {', '.join(names)}")

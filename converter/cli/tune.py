@@ -18,7 +18,7 @@ from tpuconvert.conversion.options.declaration import REQUIRED, option
 from tpuconvert.conversion.options.options import READING_OPTIONS, group_options, names_of
 from tpuconvert.conversion.options.quantization import Quantization
 from tpuconvert.precision.metrics import NAMES
-from tpuconvert.precision.tune import files_beside, tune
+from tpuconvert.precision.tune import NOT_TUNED, files_beside, tune
 from tpuconvert.report.report import report as write_model_report
 
 
@@ -48,7 +48,7 @@ class TuneOptions:
 
 @click.command("tune", cls=SectionedCommand)
 @conversion_options(
-    *READING_OPTIONS, "chip", *(name for name in names_of(Quantization) if name != "min_int8_share"), "strict_set"
+    *READING_OPTIONS, "chip", *(name for name in names_of(Quantization) if name not in NOT_TUNED), "strict_set"
 )
 @model_output_option
 @calibration_option(required=True)

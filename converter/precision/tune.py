@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tpuconvert.conversion.conversion import Conversion
 from tpuconvert.conversion.memory_sources import AnySource, Weights, source_paths
-from tpuconvert.conversion.options.options import Options, takes_groups
+from tpuconvert.conversion.options.options import Options, default_of, takes_groups
 from tpuconvert.conversion.options.quantization import Quantization
 from tpuconvert.conversion.options.source import SourceOptions
 from tpuconvert.conversion.quantization.quantization import CalibrationCache
@@ -148,6 +148,10 @@ class Tuning(Result):
         }
 
 
+NOT_TUNED = ("min_int8_share", "exact_on")
+"""Options of a quantization that refuse models with nodes in float, which the trials of a search are."""
+
+
 @takes_groups
 def tune(
     source: AnySource,
@@ -187,7 +191,8 @@ def tune(
         budget: Time after which no further trial begins: ``90s``, ``10m`` or ``2h``.
         chip: Target chip, as for ``convert``.
         preprocess: Preprocessing, as for ``convert``.
-        quantization: Options of the quantization, without ``min_int8_share``: ``max_cost`` limits the nodes in float.
+        quantization: Options of the quantization, without ``min_int8_share`` and ``exact_on``, which refuse models with
+            nodes in float.
         source_options: Options that decide how the source is read.
         strict_set: Expand composite operators, as for ``convert``.
         plugins: Python files with custom operators and converters.
@@ -207,8 +212,9 @@ def tune(
 
     """
     load_plugins(plugins)
-    if quantization is not None and quantization.min_int8_share is not None:
-        raise UsageError("min_int8_share with tune", hint="--max-cost limits the nodes in float")
+    for name in NOT_TUNED:
+        if quantization is not None and getattr(quantization, name) != default_of(name):
+            raise UsageError(f"{name} with tune, whose trials keep nodes in float", hint="leave it out")
     quantize = quantization or "int8"
     checked = Options.of(source_options, chip=chip, preprocess=preprocess, quantize=quantize, strict_set=strict_set)
     goal = Goal(metric, max_drop, max_cost)

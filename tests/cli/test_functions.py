@@ -12,6 +12,7 @@ import tpuconvert as tc
 from tpuconvert.cli.group import COMMANDS, group
 from tpuconvert.conversion.calibrate import RANGE_OPTIONS
 from tpuconvert.conversion.options.options import GROUPS, default_of, names_of
+from tpuconvert.precision.tune import NOT_TUNED
 
 FUNCTIONS: dict[str, str] = {
     "convert": "convert",
@@ -52,7 +53,7 @@ WITHOUT = {
 
 UNUSED_FIELDS = {
     "calibrate": tuple(name for name in names_of(tc.Quantization) if name not in RANGE_OPTIONS),
-    "tune": ("min_int8_share",),
+    "tune": NOT_TUNED,
 }
 """Function -> fields of a group that it does not use; its documentation names the others."""
 

@@ -204,6 +204,18 @@ def test_values_of_a_group_are_checked_when_it_is_created() -> None:
         tc.convert("net.onnx", source_options={"inputs": ["x"]})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("limit", [{"min_int8_share": 0.5}, {"exact_on": "bm1684x"}])
+def test_tune_refuses_limits_that_its_trials_exceed(limit: dict[str, Any], tmp_path: Path) -> None:
+    files = {name: tmp_path / name for name in ("calibration", "data", "output")}
+    with pytest.raises(UsageError, match=f"{next(iter(limit))} with tune"):
+        tc.tune(tmp_path / "net.onnx", **files, quantization=tc.Quantization(**limit))
+
+
+def test_a_calibration_method_without_quantization_is_refused() -> None:
+    with pytest.raises(UsageError, match="calibration_method without quantization"):
+        Options.of(calibration_method="kl")
+
+
 def test_a_quantization_with_defaults_is_int8(repository: Path) -> None:
     source = repository / "examples" / "digits" / "digits.onnx"
     given: Any = {"calibration": source.with_name("calibration.npz"), "preprocess": "color=GRAY,scale=0.0625"}
