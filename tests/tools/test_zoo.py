@@ -6,17 +6,17 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from zoo_files import Export, Made, exports, load_samples, save_samples
-from zoo_page import is_int8_close, page
 
+from tools.zoo.files import Export, Made, exports, load_samples, save_samples
+from tools.zoo.page import is_int8_close, page
 from tpuconvert.frontends.registry import registry
 
 pytest.importorskip("onnxruntime.quantization")  # it imports ml_dtypes, which an old onnx does not bring along
-from zoo_comparison import Comparison
-from zoo_detections import Kept
-from zoo_outcome import DIFFERENT, EXPORTER, INTERNAL, NUMBER, OK, REFUSED, Outcome, read_log
-from zoo_peer import quantize
-from zoo_running import run, run_export
+from tools.zoo.comparison import Comparison
+from tools.zoo.detections import Kept
+from tools.zoo.outcome import DIFFERENT, EXPORTER, INTERNAL, NUMBER, OK, REFUSED, Outcome, read_log
+from tools.zoo.peer import quantize
+from tools.zoo.running import run, run_export
 
 LIMITS = "INT8 cosine at least 0.99 (detectors: 80 % of the boxes), and 50 % of the multiply-accumulates in integers"
 
