@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tpuconvert.conversion.options.options import COARSE_NODES, INT16_NODES
+from tpuconvert.conversion.options.quantization import COARSE_NODES, INT16_NODES
 from tpuconvert.model.notes import NAMED
 from tpuconvert.optimizer.engine.node_properties import computed_operands
 from tpuconvert.optimizer.quantize import Legalized, Precision, forget_annotations

@@ -13,6 +13,7 @@ import tpuconvert as tc
 from tests.support.networks.decoders import EXPLICIT, FORMS, MICROSOFT, STANDARD, Decoder, decoder
 from tests.support.onnx.exports import run as run_file
 from tpuconvert.__main__ import main
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.exporters import decoder_check
 from tpuconvert.exporters.decoder_check import (
     check_parts,
@@ -63,7 +64,7 @@ def model_of(form: str, weights: str = "float", **settings: Any) -> tc.Model:
         "w8": {"weight_type": "int8"},
         "int8": {"quantize": "int8", "calibration": prompts(source)} if weights == "int8" else {},
     }
-    return tc.convert(source, **options[weights])
+    return tc.convert(source, **group_options(**options[weights]))
 
 
 def run_exported(folder: Path, parts: Parts, tokens: list[int], prompt: int) -> Any:

@@ -15,6 +15,7 @@ import tpuconvert as tc
 from tests.support.networks.broken_networks import Network, loud_channel, mixed_ranges, samples, weight_outlier
 from tests.support.networks.small_models import examples
 from tpuconvert.__main__ import main
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.precision import isolated_error
 from tpuconvert.precision.attribution import Attribution
 from tpuconvert.precision.attribution_text import attribution_lines
@@ -32,7 +33,7 @@ FLOOR = ["coarse-nodes", "int16-nodes"]
 def quantized(path: Path, chip: str = "bm1686", seed: int = 100) -> tc.Model:
     # These algorithms repair a part of the error that the tests look for, some of them almost all of it.
     without = ["reconstruction", "channel-scales", "balancing", "coarse-nodes", "two-term-weights", "int16-nodes"]
-    return tc.convert(path, chip=chip, quantize="int8", calibration=samples(seed), without=without)
+    return tc.convert(path, chip=chip, quantize=tc.Quantization(without=without), calibration=samples(seed))
 
 
 @pytest.fixture
@@ -102,11 +103,13 @@ def test_a_range_that_does_not_fit_is_repaired_by_a_range_rule(precision: str, t
         "calibration": samples(100),
         "without": FLOOR,
     }
-    broken = tc.attribute(tc.convert(path, precision=[precision], **options), path, data=data)
+    broken = tc.attribute(tc.convert(path, **group_options(precision=[precision], **options)), path, data=data)
     worst = broken.nodes[0]
     assert worst.rule == "--precision 'second/relu=auto'"
     assert worst.measured is not None and worst.measured.after > worst.measured.before + 6
-    fixed = tc.attribute(tc.convert(path, precision=[precision, "second/relu=auto"], **options), path, data=data)
+    fixed = tc.attribute(
+        tc.convert(path, **group_options(precision=[precision, "second/relu=auto"], **options)), path, data=data
+    )
     assert fixed.model.noise < 0.25 * broken.model.noise
 
 
@@ -277,5 +280,5 @@ def test_the_broken_node_ranks_first_with_the_defaults(
     On BM1684 weights of two terms repair the outlier.
     """
     path = write(tmp_path / "net.onnx", seed)
-    model = tc.convert(path, chip=chip, quantize="int8", calibration=samples(100), without=FLOOR)
+    model = tc.convert(path, chip=chip, quantize=tc.Quantization(without=FLOOR), calibration=samples(100))
     assert tc.attribute(model, path, data=samples(200 + seed, 8)).nodes[0].name == name

@@ -6,6 +6,7 @@ import pytest
 import tpuconvert as tc
 from tests.support.quantize.onnx_builder import OnnxNet
 from tests.support.quantize.uneven_networks import KINDS, compare_fresh
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.model.accuracy_notes import AccuracyWarning
 from tpuconvert.model.integer_share import integer_share
 from tpuconvert.schema.graph.cost import macs
@@ -80,11 +81,11 @@ def test_nodes_in_float_have_a_limited_share_of_the_work(chip: str) -> None:
     net, output = deep_sines(24, 32)
     given = {"quantize": "int8", "calibration": net.samples(16), "chip": chip}
     with pytest.warns(AccuracyWarning):
-        model = tc.convert(net.model(output), **given)
+        model = tc.convert(net.model(output), **group_options(**given))
     in_float, share = macs_in_float(model)
     assert in_float <= 1_000_000 or share <= 0.05
     small, output = deep_sines(8, 8)
-    model = tc.convert(small.model(output), **given | {"calibration": small.samples(16)})
+    model = tc.convert(small.model(output), **group_options(**given | {"calibration": small.samples(16)}))
     in_float, share = macs_in_float(model)
     assert 0.05 < share <= 0.5
     assert in_float <= 1_000_000

@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 import tpuconvert as tc
 from tests.support import programs
 from tpuconvert.conversion import conversion
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.schema.types import Array
 
 PER_CHANNEL = "mean=104,117,123,scale=0.017,0.0175,0.0171"
@@ -48,7 +49,10 @@ def network(path: Path, layout: str, channels: int = 3) -> Path:
 
 def convert(path: Path, rule: str, order: str, images: Array, **options: Any) -> tc.Model:
     return tc.convert(
-        path, preprocess=rule, fuse_preprocess=order, quantize="int8", calibration=images, effort="low", **options
+        path,
+        preprocess=rule,
+        calibration=images,
+        **group_options(fuse_preprocess=order, quantize="int8", effort="low", **options),
     )
 
 
@@ -82,7 +86,9 @@ def test_tables_give_the_integers_of_the_nodes(
 def test_bm1682_has_no_tables(tmp_path: Path) -> None:
     images = np.zeros((2, 8, 8, 3), np.uint8)
     path = network(tmp_path / "net.onnx", "NCHW")
-    model = tc.convert(path, preprocess="color=RGB", fuse_preprocess="rgb", chip="bm1682")
+    model = tc.convert(
+        path, preprocess="color=RGB", source_options=tc.SourceOptions(fuse_preprocess="rgb"), chip="bm1682"
+    )
     assert "lut" not in [node.op.name for node in model.graph.nodes]
     with tc.Session(model) as session:
         assert session.run_images(images)["y"].shape == (2, 4, 8, 8)
@@ -123,7 +129,7 @@ def test_program_of_a_device_computes_the_same_integers(repository: Path, tmp_pa
         quantize="int8",
         calibration=digits / "calibration.npz",
         preprocess="color=GRAY,scale=0.0625,mean=3",
-        fuse_preprocess="gray",
+        source_options=tc.SourceOptions(fuse_preprocess="gray"),
     )
     check_program(model, tmp_path)
 

@@ -9,6 +9,7 @@ import tpuconvert as tc
 from tests.support.quantize.networks import signal_to_noise
 from tests.support.quantize.onnx_builder import OnnxNet
 from tpuconvert.__main__ import main
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.model.cost import describe_cost
 from tpuconvert.schema.types import F16, F32, I8, U8, DType
 
@@ -27,7 +28,7 @@ def chain() -> tuple[OnnxNet, list[str]]:
 
 
 def convert(net: OnnxNet, output: str, **options) -> tc.Model:
-    return tc.convert(net.model(output), quantize="int8", calibration=net.samples(12), **options)
+    return tc.convert(net.model(output), calibration=net.samples(12), **group_options(quantize="int8", **options))
 
 
 def dtypes(model: tc.Model, *operators: str) -> list[DType]:

@@ -11,6 +11,7 @@ from tests.support.quantize.networks import Net
 from tests.support.quantize.onnx_builder import cosine
 from tools.bench.outliers import OUTLIER_NETWORKS, OutlierNetwork, Outliers
 from tpuconvert.__main__ import main
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.model.integer_share import integer_share
 from tpuconvert.optimizer.quantize import Legalized, balance, calibrate, choose_balancing, legalize, quantize
 from tpuconvert.optimizer.quantize.search.float_simulation import simulate
@@ -27,7 +28,9 @@ ENOUGH = 0.995
 
 
 def convert(network: OutlierNetwork, path: Path, chip: str = "bm1686", **options):
-    return tc.convert(path, chip=chip, quantize="int8", calibration=network.feeds(CALIBRATION, 1000), **options)
+    return tc.convert(
+        path, chip=chip, calibration=network.feeds(CALIBRATION, 1000), **group_options(quantize="int8", **options)
+    )
 
 
 def cosines(network: OutlierNetwork, path: Path, model) -> dict[str, float]:
@@ -97,7 +100,7 @@ def test_the_order_and_split_of_samples_do_not_matter(tmp_path):
     network.write(path)
     feeds = network.feeds(12, 1000)
     for name, samples, workers in (("one", feeds, 1), ("reversed", feeds[::-1], 1), ("two", feeds, 2)):
-        model = tc.convert(path, quantize="int8", calibration=samples, workers=workers)
+        model = tc.convert(path, quantize=tc.Quantization(workers=workers), calibration=samples)
         assert balanced_notes(model)
         model.save(tmp_path / name)
     first, *others = ((tmp_path / name).read_bytes() for name in ("one", "reversed", "two"))

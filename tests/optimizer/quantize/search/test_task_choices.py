@@ -13,6 +13,7 @@ import pytest
 import tpuconvert as tc
 from tests.support.quantize.onnx_builder import OnnxNet
 from tests.support.quantize.task_networks import DETECTORS
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.conversion.quantization.coarse_nodes import Attempts, WorstError, choose_coarse_nodes
 from tpuconvert.conversion.quantization.gates import gate_algorithms
 from tpuconvert.conversion.quantization.int16_nodes import describe_floor
@@ -231,7 +232,7 @@ def test_nodes_stay_in_integers_if_refinement_makes_the_outputs_accurate(mends: 
 def convert(path: Path | None = None, **options: object) -> tc.Model:
     net, outputs = DETECTORS["yolov8"]()
     options = {"quantize": "int8", "calibration": net.samples(16), **options}
-    return tc.convert(net.model(*outputs), **options)
+    return tc.convert(net.model(*outputs), **group_options(**options))
 
 
 def test_the_summary_states_the_detections() -> None:
