@@ -8,6 +8,7 @@ import contextlib
 import numpy as np
 import pytest
 
+from tests.support.each import each
 from tests.support.native_cases import KINDS, make
 from tests.support.native_cases.comparison import difference, evaluator, exact_values
 from tests.support.native_cases.hostile import elements, forge, rebuilt
@@ -99,7 +100,7 @@ def lies(name: str, seed: int) -> tuple[int, int]:
     return refused, ran
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each("name", NAMES)
 @pytest.mark.parametrize("how", [attributes_that_fit_in_type, lies])
 def test_sample(how, name):
     outcomes = [how(name, seed) for seed in range(SAMPLE)]

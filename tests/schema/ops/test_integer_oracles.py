@@ -51,8 +51,6 @@ def test_many_examples(name: str) -> None:
     agree(name, MANY)
 
 
-@pytest.mark.parametrize("name", INTEGER)
-def test_every_integer_operator_has_an_oracle(name: str) -> None:
-    assert name in ORACLES, (
-        f"{name} computes with integers, and has no oracle in tests/support/operators/integer_oracles"
-    )
+def test_every_integer_operator_has_an_oracle() -> None:
+    missing = sorted(set(INTEGER) - set(ORACLES))
+    assert missing == [], "they compute with integers: write oracles in tests/support/operators/integer_oracles"
