@@ -11,6 +11,7 @@ import pytest
 import tpuconvert as tc
 from tests.support.onnx.models import save_model
 from tests.support.onnx.symbolic_networks import MODELS, NETWORKS, SIZES, network, samples
+from tests.support.paired import paired
 from tpuconvert.runtime.native.builder import loader
 from tpuconvert.runtime.native.plans import KEPT
 from tpuconvert.schema.graph.deferred import DeferredOp
@@ -49,8 +50,7 @@ def test_network_equals_that_of_fixed_shapes(effort: str, tmp_path: Path) -> Non
         assert_same(tc.load(tmp_path / "m.tpum"), fixed, feed)
 
 
-@pytest.mark.parametrize("name", ["encoder", "patches"])
-@pytest.mark.parametrize("effort", ["low", "default"])
+@pytest.mark.parametrize(("name", "effort"), paired(["encoder", "patches"], ["low", "default"]))
 def test_attention_equals_that_of_fixed_shapes(name: str, effort: str, tmp_path: Path) -> None:
     build, sizes = NETWORKS[name]
     path = save_model(build(), tmp_path)
@@ -68,8 +68,10 @@ def test_bm1684_equals_that_of_fixed_shapes(tmp_path: Path) -> None:
         assert_same(tc.convert(path, **options), fixed, samples([size])[0])
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize("options", [{}, {"effort": "high"}, {"workers": 2}, {"calibration_method": "kl"}])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    paired(list(NETWORKS), [{}, {"effort": "high"}, {"workers": 2}, {"calibration_method": "kl"}]),
+)
 def test_calibrates_on_samples_of_different_sizes(name: str, options: dict[str, Any], tmp_path: Path) -> None:
     build, sizes = NETWORKS[name]
     path = save_model(build(), tmp_path)
