@@ -30,8 +30,7 @@ def assert_same(symbolic: tc.Model, fixed: tc.Model, feed: dict[str, Array]) -> 
     assert not session.reference_nodes or BACKEND == "reference"
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("size", SIZES[1:])
+@pytest.mark.parametrize(("name", "size"), paired(list(MODELS), [(size,) for size in SIZES[1:]]))
 def test_operator_equals_that_of_fixed_shapes(name: str, size: tuple[int, ...], tmp_path: Path) -> None:
     path = save_model(MODELS[name](), tmp_path)
     options: dict[str, Any] = {"quantize": "int8", "calibration": samples([size])}
