@@ -11,6 +11,7 @@ import pytest
 import tpuconvert as tc
 from tests.support.onnx.models import save_model
 from tests.support.onnx.symbolic_networks import MODELS, NETWORKS, SIZES, network, samples
+from tests.support.paired import paired
 from tpuconvert.conversion.options.options import group_options
 from tpuconvert.runtime.native.builder import loader
 from tpuconvert.runtime.native.plans import KEPT
@@ -30,8 +31,7 @@ def assert_same(symbolic: tc.Model, fixed: tc.Model, feed: dict[str, Array]) -> 
     assert not session.reference_nodes or BACKEND == "reference"
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("size", SIZES[1:])
+@pytest.mark.parametrize(("name", "size"), paired(list(MODELS), [(size,) for size in SIZES[1:]]))
 def test_operator_equals_that_of_fixed_shapes(name: str, size: tuple[int, ...], tmp_path: Path) -> None:
     path = save_model(MODELS[name](), tmp_path)
     options: dict[str, Any] = {"quantize": "int8", "calibration": samples([size])}
@@ -55,8 +55,7 @@ def test_network_equals_that_of_fixed_shapes(effort: str, tmp_path: Path) -> Non
         assert_same(tc.load(tmp_path / "m.tpum"), fixed, feed)
 
 
-@pytest.mark.parametrize("name", ["encoder", "patches"])
-@pytest.mark.parametrize("effort", ["low", "default"])
+@pytest.mark.parametrize(("name", "effort"), paired(["encoder", "patches"], ["low", "default"]))
 def test_attention_equals_that_of_fixed_shapes(name: str, effort: str, tmp_path: Path) -> None:
     build, sizes = NETWORKS[name]
     path = save_model(build(), tmp_path)
@@ -74,8 +73,10 @@ def test_bm1684_equals_that_of_fixed_shapes(tmp_path: Path) -> None:
         assert_same(tc.convert(path, **group_options(**options)), fixed, samples([size])[0])
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize("options", [{}, {"effort": "high"}, {"workers": 2}, {"calibration_method": "kl"}])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    paired(list(NETWORKS), [{}, {"effort": "high"}, {"workers": 2}, {"calibration_method": "kl"}]),
+)
 def test_calibrates_on_samples_of_different_sizes(name: str, options: dict[str, Any], tmp_path: Path) -> None:
     build, sizes = NETWORKS[name]
     path = save_model(build(), tmp_path)

@@ -13,6 +13,7 @@ import tpuconvert as tc
 from tests.support.networks.broken_networks import mixed_ranges, samples, weight_outlier
 from tests.support.networks.calibration_runs import PREPROCESS, Disordered
 from tests.support.networks.small_models import examples
+from tests.support.paired import paired
 from tpuconvert.__main__ import main
 from tpuconvert.conversion.options.options import Options, group_options
 from tpuconvert.conversion.quantization import quantization
@@ -111,8 +112,10 @@ def data(tmp_path: Path) -> dict[str, Path]:
     return {name: tmp_path / f"{name}.npz" for name in ("calibration", "data")}
 
 
-@pytest.mark.parametrize("chip", ["bm1686", "bm1684"])
-@pytest.mark.parametrize(("write", "names"), [(weight_outlier, {"broken"}), (mixed_ranges, {"joined", "last"})])
+@pytest.mark.parametrize(
+    ("chip", "write", "names"),
+    paired(["bm1686", "bm1684"], [(weight_outlier, {"broken"}), (mixed_ranges, {"joined", "last"})]),
+)
 def test_a_broken_network_is_as_accurate_as_float(
     tmp_path: Path, data: dict[str, Path], write: Write, names: set[str], chip: str
 ) -> None:

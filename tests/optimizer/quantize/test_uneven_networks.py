@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import tpuconvert as tc
+from tests.support.paired import paired
 from tests.support.quantize.onnx_builder import OnnxNet
 from tests.support.quantize.uneven_networks import KINDS, compare_fresh
 from tpuconvert.conversion.options.options import group_options
@@ -25,20 +26,22 @@ def check(kind: str, seed: int, chip: str) -> None:
     assert integer_share(found.model.graph.nodes) == 1.0 or kind not in INTEGERS
 
 
-@pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize(
-    ("kind", "seed"),
-    [
-        ("dense_features", 0),
-        ("dense_features", 5),
-        ("conv_features", 2),
-        ("conv_features", 3),
-        ("log_features", 1),
-        ("sines", 3),
-        ("exponentials", 4),
-        ("outliers_before_silu", 1),
-        ("residual_outliers", 5),
-    ],
+    ("chip", "kind", "seed"),
+    paired(
+        CHIPS,
+        [
+            ("dense_features", 0),
+            ("dense_features", 5),
+            ("conv_features", 2),
+            ("conv_features", 3),
+            ("log_features", 1),
+            ("sines", 3),
+            ("exponentials", 4),
+            ("outliers_before_silu", 1),
+            ("residual_outliers", 5),
+        ],
+    ),
 )
 def test_all_parts_of_the_tensors_are_kept(kind, seed, chip):
     check(kind, seed, chip)

@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import tpuconvert as tc
+from tests.support.each import each
 from tests.support.native_cases import KINDS
 from tests.support.native_cases import make as make_native
 from tests.support.native_cases.random_graphs import evaluate, needs_extension
@@ -65,7 +66,7 @@ NO_DEFINED_RESULT = {
 they do."""
 
 
-@pytest.mark.parametrize("name", USES)
+@each("name", USES)
 def test_operator(name: str) -> None:
     for use in USES[name]:
         for arrays in without_elements(use.inputs):

@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tpuconvert as tc
 from tests.support import programs
+from tests.support.paired import paired
 from tpuconvert.conversion import conversion
 from tpuconvert.conversion.options.options import group_options
 from tpuconvert.schema.types import Array
@@ -56,10 +57,15 @@ def convert(path: Path, rule: str, order: str, images: Array, **options: Any) ->
     )
 
 
-@pytest.mark.parametrize("chip", ["bm1684", "bm1686"])
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-@pytest.mark.parametrize("order", ["rgb", "bgr", "nv12"])
-@pytest.mark.parametrize("values", ["mean=0,scale=0.0039", "mean=100,scale=0.0039", PER_CHANNEL])
+@pytest.mark.parametrize(
+    ("chip", "order", "values"),
+    paired(
+        ["bm1684", "bm1686"],
+        ["rgb", "bgr", "nv12"],
+        ["mean=0,scale=0.0039", "mean=100,scale=0.0039", PER_CHANNEL],
+    ),
+)
 def test_tables_give_the_integers_of_the_nodes(
     values: str, order: str, layout: str, chip: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

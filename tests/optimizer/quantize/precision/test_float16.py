@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tpuconvert as tc
-from tests.support.quantize.networks import signal_to_noise
+from tests.support.quantize.networks import signal_to_noise, sqnr_of_roundings
 from tests.support.quantize.onnx_builder import OnnxNet
 from tpuconvert.__main__ import main
 from tpuconvert.conversion.options.options import group_options
@@ -75,8 +75,8 @@ def test_less_noise_than_int8() -> None:
         with tc.Session(convert(net, last, **options)) as session:
             return signal_to_noise(wanted, session.run(net.samples(1)[0])[last])
 
-    assert noise() < 45
-    assert noise(precision=["op:conv=float16"]) > 60
+    assert noise() < sqnr_of_roundings(1) + 6  # 8 bits
+    assert noise(precision=["op:conv=float16"]) > sqnr_of_roundings(8, bits=12)  # 11 bits and the sign
 
 
 def test_operators_without_a_float16_form_are_named() -> None:

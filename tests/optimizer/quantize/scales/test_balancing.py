@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import tpuconvert as tc
+from tests.support.paired import paired
 from tests.support.quantize.networks import Net
 from tests.support.quantize.onnx_builder import cosine
 from tools.bench.outliers import OUTLIER_NETWORKS, OutlierNetwork, Outliers
@@ -48,8 +49,7 @@ def balanced_notes(model) -> list[str]:
     return [note.message for note in model.notes if note.kind == "balancing"]
 
 
-@pytest.mark.parametrize("chip", ["bm1686", "bm1684"])
-@pytest.mark.parametrize("name", OUTLIER_NETWORKS)
+@pytest.mark.parametrize(("chip", "name"), paired(["bm1686", "bm1684"], list(OUTLIER_NETWORKS)))
 def test_outlier_channels_cost_little(name, chip, tmp_path):
     network, path = OUTLIER_NETWORKS[name], tmp_path / "net.onnx"
     network.write(path)
@@ -70,7 +70,7 @@ def test_outlier_channels_cost_much_with_one_scale(name, tmp_path):
     assert balanced_notes(model) == []
 
 
-@pytest.mark.parametrize("chip", ["bm1686", "bm1684"])
+@pytest.mark.parametrize("chip", ["bm1686", pytest.param("bm1684", marks=pytest.mark.slow)])
 def test_a_model_without_outliers_does_not_change(chip, tmp_path):
     network, path = OUTLIER_NETWORKS["vit"], tmp_path / "net.onnx"
     network.write(path, outliers=Outliers(factor=0.0))
