@@ -17,6 +17,7 @@ from tpuconvert.frontends import caffe, onnx, tflite
 from tpuconvert.frontends.integer_range import note_inexact_integers
 from tpuconvert.frontends.open_extents import KEEP
 from tpuconvert.frontends.sniffing import identify_file
+from tpuconvert.frontends.tflite.file.stated_preprocessing import preprocessing
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.graph.graph import Graph
@@ -71,11 +72,8 @@ def source_format(source: Source) -> str:
 
 
 def _format_of_object(source: object) -> str:
-    from tpuconvert.frontends.onnx.file.messages import (
-        ModelProto,  # the import takes 15 ms and is not needed for a path
-    )
-
-    if isinstance(source, ModelProto):
+    descriptor = getattr(source, "DESCRIPTOR", None)  # of protobuf, whose import takes 15 ms
+    if getattr(descriptor, "full_name", "") == "onnx.ModelProto":
         return "onnx"
     raise UsageError(f"the source has the type {type(source).__name__}, expected a path, bytes or an onnx.ModelProto")
 
@@ -113,7 +111,7 @@ def load_source(
         fuse_preprocess(graph, _preprocess_of(graph, options), options.fuse_preprocess)
     if options.append_nms is not None:
         append_nms(graph, NmsTail.parse(options.append_nms))
-    _store_buckets(graph, options.shapes)
+    _store_buckets(graph, options.buckets)
     check_not_empty(graph, options.inputs, options.outputs)
     if not options.allow_non_finite:
         check_finite(graph, lambda name: _origin(source, weights, options, name))
@@ -132,20 +130,10 @@ def _size_of(source: Source | None) -> int:
 
 def _origin(source: Source, weights: str | os.PathLike[str] | None, options: Options, name: str) -> Origin | None:
     """Find the tensor of a source file from which a non-finite constant of its graph was computed."""
-    kind = source_format(source)
-    # Each of the imports below takes 40 to 60 ms, and only sources with an error need them.
-    if kind == "onnx":
-        from tpuconvert.frontends.onnx.file.origins import find_origin as in_onnx
+    # 60 ms: imports the readers of all formats, and only sources with an error need them
+    from tpuconvert.conversion.source_origins import find_origin
 
-        return in_onnx(source, name, options.allow_root)
-    path = _path(source)
-    if kind == "tflite":
-        from tpuconvert.frontends.tflite.file.origins import find_origin as in_tflite
-
-        return in_tflite(path, name)
-    from tpuconvert.frontends.caffe.file.origins import find_origin as in_caffe
-
-    return None if weights is None else in_caffe(weights, name)
+    return find_origin(source_format(source), source, weights, name, options.allow_root)
 
 
 def _path(source: Source) -> str | os.PathLike[str]:
@@ -208,16 +196,17 @@ def _shapes_of_buckets(options: Options, kind: str, file: str) -> Mapping[str, S
     Raises:
         UsageError: an input has both kinds of shapes, or the source is not an ONNX model.
     """
-    if not options.shapes:
+    buckets = options.buckets
+    if not buckets:
         return options.input_shapes
     found: dict[str, Sequence[Dim]] = dict(options.input_shapes)
-    for name in options.shapes[0]:
+    for name in buckets[0]:
         if name in found:
             hint = "leave one of the options out for this input"
             raise UsageError(f"input '{name}' is in input_shapes and in shapes", file=file, hint=hint)
-        shapes = [bucket[name] for bucket in options.shapes]
+        shapes = [bucket[name] for bucket in buckets]
         if len(set(map(len, shapes))) > 1:
-            raise UsageError(f"shapes: input '{name}' has different ranks: {format_buckets(options.shapes)}", file=file)
+            raise UsageError(f"shapes: input '{name}' has different ranks: {format_buckets(buckets)}", file=file)
         found[name] = [extents[0] if len(set(extents)) == 1 else KEEP for extents in zip(*shapes, strict=True)]
     if kind != "onnx" and any(KEEP in shape for shape in found.values()):
         hint = "convert one model for each shape with --input-shapes"
@@ -290,9 +279,6 @@ def _preprocess_of(graph: Graph, options: Options) -> Preprocess | None:
     """Return the preprocessing of the options, or else that in the metadata of the source file."""
     if options.preprocess is not None or not graph.metadata:
         return options.preprocess
-    # The import takes 100 ms: it loads the TFLite frontend.
-    from tpuconvert.frontends.tflite.file.metadata import preprocessing
-
     stated = preprocessing(graph.metadata, "NHWC" if options.keep_io_layout else "NCHW")
     return options.fused(Preprocess.from_mapping(stated)) if stated else None
 

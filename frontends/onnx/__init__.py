@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tpuconvert.frontends.sniffing import identify
 from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.system.limits import Limits, current_limits
 from tpuconvert.schema.types import Array, Dim
@@ -45,24 +44,15 @@ def load(
         UsageError: a name or shape in the arguments does not match the model.
         ResourceLimitError: larger than the limits.
     """
-    # 26 ms, which other formats do not need: the converters and the message classes of the onnx package.
-    from tpuconvert.frontends.onnx.file.reader import read_model
+    # 32 ms, which other formats do not need: the converters and the message classes of the onnx package.
     from tpuconvert.frontends.onnx.importer import import_model
 
-    limits = limits or current_limits()
-    model = read_model(source, limits, allow_root)
-    graph = import_model(model, input_shapes=input_shapes, inputs=inputs, outputs=outputs, fixed=fixed, limits=limits)
-    graph.files = model.tensors.files
-    return graph
-
-
-def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
-    """Return True if a file with these first bytes and this name is an ONNX model.
-
-    protobuf has no magic number: the name decides if the bytes are not conclusive.
-    """
-    name = os.fspath(path)
-    kind = identify(head, max(len(head), 1), os.path.basename(name))
-    if kind is not None and kind.id in ("tflite", "tpum", "prototxt"):
-        return False
-    return name.lower().endswith((".onnx", ".ort")) or (kind is not None and kind.id == "onnx")
+    return import_model(
+        source,
+        allow_root,
+        limits or current_limits(),
+        input_shapes=input_shapes,
+        inputs=inputs,
+        outputs=outputs,
+        fixed=fixed,
+    )

@@ -70,7 +70,7 @@ def test_settings_alone(digits: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"quantze": "int8"}, "models/tpuconvert.yaml: unknown option 'quantze'\n    'quantize' perhaps"),
+        ({"quantze": "int8"}, "models/tpuconvert.yaml: unknown option 'quantze'\n    did you mean 'quantize'?"),
         ({"quantize": "int4"}, "'int4' is not one of"),
         ({"strict_set": "maybe"}, "strict_set: 'maybe' is neither true nor false"),
         ({"max_transposes": "few"}, "'few' is not a valid integer"),
