@@ -31,7 +31,7 @@ from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.types import Array
 from tpuconvert.text.result import Result
 from tpuconvert.text.text_format import against_limit
-from tpuconvert.verify.difference import AS_READ, ENGINE_ERROR, FLOAT_TOLERANCE, LAYER_SQNR, Difference
+from tpuconvert.verify.difference import AS_READ, ENGINE_ERROR, FLOAT_TOLERANCE, LAYER_SQNR, SAME, Difference
 from tpuconvert.verify.exactness import OWN_PROGRAM, Exactness, defines_integers
 from tpuconvert.verify.metrics import MetricLimit, check_metrics
 from tpuconvert.verify.opinion import OWN_READING, Opinion, OracleInfo
@@ -469,7 +469,7 @@ def verify(
     deviating = _deviating_tensors(source)
     for difference in (*final.by_name.values(), *outputs):
         difference.stage = _stage(difference, middle.by_name.get(difference.name), is_quantized and not in_integers)
-        if difference.stage == "same" and difference.name in deviating:
+        if difference.stage == SAME and difference.name in deviating:
             difference.stage = AS_READ
     opinion = None
     if oracle is not None:
@@ -520,7 +520,7 @@ def _deviating_tensors(graph: Graph) -> set[str]:
 
 def _stage(difference: Difference, optimized: Difference | None, is_quantized: bool) -> str:
     if difference.max_absolute == 0.0:
-        return "same"
+        return SAME
     if optimized is not None and optimized.relative > FLOAT_TOLERANCE:
         return "optimize"
     if is_quantized:
