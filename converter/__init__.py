@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from tpuconvert.conversion.check import Check as Check
     from tpuconvert.conversion.check import check as check
     from tpuconvert.conversion.convert import convert as convert
+    from tpuconvert.conversion.options.packed_weights import PackedWeights as PackedWeights
+    from tpuconvert.conversion.options.quantization import Quantization as Quantization
+    from tpuconvert.conversion.options.source import SourceOptions as SourceOptions
     from tpuconvert.conversion.passes import PassList as PassList
     from tpuconvert.conversion.passes import passes as passes
     from tpuconvert.conversion.quantization.ranges_file import MeasuredRanges as MeasuredRanges
@@ -113,6 +116,9 @@ _MODULES = {
     "tpuconvert.run.bench": ("Benchmark", "bench"),
     "tpuconvert.conversion.calibrate": ("calibrate",),
     "tpuconvert.conversion.check": ("Check", "check"),
+    "tpuconvert.conversion.options.packed_weights": ("PackedWeights",),
+    "tpuconvert.conversion.options.quantization": ("Quantization",),
+    "tpuconvert.conversion.options.source": ("SourceOptions",),
     "tpuconvert.device.device": ("DevicePlan", "GoldenCheck", "device_check", "device_compare", "device_plan"),
     "tpuconvert.run.generate": ("Generation", "generate"),
     "tpuconvert.report.inspect": ("Inspection", "inspect"),

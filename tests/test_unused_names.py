@@ -15,6 +15,7 @@ CALLED_BY_OTHERS = {
     "check_files": "the command tpuconvert-check",
     "customed_function": "plugins register functions for the operator customed_ops",
     "format_commands": "click",
+    "format_options": "click",
     "format_completion": "click",
     "known_inputs": "tools/onnx_conformance.py reports them",
     "list_commands": "click",

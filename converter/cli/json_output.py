@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tpuconvert.cli.stdout_document import StdoutDocument
+from tpuconvert.cli.terminal import echo
 from tpuconvert.schema.errors import UnsupportedError
 from tpuconvert.schema.text.visible_text import for_json
 
 if TYPE_CHECKING:
     from tpuconvert.schema.errors import TpuConvertError
+    from tpuconvert.text.result import Result
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 """The option --json of every command that prints a result. The JSON Schema files are in docs/schemas."""
@@ -22,6 +24,14 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON i
 def print_json(content: Any) -> None:
     """Print the one document of a command."""
     print_document(to_json(content))
+
+
+def print_result(found: Result, *, as_json: bool, wraps: bool = False) -> None:
+    """Print a result as JSON or as text; on a terminal, ``wraps`` breaks long lines of the text at word boundaries."""
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        echo(str(found), wraps=wraps)
 
 
 def print_document(text: str) -> None:

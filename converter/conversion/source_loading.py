@@ -111,7 +111,7 @@ def load_source(
         fuse_preprocess(graph, _preprocess_of(graph, options), options.fuse_preprocess)
     if options.append_nms is not None:
         append_nms(graph, NmsTail.parse(options.append_nms))
-    _store_buckets(graph, options.shapes)
+    _store_buckets(graph, options.buckets)
     check_not_empty(graph, options.inputs, options.outputs)
     if not options.allow_non_finite:
         check_finite(graph, lambda name: _origin(source, weights, options, name))
@@ -196,16 +196,17 @@ def _shapes_of_buckets(options: Options, kind: str, file: str) -> Mapping[str, S
     Raises:
         UsageError: an input has both kinds of shapes, or the source is no ONNX model.
     """
-    if not options.shapes:
+    buckets = options.buckets
+    if not buckets:
         return options.input_shapes
     found: dict[str, Sequence[Dim]] = dict(options.input_shapes)
-    for name in options.shapes[0]:
+    for name in buckets[0]:
         if name in found:
             hint = "leave one of the options out for this input"
             raise UsageError(f"input '{name}' is in input_shapes and in shapes", file=file, hint=hint)
-        shapes = [bucket[name] for bucket in options.shapes]
+        shapes = [bucket[name] for bucket in buckets]
         if len(set(map(len, shapes))) > 1:
-            raise UsageError(f"shapes: input '{name}' has different ranks: {format_buckets(options.shapes)}", file=file)
+            raise UsageError(f"shapes: input '{name}' has different ranks: {format_buckets(buckets)}", file=file)
         found[name] = [extents[0] if len(set(extents)) == 1 else KEEP for extents in zip(*shapes, strict=True)]
     if kind != "onnx" and any(KEEP in shape for shape in found.values()):
         hint = "convert one model for each shape with --input-shapes"

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import tpuconvert.optimizer.quantize  # noqa: F401  registers the lowerings
 from tools.pages.generated_file import replace_section
-from tpuconvert.conversion.options.options import OPTIONS, declaration, default_of
+from tpuconvert.conversion.options.declaration import flags_of
+from tpuconvert.conversion.options.options import GROUP_OF, OPTIONS, declaration, default_of
 from tpuconvert.frontends.registry import FORMATS, registry
 from tpuconvert.operators.tables import source_operators, tpu_operators
 from tpuconvert.optimizer.quantize.lowering.lowering import find_lowering
@@ -62,13 +63,14 @@ def _short(types: list[str]) -> str:
 
 def options_table() -> list[str]:
     """Return one row per option of a conversion."""
-    rows = ["| option | key and argument | default | |", "|---|---|---|---|"]
+    rows = ["| option | key | in Python | default | |", "|---|---|---|---|---|"]
     for name in OPTIONS:
-        declared, default = declaration(name), default_of(name)
-        flags = declared.flags or f"--{name.replace('_', '-')}"
+        default = default_of(name)
         shown = default.value.lower() if isinstance(default, Chip) else str(default).lower()
-        about = declared.help.replace("``", "`")
-        rows.append(f"| `{flags}` | `{name}` | {'' if default in (None, (), {}) else f'`{shown}`'} | {about} |")
+        place = f"{GROUP_OF[name].__name__}({name}=...)" if name in GROUP_OF else f"{name}=..."
+        about = declaration(name).help.replace("``", "`")
+        cell = "" if default in (None, (), {}) else f"`{shown}`"
+        rows.append(f"| `{flags_of(OPTIONS[name])}` | `{name}` | `{place}` | {cell} | {about} |")
     return rows
 
 

@@ -214,7 +214,8 @@ def test_accuracy_and_latency(models: dict[str, dict[str, object]], digits: Path
     with np.load(digits / "calibration.npz") as archive:
         images = archive["images"]
     np.savez("labelled.npz", images=images, labels=np.zeros(len(images), np.int64))
-    models["int8"] |= {"evaluation": "labelled.npz", "limits": {"top1_drop": 0.5, "latency_ratio": 1e6}}
+    limits = {"top1_drop": 0.5, "latency_ratio": 1e6}
+    models["int8"] |= {"evaluation": "labelled.npz", "limits": limits, "min_int8_share": 0.5}  # not of the float model
     write({"int8": models["int8"]})
     measures = statuses(capsys)["int8"]["measures"]
     assert isinstance(measures, dict)

@@ -85,8 +85,7 @@ class Subject:
             source,
             weights=weights,
             chip=chip,
-            input_shapes=shapes,
-            outputs=outputs,
+            source_options=tc.SourceOptions(input_shapes=shapes, outputs=outputs),
             quantize=quantize,
             calibration=samples,
         )

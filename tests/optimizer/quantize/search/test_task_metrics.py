@@ -14,7 +14,7 @@ from tests.support.quantize.task_networks import CLASSES, DETECTORS, Built, Head
 from tpuconvert.optimizer.quantize.search.output_branches import OutputBranches
 from tpuconvert.optimizer.quantize.search.task_metrics.decisions import Classes, Mask, Text, collapse
 from tpuconvert.optimizer.quantize.search.task_metrics.detections import KEPT, BoxKind, Detections, ScoreKind
-from tpuconvert.optimizer.quantize.search.task_metrics.recognition import find_tasks
+from tpuconvert.optimizer.quantize.search.task_metrics.recognition import describe_silent_outputs, find_tasks
 from tpuconvert.optimizer.quantize.search.task_metrics.rows import Columns
 from tpuconvert.optimizer.quantize.search.task_metrics.score import Task, TaskScore
 from tpuconvert.schema.arithmetic.boxes import NMS_IOU, match_detections, suppress
@@ -276,3 +276,21 @@ def test_a_batch_has_the_samples_of_its_rows() -> None:
     (task,), runs = tasks_of((net, [output]), 3)
     assert isinstance(task, Mask)
     assert len(task.compare(runs).numerators) == 6
+
+
+def silent(built: Built, factor: float = 1.0) -> list[str]:
+    net, outputs = built
+    graph = tc.convert(net.model(*outputs)).graph
+    feeds = [{name: factor * array for name, array in feed.items()} for feed in net.samples(6)]
+    with tc.Session(tc.convert(net.model(*outputs)), threads=1) as session:
+        runs = [session.run(feed) for feed in feeds]
+    return describe_silent_outputs(graph, OutputBranches(graph), runs, feeds[0])
+
+
+def test_outputs_that_decide_nothing_are_named() -> None:
+    assert silent(task_networks.text()) == []
+    (text,) = silent(task_networks.text(bias=30.0))
+    assert "has no character for 6 samples" in text
+    assert silent(task_networks.classifier()) == []
+    (text,) = silent(task_networks.classifier(), factor=0.0)
+    assert "is the same for 6 samples" in text
