@@ -224,7 +224,7 @@ def differences(name: str, options: Iterable[click.Parameter], known: Mapping[st
             found.append(f"{flag}: no such parameter")
         elif item.name not in FILES and (name, flag) not in OTHER_DEFAULTS:
             mine, its = plain(item.default), plain(known[names[0]])
-            found += [] if mine == its else [f"{flag}: the default is {mine}, but {its}"]
+            found += [] if mine == its else [f"{flag}: the default is {mine}, but {its} in the function"]
     return [*found, *(f"{parameter}: no such option" for parameter in known if parameter not in matched)]
 
 
