@@ -35,7 +35,8 @@ def labels_path(digits: Path, tmp_path: Path) -> Path:
 
 def examine(*given, **options):
     """Use one thread: the network is small, and the machine may be busy."""
-    return tc.doctor(*given, threads=1, **group_options(**options))
+    method = {name: options.pop(name) for name in ("calibration_method",) if name in options}
+    return tc.doctor(*given, threads=1, **method, **group_options(**options))
 
 
 def ids(found) -> list[str]:

@@ -36,7 +36,7 @@ def test_few_samples_are_resident(use, size, tmp_path):
     feeds = load_feeds(path, graph.input_ports)
     if use == "__iter__":
         order = np.random.default_rng(0).permutation(len(feeds))
-        feeds = feeds._selected(order.tolist(), ())
+        feeds = feeds._selected(order.tolist())
         kept = [feed["x"] for feed in feeds if feed["x"].sum() >= 0]
     else:
         order, kept = np.zeros(0, int), []
