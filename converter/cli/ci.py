@@ -13,10 +13,11 @@ from tpuconvert.ci.manifest import read_manifest
 from tpuconvert.ci.report_page import cached_outcomes, describe_outcomes, overview
 from tpuconvert.ci.runner import Outcome, exit_code, run, select_jobs
 from tpuconvert.cli.file_parameters import InputFile, OutputFile, OutputFolder
-from tpuconvert.cli.json_output import json_option, print_document
+from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure, ensure_writable
 from tpuconvert.cli.shared_options import no_plugins_option, report_option, scheduler_option
 from tpuconvert.cli.terminal import echo, write_commands
+from tpuconvert.installed import version
 from tpuconvert.report.report_file import write_reports
 from tpuconvert.schema.system.file_replacement import replacing
 from tpuconvert.schema.system.input_files import note_input, refuse_input
@@ -93,7 +94,7 @@ def command(
 
     outcomes = run(wanted, Cache(Path(folder)), jobs or os.cpu_count() or 1, watch, scheduler)
     if as_json:
-        print_document(reports.to_json(outcomes))
+        print_json(reports.CiDocument(version(), outcomes))
     written = [(junit, reports.to_junit), (sarif, reports.to_sarif), (markdown, reports.to_markdown)]
     for path, form in written:
         if path is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tpuconvert.cli.json_output import print_json
 from tpuconvert.cli.problems import ensure, ensure_model_name
@@ -15,7 +15,7 @@ from tpuconvert.conversion.options.options import Options
 from tpuconvert.model.accuracy_notes import KEY as ACCURACY
 from tpuconvert.model.model import Model
 from tpuconvert.progress import Progress
-from tpuconvert.report.conversion_summary import summarize, summary_lines
+from tpuconvert.report.conversion_summary import ConversionSummary, summarize, summary_lines
 from tpuconvert.report.report import report
 from tpuconvert.samples.random_samples import unknown_extents
 from tpuconvert.schema.errors import UsageError
@@ -76,7 +76,7 @@ def convert_files(
     watch: Watch | None = None,
     with_verification: bool,
     source_args: Callable[[str], list[str]],
-) -> dict[str, Any]:
+) -> ConversionSummary:
     """Convert, compare with the source on request, and write model and report. Return the summary.
 
     Args:
@@ -123,7 +123,7 @@ def _verify(model: Model, files: Files, options: Options, progress: Progress) ->
     return verification
 
 
-def print_summary(summary: dict[str, Any], *, as_json: bool) -> None:
+def print_summary(summary: ConversionSummary, *, as_json: bool) -> None:
     """Print the summary of a conversion."""
     if as_json:
         print_json(summary)

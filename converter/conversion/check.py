@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
 from tpuconvert.conversion.conversion import Conversion
 from tpuconvert.conversion.memory_sources import AnySource, Weights, source_files
@@ -23,7 +23,7 @@ from tpuconvert.text.text_format import several
 
 
 @dataclass(frozen=True, repr=False)
-class Check(Result):
+class Check(Result, hidden=("target",)):
     """A source model that can be converted.
 
     Args:
@@ -50,17 +50,6 @@ class Check(Result):
         ability = "converted" if self.target is None else f"quantized and exported to {self.target}"
         verdict = f"{self.file}: can be {ability} for {self.chip.value}: {several(self.nodes, 'node')}"
         return [verdict, *(group_line(group) for group in self.notes if group.kind != SHARE)]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as plain values, as printed by ``check --json``."""
-        return {
-            "file": self.file,
-            "chip": self.chip.value,
-            "quantize": self.quantize,
-            "nodes": self.nodes,
-            "operators": dict(self.operators),
-            "notes": [group.to_dict() for group in self.notes],
-        }
 
     def _notebook(self) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
         return self.lines(), [("operator", "nodes"), *((name, str(count)) for name, count in self.operators.items())]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import itertools
 import os
@@ -71,7 +70,7 @@ def _recipe(model: Model) -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True, repr=False)
-class Reproduction(Result):
+class Reproduction(Result, added=("is_same",)):
     """Result of a second conversion.
 
     Args:
@@ -103,10 +102,6 @@ class Reproduction(Result):
             return [concat([f"{self.file}: ", verdict]), f"SHA-256 {self.found}"]
         verdict = style("a second conversion gives other bytes", "bad")
         return [concat([f"{self.file}: ", verdict, f": {self.difference}"])]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as plain values, as printed by ``reproduce --json``."""
-        return {**dataclasses.asdict(self), "is_same": self.is_same}
 
     def check(self) -> None:
         """Check that the bytes are equal.

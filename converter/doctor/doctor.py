@@ -17,7 +17,7 @@ from tpuconvert.conversion.options.options import Options
 from tpuconvert.conversion.options.types import DoctorOptions
 from tpuconvert.conversion.source_loading import Source, is_quantized_source, load_source, with_preprocessing_of
 from tpuconvert.doctor.calibration import Sufficiency, lone_findings, measure
-from tpuconvert.doctor.trial import Predict, Trial, compare_variants
+from tpuconvert.doctor.trial import Predict, Trial, VariantResult, compare_variants
 from tpuconvert.doctor.variants import TrialSamples, short
 from tpuconvert.evaluation.classes import LABELS, Labelled, in_order, load_labelled, read_labels
 from tpuconvert.model.model import Model, load
@@ -46,7 +46,7 @@ Backend = Literal["auto", "native", "reference"]
 
 
 @dataclass(frozen=True, repr=False)
-class Diagnosis(Result):
+class Diagnosis(Result, hidden=("trial",), added=("variants", "calibration"), keys={"findings": "warnings"}):
     """The report of the doctor.
 
     Args:
@@ -66,6 +66,11 @@ class Diagnosis(Result):
     trial: Trial | None = None
     calibration: Sufficiency | None = None
 
+    @property
+    def variants(self) -> list[VariantResult]:
+        """The present preprocessing, then the others, best first; empty if they cannot be compared."""
+        return [] if self.trial is None else [self.trial.current, *self.trial.variants]
+
     def check(self) -> None:
         """Turn warnings into an error.
 
@@ -79,25 +84,6 @@ class Diagnosis(Result):
     def _notebook(self) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
         rows = [(found.id, found.seen, found.expected, found.advice) for found in self.findings]
         return self._lines([]), [("warning", "found", "expected", "change"), *rows]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain values, as printed by ``doctor --json``."""
-        trial, found = self.trial, self.calibration
-        return {
-            "file": self.file,
-            "samples": self.samples,
-            "preprocess": self.preprocess,
-            "warnings": [finding.to_dict() for finding in self.findings],
-            "variants": [] if trial is None else [vars(item) for item in (trial.current, *trial.variants)],
-            "calibration": None
-            if found is None
-            else {
-                "samples": found.samples,
-                "enough": found.enough,
-                "moved": {str(count): share for count, share in found.moved.items()},
-                "lone_samples": {str(index): names for index, names in found.lone.items()},
-            },
-        }
 
     def lines(self) -> list[str]:
         """The report as text."""

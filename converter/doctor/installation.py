@@ -87,7 +87,7 @@ class SelfTest:
 
 
 @dataclass(frozen=True, repr=False)
-class Installation(Result):
+class Installation(Result, keys={"problem_messages": "problems"}):
     """The state of an installation. A bug report contains its text.
 
     Args:
@@ -128,6 +128,11 @@ class Installation(Result):
             found.append(ThresholdError(f"self-test: {self.self_test}", hint=hint))
         return found
 
+    @property
+    def problem_messages(self) -> list[str]:
+        """Messages of the problems; empty with exit code 0."""
+        return [problem.message for problem in self.problems]
+
     def check(self) -> None:
         """Turn a problem into an error.
 
@@ -138,21 +143,6 @@ class Installation(Result):
         """
         for problem in self.problems:
             raise problem
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as printed by ``doctor --json`` without a model."""
-        return {
-            "version": self.version,
-            "python": self.python,
-            "system": self.system,
-            "engine": {**vars(self.engine), "instruction_sets": list(self.engine.instruction_sets)},
-            "required": [package.to_dict() for package in self.required],
-            "extras": [extra.to_dict() for extra in self.extras],
-            "cxx_compiler": self.cxx_compiler,
-            "vendor_compiler": self.vendor_compiler,
-            "self_test": None if self.self_test is None else dict(vars(self.self_test)),
-            "problems": [problem.message for problem in self.problems],
-        }
 
     def lines(self) -> list[str]:
         """Return the report as text."""

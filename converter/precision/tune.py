@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from tpuconvert.conversion.conversion import Conversion
 from tpuconvert.conversion.memory_sources import AnySource, Weights, source_paths
@@ -34,6 +34,7 @@ from tpuconvert.schema.system.content_digest import digest_of
 from tpuconvert.schema.system.file_digest import file_digest
 from tpuconvert.schema.system.file_replacement import replacing
 from tpuconvert.schema.text.json_text import parse_json
+from tpuconvert.schema.text.plain_values import Keyword, Plain, Unbounded
 from tpuconvert.text.result import Result
 from tpuconvert.text.text_format import several
 from tpuconvert.workers.choice import open_workers
@@ -59,7 +60,7 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 @dataclass(frozen=True)
-class Trial:
+class Trial(Plain):
     """One conversion.
 
     Args:
@@ -71,8 +72,8 @@ class Trial:
     """
 
     keep_float: tuple[str, ...]
-    metric: float
-    cost: float
+    metric: Unbounded
+    cost: Annotated[float, Keyword("minimum", 0), Keyword("maximum", 1)]
     is_enough: bool
 
     @property
@@ -84,11 +85,6 @@ class Trial:
     def rules(self) -> str:
         """The precision rules as YAML, for ``--precision @FILE``."""
         return "".join(f"{json.dumps(name)}: float32\n" for name in self.keep_float) or "{}\n"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON. An infinite metric becomes None."""
-        metric = self.metric if math.isfinite(self.metric) else None
-        return {"keep_float": list(self.keep_float), "metric": metric, "cost": self.cost, "is_enough": self.is_enough}
 
 
 @dataclass(frozen=True, repr=False)
@@ -110,7 +106,7 @@ class Tuning(Result):
     """
 
     metric: str
-    of_float: float
+    of_float: Unbounded
     max_drop: float
     max_cost: float | None
     trials: tuple[Trial, ...]
@@ -128,21 +124,6 @@ class Tuning(Result):
     def _notebook(self) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
         values = self.to_dict()
         return [headline(values)], [HEADING, *(row(trial, values) for trial in values["curve"])]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as printed by ``tune --json``."""
-        return {
-            "output": self.output,
-            "rules": self.rules,
-            "metric": self.metric,
-            "of_float": self.of_float if math.isfinite(self.of_float) else None,
-            "max_drop": self.max_drop,
-            "max_cost": self.max_cost,
-            "is_complete": self.is_complete,
-            "best": self.best.to_dict(),
-            "curve": [trial.to_dict() for trial in self.curve],
-            "trials": [trial.to_dict() for trial in self.trials],
-        }
 
 
 def tune(

@@ -28,7 +28,7 @@ class Inspection(Result):
 
     Args:
         description: everything as plain values: name, inputs, outputs, operators, ``layers`` (the nodes), and for a
-            converted model chip, notes, recipe and ``cost``. ``docs/schemas/inspect.schema.json`` describes the keys.
+            converted model chip, notes, recipe and ``cost``.
 
     """
 

@@ -28,6 +28,7 @@ from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import OutputError, ThresholdError, UsageError
 from tpuconvert.schema.graph.control_flow import all_graphs, subgraphs_of
 from tpuconvert.schema.graph.graph import Graph, Value
+from tpuconvert.schema.text.plain_values import Unbounded
 from tpuconvert.schema.types import Array
 from tpuconvert.text.result import Result
 from tpuconvert.text.text_format import against_limit
@@ -131,7 +132,12 @@ _LIMITS = {"difference": "max_difference", "cosine": "min_cosine", "sqnr": "min_
 
 
 @dataclass(frozen=True, repr=False)
-class Verification(Result):
+class Verification(
+    Result,
+    hidden=("defaults", "metric_limits"),
+    added=("most_noise_added_at",),
+    keys={"metrics": "metrics?", "first": "first_difference"},
+):
     """The comparison of a model with its source.
 
     Args:
@@ -166,7 +172,7 @@ class Verification(Result):
     oracle: OracleInfo = OWN_READING
     state: StateCheck | None = None
     defaults: Thresholds = Thresholds()
-    metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    metrics: Mapping[str, Mapping[str, Unbounded]] = field(default_factory=dict)
     metric_limits: tuple[MetricLimit, ...] = ()
 
     @property
@@ -179,6 +185,11 @@ class Verification(Result):
         """The first tensor with a difference that rounding does not explain, or None. Import differences come first."""
         imported = self.opinion.tensors if self.opinion is not None else ()
         return next((layer for layer in (*imported, *self.layers) if self._stands_out(layer)), None)
+
+    @property
+    def most_noise_added_at(self) -> list[str]:
+        """Names of the first tensors of ``worst``."""
+        return [layer.name for layer in self.worst[:MOST]]
 
     def _stands_out(self, layer: Difference) -> bool:
         if self.is_quantized and layer.stage not in ("import", "optimize"):
@@ -327,27 +338,6 @@ class Verification(Result):
     def _notebook(self) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
         values = self.to_dict()
         return [*verdict_lines(values), *noise_lines(values)], verification_rows(values)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as printed by ``verify --json``."""
-        metrics = {"metrics": {name: dict(by) for name, by in self.metrics.items()}} if self.metrics else {}
-        return {
-            "file": self.file,
-            "samples": self.samples,
-            "origin": self.origin,
-            "is_quantized": self.is_quantized,
-            "first_difference": self.first.to_dict() if self.first else None,
-            "outputs": [output.to_dict() for output in self.outputs],
-            "layers": [layer.to_dict() for layer in self.layers],
-            "most_noise_added_at": [layer.name for layer in self.worst[:MOST]],
-            "unmatched": self.unmatched,
-            "opinion": self.opinion.to_dict() if self.opinion is not None else None,
-            "exactness": self.exactness.to_dict() if self.exactness is not None else None,
-            "output_problems": list(self.output_problems),
-            "oracle": self.oracle.to_dict(),
-            "state": self.state.to_dict() if self.state is not None else None,
-            **metrics,
-        }
 
 
 def _engine_failures(what: str, outputs: Iterable[Difference], is_exact: bool) -> list[str]:

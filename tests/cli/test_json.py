@@ -40,6 +40,12 @@ def test_every_command_has_json_and_a_schema(repository: Path) -> None:
         jsonschema.Draft202012Validator.check_schema(schema(repository, name))
 
 
+def test_schemas_are_made_of_the_result_classes(repository: Path) -> None:
+    command = [sys.executable, str(repository / "tools" / "json_schemas.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def run_command(call: list[str], capsys: Captured) -> tuple[int, str, str]:
     """Exit code and both outputs. A call with a plugin runs in a process for it, because the plugin stays loaded."""
     if any(word.endswith(".py") for word in call):

@@ -44,7 +44,7 @@ samples."""
 
 
 @dataclass(frozen=True, repr=False)
-class MeasuredRanges(Result):
+class MeasuredRanges(Result, hidden=("source", "ranges", "methods"), added=("tensors",)):
     """Ranges of the tensors of one source.
 
     Args:
@@ -62,14 +62,15 @@ class MeasuredRanges(Result):
     ranges: Mapping[str, Range]
     methods: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def tensors(self) -> int:
+        """Number of tensors."""
+        return len(self.ranges)
+
     def lines(self) -> list[str]:
         """Return the number of tensors and samples in one line."""
         tensors, samples = several(len(self.ranges), "tensor"), several(self.samples, "sample")
         return [f"ranges of {tensors} from {samples}, by {self.method}"]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the facts as plain values, as printed by ``calibrate --json``."""
-        return {"method": self.method, "samples": self.samples, "tensors": len(self.ranges)}
 
     def _notebook(self) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
         heading = ("tensor", "low", "high", "threshold")
