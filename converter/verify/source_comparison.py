@@ -31,6 +31,7 @@ from tpuconvert.samples.random_samples import random_feeds
 from tpuconvert.schema.errors import UnsupportedError, UsageError
 from tpuconvert.schema.graph.graph import Graph, KeptState
 from tpuconvert.schema.types import Array, Chip
+from tpuconvert.verify.comparer import Comparer
 from tpuconvert.verify.metrics import MetricLimit, metric
 from tpuconvert.verify.opinion import OWN_READING, OracleInfo
 from tpuconvert.verify.oracle import ENGINES, Hearing, find_oracles, run_first
@@ -42,7 +43,7 @@ from tpuconvert.verify.state_steps import (
     source_steps,
     state_pairs,
 )
-from tpuconvert.verify.verification import Verification, verify
+from tpuconvert.verify.verification import Verification
 
 if TYPE_CHECKING:
     from tpuconvert.samples.calibration_data import CalibrationSource
@@ -115,18 +116,11 @@ def verify_source(
     hearing, reason = runs.hear(read, graph, feeds)
     said = None if hearing.oracle is None else (hearing.oracle.title, hearing.results())
     progress.stage("verify", len(feeds))
-    verification = verify(
-        graph,
-        optimized,
-        model,
-        feeds,
-        origin=origin,
-        oracle=said,
-        is_quantized_source=is_quantized,
-        states=pairs,
-        allow_nan=options.allow_non_finite,
-        progress=progress.advance,
-    )
+    with Comparer(graph, optimized, model, oracle=said, is_quantized_source=is_quantized, states=pairs) as comparer:
+        for done, feed in enumerate(feeds, 1):
+            comparer.step(feed)
+            progress.advance(done)
+    verification = comparer.result(origin=origin, allow_nan=options.allow_non_finite)
     if read.forgotten_states:
         check = runs.check_forgotten_states(read, graph, model, feeds)
         if verification.exactness is not None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from converter.broken_networks import Network, loud_channel, mixed_ranges, samples, weight_outlier
+from converter.compared_graphs import verify
 from converter.small_models import examples
 from onnx import helper
 
@@ -19,7 +20,6 @@ from tpuconvert.precision import isolated_error
 from tpuconvert.precision.attribution import Attribution
 from tpuconvert.precision.attribution_text import attribution_lines
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.verify.verification import verify
 
 Captured = pytest.CaptureFixture[str]
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from converter.compared_graphs import verify
 from converter.small_models import model_of, scaled_and_shifted
 from data_models import names
 from datasets import entries, input_shapes, model_files, reference_samples
@@ -22,7 +23,7 @@ from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Muls
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.types import F32, I32, Chip, Scalar, TensorType
 from tpuconvert.verify.output_checks import output_problems, output_statistics
-from tpuconvert.verify.verification import Thresholds, verify
+from tpuconvert.verify.verification import Thresholds
 
 Captured = pytest.CaptureFixture[str]
 FEEDS = [{"x": np.array([[-1, 0, 1, 2]], np.float32)}, {"x": np.array([[5, 6, 7, 8]], np.float32)}]
