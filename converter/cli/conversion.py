@@ -12,6 +12,7 @@ from tpuconvert.cli.problems import ensure, ensure_model_name
 from tpuconvert.cli.terminal import echo_text
 from tpuconvert.conversion.conversion import Conversion
 from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.source import Source
 from tpuconvert.model.accuracy_notes import KEY as ACCURACY
 from tpuconvert.model.model import Model
 from tpuconvert.progress import Progress
@@ -94,10 +95,9 @@ def convert_files(
         from tpuconvert.conversion.quantization.ranges_file import read_ranges
 
         measured = read_ranges(files.ranges)
-    model = Conversion(options, files.calibration, ranges=measured, progress=progress, watch=watch).of_source(
-        files.model, files.weights
-    )
-    verification = _verify(model, files, options, progress) if with_verification else None
+    source = Source(files.model, files.weights)
+    model = Conversion(options, files.calibration, ranges=measured, progress=progress, watch=watch).of_source(source)
+    verification = _verify(model, source, files, options, progress) if with_verification else None
     progress.stage("write")
     model.save(files.target)
     if files.report is not None:
@@ -108,7 +108,7 @@ def convert_files(
     return summarize(model, files.target, verification, remedy if is_inaccurate else next_command, remedy)
 
 
-def _verify(model: Model, files: Files, options: Options, progress: Progress) -> Verification:
+def _verify(model: Model, source: Source, files: Files, options: Options, progress: Progress) -> Verification:
     if files.calibration is None:
         for name, extents in unknown_extents(model.graph.input_ports).items():
             found = f"--verify needs samples, and input '{name}' has no fixed shape ({', '.join(extents)})"
@@ -116,9 +116,7 @@ def _verify(model: Model, files: Files, options: Options, progress: Progress) ->
     # 330 ms: imports the quantizer, the engine and the oracles
     from tpuconvert.verify.source_comparison import verify_source
 
-    verification = verify_source(
-        model, files.model, files.weights, options, files.calibration, oracle="auto", progress=progress
-    )
+    verification = verify_source(model, source, options, files.calibration, oracle="auto", progress=progress)
     verification.check()
     return verification
 

@@ -24,7 +24,7 @@ from tpuconvert.diff.change import CATEGORIES
 from tpuconvert.diff.compare import SAMPLES, diff
 from tpuconvert.diff.limits import ANY, GROWTH_LIMITS, OUTPUTS, parse_categories, parse_growth
 from tpuconvert.diff.markdown import to_markdown
-from tpuconvert.frontends.sniffing import identify_file
+from tpuconvert.frontends.sniffing import SourceFile
 from tpuconvert.text.text_format import several
 
 _USAGE = "tpuconvert diff BEFORE [WEIGHTS] AFTER [WEIGHTS]"
@@ -157,7 +157,7 @@ def _pair_files(files: tuple[str, ...]) -> list[tuple[str, str | None]]:
     """Return both models, each with its weights: a caffemodel that follows another file."""
     found: list[tuple[str, str | None]] = []
     for file in files:
-        kind = identify_file(file) if os.path.isfile(file) else None
+        kind = SourceFile(file).kind if os.path.isfile(file) else None
         is_weights = file.lower().endswith(".caffemodel") or (kind is not None and kind.id == "caffemodel")
         if is_weights and found and found[-1][1] is None:
             found[-1] = (found[-1][0], file)

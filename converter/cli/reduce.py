@@ -17,7 +17,7 @@ from tpuconvert.cli.shared_options import limit_options, plugin_option, progress
 from tpuconvert.cli.terminal import echo
 from tpuconvert.conversion.options.options import OPTIONS
 from tpuconvert.conversion.options.types import ReduceOptions
-from tpuconvert.conversion.source_loading import source_format
+from tpuconvert.conversion.source import Source
 from tpuconvert.reduction.reduce import reduce
 from tpuconvert.reduction.source_files import SUFFIXES
 
@@ -87,7 +87,7 @@ def command(
     tpuconvert reduce net.tflite --until "python check.py {}" --budget 1h
     tpuconvert reduce net.prototxt net.caffemodel -o small.prototxt
     """
-    target = output or str(Path(model).with_suffix(f".reduced{SUFFIXES[source_format(model)]}"))
+    target = output or str(Path(model).with_suffix(f".reduced{SUFFIXES[Source(model).format]}"))
     ensure_writable(target)
     with show_progress(progress_mode) as progress:
         found = reduce(

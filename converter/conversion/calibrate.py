@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack
 
-from tpuconvert.conversion.memory_sources import AnySource, Weights, source_files
 from tpuconvert.conversion.options.options import Options
 from tpuconvert.conversion.options.types import CalibrationOptions
 from tpuconvert.conversion.quantization.ranges_file import MeasuredRanges, measure_ranges
+from tpuconvert.conversion.source import AnySource, Weights, open_source
 from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import SILENT, Progress
 
@@ -55,8 +55,8 @@ def calibrate(
     """
     load_plugins(plugins)
     settings = Options.of(**{**options, "quantize": "int8"})
-    with source_files(source, weights) as files:
-        measured = measure_ranges(*files, settings, calibration, progress=progress or SILENT)
+    with open_source(source, weights) as opened:
+        measured = measure_ranges(opened, settings, calibration, progress=progress or SILENT)
     if output is not None:
         measured.save(output)
     return measured

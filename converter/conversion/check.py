@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Unpack
 
 from tpuconvert.conversion.conversion import Conversion
-from tpuconvert.conversion.memory_sources import AnySource, Weights, source_files
 from tpuconvert.conversion.options.options import Options
 from tpuconvert.conversion.options.types import CheckOptions
+from tpuconvert.conversion.source import AnySource, Weights, open_source
 from tpuconvert.conversion.source_loading import load_source
 from tpuconvert.model.description import describe_model
 from tpuconvert.model.notes import SHARE, NoteGroup, group_line, group_notes, operators_of
@@ -93,9 +93,9 @@ def check(
     load_plugins(plugins)
     settings = Options.of(**options)
     watcher = progress or SILENT
-    with source_files(source, weights) as files:
+    with open_source(source, weights) as opened:
         watcher.stage("load")
-        graph = load_source(*files, settings, require_weights=False)
+        graph = load_source(opened, settings, require_weights=False)
     if target is None:
         converted = Conversion(settings, progress=watcher).of_graph(graph)
     else:

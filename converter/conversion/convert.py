@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpuconvert.conversion.conversion import Conversion, with_sources
-from tpuconvert.conversion.memory_sources import source_files
 from tpuconvert.conversion.options.options import OPTIONS, Buckets, Options, Shapes
 from tpuconvert.conversion.options.rule_files import Rules
+from tpuconvert.conversion.source import open_source
 from tpuconvert.model.accuracy_notes import warn_of_inaccurate_outputs
 from tpuconvert.model.model import Model
 from tpuconvert.plugins import load_plugins
@@ -182,8 +182,8 @@ def convert(
     with MemoryErrors("the conversion"), noting_inputs() as read:
         load_plugins(plugins)
         conversion = Conversion(Options.of(**given), calibration, progress=progress or SILENT, watch=watch)
-        with source_files(source, weights) as files:
-            model = conversion.of_source(*files)
+        with open_source(source, weights) as opened:
+            model = conversion.of_source(opened)
             own_constants(model.graph)
     warn_of_inaccurate_outputs(model, stacklevel=3)
     return with_sources(model, read)

@@ -12,10 +12,10 @@ import numpy as np
 
 from tpuconvert.conversion.conversion import Conversion
 from tpuconvert.conversion.input_expectations import Expected, check_activations, expectations
-from tpuconvert.conversion.memory_sources import AnySource, Weights, source_files
 from tpuconvert.conversion.options.options import Options
 from tpuconvert.conversion.options.types import DoctorOptions
-from tpuconvert.conversion.source_loading import Source, is_quantized_source, load_source, with_preprocessing_of
+from tpuconvert.conversion.source import AnySource, Source, Weights, open_source
+from tpuconvert.conversion.source_loading import is_quantized_source, load_source, with_preprocessing_of
 from tpuconvert.doctor.calibration import Sufficiency, lone_findings, measure
 from tpuconvert.doctor.trial import Predict, Trial, VariantResult, compare_variants
 from tpuconvert.doctor.variants import TrialSamples, short
@@ -167,14 +167,13 @@ def doctor(
     if isinstance(source, Model):
         if weights is not None:
             raise UsageError("weights with a converted model, which contains them", hint="leave them out")
-        return _diagnose(source, None, settings, data, labels, scores, backend, threads, progress or SILENT)
-    with source_files(source, weights) as files:
-        return _diagnose(*files, settings, data, labels, scores, backend, threads, progress or SILENT)
+        return _diagnose(source, settings, data, labels, scores, backend, threads, progress or SILENT)
+    with open_source(source, weights) as opened:
+        return _diagnose(opened, settings, data, labels, scores, backend, threads, progress or SILENT)
 
 
 def _diagnose(
     source: Source | Model,
-    weights: str | os.PathLike[str] | None,
     options: Options,
     data: Any,
     labels: Any,
@@ -187,14 +186,14 @@ def _diagnose(
     expected: dict[str, Expected] | None = None
     if isinstance(source, Model):
         model, name = source, source.graph.name
-    elif isinstance(source, (str, os.PathLike)) and Path(source).suffix.lower() == ".tpum":
-        if weights is not None:
-            raise UsageError(f"{weights}: a second file belongs to Caffe models only", hint="leave it out")
-        model, name = load(source), os.fspath(source)
+    elif source.name.lower().endswith(".tpum"):
+        if source.weights is not None:
+            raise UsageError(f"{source.weights}: a second file belongs to Caffe models only", hint="leave it out")
+        model, name = load(source.path), source.name
     else:
         options = options.without_fused_preprocess()  # on the host the same preprocessing can be varied
-        graph = load_source(source, weights, options)
-        name = os.fspath(source) if isinstance(source, (str, os.PathLike)) else graph.name
+        graph = load_source(source, options)
+        name = source.name or graph.name
         options = with_preprocessing_of(graph, options)
         expected = None if is_quantized_source(graph) else expectations(graph)
         model = Conversion(options, progress=progress).of_graph(graph)

@@ -12,6 +12,7 @@ from typing import Any
 
 from tpuconvert.conversion.conversion import Conversion
 from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.source import Source
 from tpuconvert.doctor.example import PIXELS, SOURCES, example_folder, load_part
 from tpuconvert.installed import NAME, version
 from tpuconvert.requirements import Extra, Package, read_requirements
@@ -248,7 +249,7 @@ def _count_differences() -> int:
     source, _, layout = SOURCES["onnx"]
     images, _ = load_part(folder, "calibration")
     options = Options.of(preprocess=f"{PIXELS},layout={layout}", quantize="int8", effort="low", outputs=[LOGITS])
-    model = Conversion(options, images).of_source(folder / source)
+    model = Conversion(options, images).of_source(Source(folder / source))
     feeds = list(load_feeds(images[:SAMPLES], model.graph.input_ports, model.preprocess))
     with Session(model, backend="native") as engine, Session(model, backend="reference") as reference:
         return sum(not _have_same_bytes(engine.run(feed), reference.run(feed)) for feed in feeds)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from tpuconvert.conversion.memory_sources import AnySource, Weights, source_files
 from tpuconvert.conversion.optimization import optimize_graph
 from tpuconvert.conversion.reproduction import check_source, read_options
+from tpuconvert.conversion.source import AnySource, Weights, open_source
 from tpuconvert.conversion.source_loading import is_quantized_source, load_source
 from tpuconvert.model.float_names import keep_float_options
 from tpuconvert.model.model import Model, load_converted
@@ -168,10 +168,10 @@ def attribute(
     converted = load_converted(model, source)
     options = read_options(converted, allow_root)
     watcher = progress or SILENT
-    with source_files(source, weights) as files:
-        check_source(converted, *files, name)
+    with open_source(source, weights) as opened:
+        check_source(converted, opened, name)
         watcher.stage("load the source")
-        graph = load_source(*files, options)
+        graph = load_source(opened, options)
         if is_quantized_source(graph):
             hint = "tpuconvert verify compares every integer with the source"
             raise UsageError(f"{name}: the source is quantized and defines the integers", hint=hint)
@@ -196,7 +196,7 @@ def attribute(
         )
         if measured_rules < 1:
             return found
-        trials = RuleTrials(lambda: load_source(*files, options), options, graph, feeds)
+        trials = RuleTrials(lambda: load_source(opened, options), options, graph, feeds)
         return _measure_rules(found, find_units(graph, converted.graph)[0], trials, measured_rules, watcher)
 
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from tpuconvert.conversion.conversion import Conversion
-from tpuconvert.conversion.memory_sources import AnySource, Weights, source_paths
 from tpuconvert.conversion.options.options import QUANTIZATION_OPTIONS, Options, default_of
 from tpuconvert.conversion.options.types import TuneOptions
 from tpuconvert.conversion.quantization.quantization import CalibrationCache
 from tpuconvert.conversion.recipe import write_options
+from tpuconvert.conversion.source import AnySource, Source, Weights, open_source
 from tpuconvert.model.integer_share import integer_share
 from tpuconvert.model.model import Model
 from tpuconvert.plugins import load_plugins
@@ -180,8 +180,8 @@ def tune(
     checked = Options.of(**{**options, "quantize": "int8"})
     goal = Goal(metric, max_drop, max_cost)
     limit = seconds_of(budget)
-    with source_paths(source, weights) as files:
-        return Search(*files, checked, calibration, data, output, goal, limit, progress or SILENT).run()
+    with open_source(source, weights, as_file=True) as opened:
+        return Search(opened, checked, calibration, data, output, goal, limit, progress or SILENT).run()
 
 
 @dataclass(frozen=True)
@@ -225,8 +225,7 @@ class Search:
     """A search whose state is in a file.
 
     Args:
-        source: the source file.
-        weights: the caffemodel of a prototxt.
+        source: the source, in files.
         options: options of the conversions.
         calibration: calibration samples.
         data: samples of the metric.
@@ -240,8 +239,7 @@ class Search:
 
     def __init__(
         self,
-        source: str | os.PathLike[str],
-        weights: str | os.PathLike[str] | None,
+        source: Source,
         options: Options,
         calibration: CalibrationSource | os.PathLike[str],
         data: str | os.PathLike[str],
@@ -251,7 +249,7 @@ class Search:
         progress: Progress = SILENT,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._source, self._weights, self._options = source, weights, options
+        self._source, self._options = source, options
         self._calibration, self._data = os.fspath(calibration), os.fspath(data)  # type: ignore[arg-type]
         self._output = Path(output)
         self._goal = goal
@@ -287,9 +285,7 @@ class Search:
     def _run_on(self, workers: Workers, state: dict[str, Any] | None) -> Tuning:
         self._cache.workers = workers
         self._progress.report("float model")
-        floats = Conversion(_float_options(self._options), progress=self._progress).of_source(
-            self._source, self._weights
-        )
+        floats = Conversion(_float_options(self._options), progress=self._progress).of_source(self._source)
         self._metric = Metric(self._goal.metric, self._data, floats, self._progress, workers)
         self._progress.report(f"float model: {self.describe(self._metric.of_float)}")
         if state is not None:
@@ -340,9 +336,9 @@ class Search:
 
     def _key(self) -> dict[str, Any]:
         """What a search depends on, by the name under which messages mention it."""
-        key: dict[str, Any] = {"the source": file_digest(self._source)}
-        if self._weights is not None:
-            key["the weights"] = file_digest(self._weights)
+        key: dict[str, Any] = {"the source": self._source.digest()}
+        if self._source.weights is not None:
+            key["the weights"] = file_digest(self._source.weights)
         key["--calibration"] = _digest_of(self._calibration)
         key["--data"] = _digest_of(self._data)
         key["--metric"] = self._goal.metric
@@ -393,17 +389,15 @@ class Search:
         rules = (*self._options.precision, *(f"{name}=float32" for name in keep))
         options = replace(self._options, precision=rules)
         progress = self._progress if self._cache.ranges is None else SILENT
-        return Conversion(options, self._calibration, cache=self._cache, progress=progress).of_source(
-            self._source, self._weights
-        )
+        return Conversion(options, self._calibration, cache=self._cache, progress=progress).of_source(self._source)
 
     def _find_candidates(self) -> None:
         """Rank the nodes by the error that each of them causes, measured on calibration samples."""
         model = self._convert(())
         attribution = attribute(
             model,
-            self._source,
-            self._weights,
+            self._source.model,
+            self._source.weights,
             data=self._calibration,
             samples=SAMPLES,
             nodes=NODES,

@@ -13,6 +13,7 @@ import numpy as np
 
 from tpuconvert.conversion.convert import convert
 from tpuconvert.conversion.options.options import SOURCE_OPTIONS, Options
+from tpuconvert.conversion.source import Source
 from tpuconvert.conversion.source_loading import load_source
 from tpuconvert.frontends.onnx.file.messages import ModelProto
 from tpuconvert.model.model import Model
@@ -75,7 +76,7 @@ def can_be_read(files: SourceFiles) -> dict[str, bool]:
     """Return an entry if the frontend accepts a model, otherwise an empty mapping."""
     with files.as_paths() as (path, weights):
         try:
-            load_source(path, weights, Options.of())
+            load_source(Source(path, weights), Options.of())
         except Exception:  # also of the converters of plugins
             return {}
     return {"can be read": True}
@@ -105,7 +106,7 @@ def _convert(source: Any, weights: str | None, options: Mapping[str, Any]) -> Mo
     checked = Options.of(**options)
     if checked.quantize is None:
         return convert(source, weights, **options)
-    ports = load_source(source, weights, checked).input_ports
+    ports = load_source(Source(source, weights), checked).input_ports
     return convert(source, weights, calibration=random_feeds(ports, SAMPLES), **options)
 
 

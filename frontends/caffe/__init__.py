@@ -3,7 +3,6 @@
 import os
 from collections.abc import Mapping, Sequence
 
-from tpuconvert.frontends.sniffing import identify
 from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.system.limits import Limits, current_limits
 
@@ -49,12 +48,3 @@ def load(
     names = tuple(inputs or ()), tuple(outputs or ())
     options = ImportOptions(limits, dict(input_shapes or {}), *names, require_weights)
     return import_network(net, None if weights is None else read_weights(weights, limits), options)
-
-
-def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
-    """Return True if a file with these first bytes and this name is a Caffe network or its weights."""
-    name = os.fspath(path).lower()
-    kind = identify(head, max(len(head), 1), os.path.basename(name))
-    if kind is not None and kind.id in ("onnx", "tflite", "tpum"):
-        return False
-    return name.endswith((".prototxt", ".caffemodel")) or (kind is not None and kind.id in ("prototxt", "caffemodel"))

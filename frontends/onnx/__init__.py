@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tpuconvert.frontends.sniffing import identify
 from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.system.limits import Limits, current_limits
 from tpuconvert.schema.types import Array, Dim
@@ -54,15 +53,3 @@ def load(
     graph = import_model(model, input_shapes=input_shapes, inputs=inputs, outputs=outputs, fixed=fixed, limits=limits)
     graph.files = model.tensors.files
     return graph
-
-
-def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
-    """Return True if a file with these first bytes and this name is an ONNX model.
-
-    protobuf has no magic number: the name decides if the bytes are not conclusive.
-    """
-    name = os.fspath(path)
-    kind = identify(head, max(len(head), 1), os.path.basename(name))
-    if kind is not None and kind.id in ("tflite", "tpum", "prototxt"):
-        return False
-    return name.lower().endswith((".onnx", ".ort")) or (kind is not None and kind.id == "onnx")

@@ -64,10 +64,3 @@ def load(
         hybrid=hybrid,
         fixed=fixed,
     )
-
-
-def sniff(head: bytes, path: str | os.PathLike[str]) -> bool:
-    """Return True if a file with these first bytes and this name is a TFLite file."""
-    if head[4:8] == b"TFL3":
-        return True
-    return os.fspath(path).lower().endswith((".tflite", ".lite"))

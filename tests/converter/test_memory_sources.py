@@ -8,7 +8,7 @@ import pytest
 from onnx_models import model, one, ramp
 
 import tpuconvert as tc
-from tpuconvert.conversion.memory_sources import source_paths
+from tpuconvert.conversion.source import open_source
 
 
 @pytest.fixture
@@ -81,5 +81,5 @@ EXPECTED = r"expected a path, bytes or an onnx\.ModelProto"
 def test_sources_of_other_types(source: object) -> None:
     with pytest.raises(tc.UsageError, match=EXPECTED):
         tc.convert(source)  # type: ignore[arg-type]  # that is the test
-    with pytest.raises(tc.UsageError, match=EXPECTED), source_paths(source, None):  # type: ignore[arg-type]  # as above
+    with pytest.raises(tc.UsageError, match=EXPECTED), open_source(source, as_file=True):  # type: ignore[arg-type]  # as above
         pass

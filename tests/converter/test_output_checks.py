@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tpuconvert.__main__ import main
 from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.source import Source
 from tpuconvert.conversion.source_loading import load_source
 from tpuconvert.optimizer.quantize import legalize
 from tpuconvert.runtime.session.session import Session
@@ -109,7 +110,7 @@ def test_no_false_alarm_on_trained_models(name: str, data_root: Path) -> None:
     """Run with all reference inputs, and with only the first one."""
     entry = entries(data_root)[name]
     source, weights = model_files(data_root, entry)
-    graph = load_source(source, weights, Options(input_shapes=dict(input_shapes(entry) or {})))
+    graph = load_source(Source(source, weights), Options(input_shapes=dict(input_shapes(entry) or {})))
     ports = [port.name for port in graph.input_ports]
     feeds = [dict(zip(ports, sample.values(), strict=True)) for sample, _ in reference_samples(data_root, entry)]
     assert feeds

@@ -106,19 +106,3 @@ def test_comments_in_any_encoding(tmp_path):
     assert len(caffe.load(path)) == 1
     path.write_bytes(b"\xef\xbb\xbf" + with_input((1, 4), layer("ReLU")).encode())
     assert len(caffe.load(path)) == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "head", "is_caffe"),
-    [
-        ("deploy.prototxt", b'name: "net"\nlayer {', True),
-        ("deploy.txt", b'# a comment\ninput: "data"\ninput_dim: 1\n', True),
-        ("net.caffemodel", b"", True),
-        ("net.onnx", b"\x08\x07\x12\x07pytorch", False),
-        ("net.bin", b"\x0a\x03net\x12\x02\x22\x00", True),
-        ("readme.txt", b"Hello there", False),
-        ("net.prototxt", b"\x1c\0\0\0TFL3", False),
-    ],
-)
-def test_sniffing(name, head, is_caffe):
-    assert caffe.sniff(head, name) is is_caffe

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 from onnx_models import graph_of as graph_of
 from onnx_models import model, one, ops, ramp, save_model
 
-from tpuconvert.frontends.onnx import load, sniff
+from tpuconvert.frontends.onnx import load
 from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError, TpuConvertError, UnsupportedError
 from tpuconvert.schema.system.limits import Limits
 
@@ -159,11 +159,3 @@ def test_a_function_that_calls_itself(tmp_path: Path) -> None:
     proto.functions.append(function)
     with pytest.raises(CorruptInputError, match="its function 'Deep' calls itself"):
         load(save_model(proto, tmp_path))
-
-
-def test_sniff() -> None:
-    head = small().SerializeToString()[:100]
-    assert sniff(head, "model.bin")
-    assert sniff(b"", "model.onnx")
-    assert not sniff(bytes(4) + b"TFL3", "model.onnx")
-    assert not sniff(b"hello", "model.txt")

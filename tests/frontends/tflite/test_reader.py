@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tflite_models import O, S, T, graph_of, run, serialize, single
 
-from tpuconvert.frontends.tflite import load, sniff
+from tpuconvert.frontends.tflite import load
 from tpuconvert.frontends.tflite.file import reader
 from tpuconvert.frontends.tflite.file.reader import read_model
 from tpuconvert.schema.errors import (
@@ -214,12 +214,6 @@ def test_equal_and_missing_names_become_unique(tmp_path: Path) -> None:
     names = [tensor.name for tensor in read_model(path).subgraphs[0].tensors]
     assert names == ["t", "t#2", "tensor_2"]
     load(path).validate()
-
-
-def test_sniff() -> None:
-    assert sniff(b"\x1c\0\0\0TFL3", "model.bin")
-    assert sniff(b"", "model.tflite")
-    assert not sniff(b"\x08\x07\x12\x07pytorch", "model.onnx")
 
 
 def test_options_helper_writes_what_is_read(tmp_path: Path) -> None:
