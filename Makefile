@@ -60,7 +60,7 @@ sanitize: $(READY)
 	$(BIN)/cmake -S runtime/kernels -B $(SANITIZED) -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
 	  -DPython_EXECUTABLE=$(abspath $(BIN))/python -DTPUCONVERT_SANITIZE=ON
 	$(BIN)/cmake --build $(SANITIZED)
-	$(UNDER_SANITIZERS) $(BIN)/pytest -q tests/runtime/native -m "not slow and not vendor"
+	$(UNDER_SANITIZERS) $(BIN)/pytest -q tests/runtime/native tests/runtime/kernels -m "not slow and not vendor"
 	$(UNDER_SANITIZERS) $(BIN)/pytest -q tests/runtime/native/test_hostile_*.py -m slow
 
 # PyTorch has an environment for itself; setup.cfg has its version.
@@ -75,8 +75,8 @@ build/zoo-venv/.ready: setup.cfg
 
 zoo: $(READY) build/zoo-venv/.ready
 	$(BIN)/python -m pip install --quiet --editable '.[oracles]'
-	$(ZOO_BIN)/python tools/zoo.py make $(ZOO)
-	$(BIN)/python tools/zoo.py run $(ZOO) --markdown build/exporters.md
+	$(ZOO_BIN)/python -m tools.zoo make $(ZOO)
+	$(BIN)/python -m tools.zoo run $(ZOO) --markdown build/exporters.md
 
 # So has NNSmith. The graphs of a run have fresh seeds.
 NNSMITH := build/nnsmith
@@ -89,9 +89,9 @@ build/nnsmith-venv/.ready: setup.cfg
 
 nnsmith: $(READY) build/nnsmith-venv/.ready
 	rm -rf $(NNSMITH)
-	build/nnsmith-venv/bin/python -W ignore tools/nnsmith_graphs.py make $(NNSMITH) --seed $(NNSMITH_SEED) --count 500
+	build/nnsmith-venv/bin/python -W ignore -m tools.zoo.nnsmith_graphs make $(NNSMITH) --seed $(NNSMITH_SEED) --count 500
 	for chip in bm1684 bm1686; do for mode in float int8; do \
-	  $(BIN)/python tools/nnsmith_graphs.py run $(NNSMITH) --chip $$chip --mode $$mode || exit 1; done; done
+	  $(BIN)/python -m tools.zoo.nnsmith_graphs run $(NNSMITH) --chip $$chip --mode $$mode || exit 1; done; done
 
 # The vendor's package has wheels for Python 3.10 only.
 PYTHON310 ?= python3.10
@@ -99,8 +99,8 @@ VENDOR := build/vendor
 
 vendor-env: $(VENDOR)/.ready
 
-$(VENDOR)/.ready: tools/vendor_env.sh
-	tools/vendor_env.sh $(VENDOR) $(PYTHON310)
+$(VENDOR)/.ready: tools/release/vendor_env.sh
+	tools/release/vendor_env.sh $(VENDOR) $(PYTHON310)
 
 test-vendor: $(READY) $(VENDOR)/.ready
 	TPU_MLIR_HOME=$(abspath $(VENDOR))/lib/python3.10/site-packages/tpu_mlir \
@@ -109,7 +109,7 @@ test-vendor: $(READY) $(VENDOR)/.ready
 # Wheels are downloaded once, into the cache folder of the user.
 accuracy: $(READY)
 	$(BIN)/python -m pip install --quiet --editable '.[bench,images]'
-	$(BIN)/python tools/accuracy trained --quantizers float default --fresh --compare
+	$(BIN)/python -m tools.accuracy trained --quantizers float default --fresh --compare
 
 nightly: test-nightly sanitize zoo nnsmith accuracy
 
@@ -118,7 +118,7 @@ DIST_BIN := build/dist-venv/bin
 
 dist:
 	$(PYTHON) -m venv --clear build/dist-venv
-	$(DIST_BIN)/python -m pip install --quiet --require-hashes -r tools/build_requirements.txt
+	$(DIST_BIN)/python -m pip install --quiet --require-hashes -r tools/release/build_requirements.txt
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) PATH="$(abspath $(DIST_BIN)):$$PATH" \
 	  $(DIST_BIN)/python -m build --no-isolation --outdir dist
 	$(PYTHON) -m venv --clear --without-pip build/sbom-venv
@@ -129,7 +129,7 @@ dist:
 # Known vulnerabilities of the pinned packages; needs a network.
 audit: $(BIN)/python
 	$(BIN)/python -m pip install --quiet pip-audit
-	$(BIN)/pip-audit --strict --disable-pip --require-hashes -r tools/build_requirements.txt
+	$(BIN)/pip-audit --strict --disable-pip --require-hashes -r tools/release/build_requirements.txt
 
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
@@ -137,7 +137,7 @@ docs: $(READY)
 
 lint: $(READY)
 	$(BIN)/ruff check .
-	$(BIN)/python tools/package_view.py build/view
+	$(BIN)/python -m tools.release.package_view build/view
 	$(BIN)/mypy -p tpuconvert
 	$(BIN)/mypy tools
 	$(BIN)/mypy examples/digits

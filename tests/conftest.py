@@ -18,7 +18,10 @@ sys.dont_write_bytecode = False
 
 @pytest.fixture(scope="session", autouse=True)
 def _options_of_the_command_line() -> Iterator[None]:
-    """State messages with options, as they are written. tests/cli/test_next_steps.py checks the arguments of Python."""
+    """State messages with options, as they are written.
+
+    tests/converter/cli/test_next_steps.py checks the arguments of Python.
+    """
     with command_line_style():
         yield
 

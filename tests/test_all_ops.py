@@ -1,11 +1,11 @@
-"""Checks of every operator's definition. ``CASES`` of ``tests/ops/test_*.py`` are run by ``tests/ops/conftest.py``."""
+"""Checks of every operator's definition. ``CASES`` are run by ``tests/schema/ops/conftest.py``."""
 
 import inspect
 
-import contract
 import pytest
-from op_cases import all_cases
 
+from tests.support.operators import contract
+from tests.support.operators.op_cases import all_cases
 from tpuconvert.schema.definition.op import OpKind, all_ops
 
 OPERATORS = {name: definition for name, definition in all_ops().items() if definition.kind is not OpKind.CUSTOM}
@@ -18,7 +18,7 @@ TESTED_OTHERWISE = {"customed_ops": "what it computes is a plugin's business: te
 @pytest.mark.parametrize("name", [name for name, d in OPERATORS.items() if d.kind is OpKind.TPU])
 def test_operator_has_a_case_or_an_example(name: str) -> None:
     known = {case.op.name for case in all_cases()} | GOLDEN | set(TESTED_OTHERWISE)
-    assert name in known, f"{name} has no case: write CASES in tests/ops/test_{name}.py"
+    assert name in known, f"{name} has no case: write CASES in tests/schema/ops/test_{name}.py"
 
 
 @pytest.mark.parametrize("name", OPERATORS)

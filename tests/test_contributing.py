@@ -40,7 +40,7 @@ class Page:
         return [command for command in self.commands() if command.startswith(".venv/bin/pytest ")]
 
     def generators(self) -> list[str]:
-        return [command for command in self.commands() if command.startswith(".venv/bin/python tools/")]
+        return [command for command in self.commands() if command.startswith(".venv/bin/python -m tools.")]
 
 
 class Copy:
@@ -83,7 +83,7 @@ class Copy:
 
     def run(self, command: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run a command of the page in the environment that runs the tests."""
-        view = [sys.executable, "tools/package_view.py", "build/view"]  # as an editable install
+        view = [sys.executable, "-m", "tools.release.package_view", "build/view"]  # as an editable install
         subprocess.run(view, cwd=self.root, check=True, capture_output=True)
         words = command.split()
         if words[0] == ".venv/bin/pytest":
@@ -254,9 +254,9 @@ def test_rule_page(copy: Copy) -> None:
     [output] = follow(copy, page)
     assert passed_count(output) >= 2
     copy.root.joinpath(pattern).unlink()  # the forgotten step
-    forgotten = copy.run(".venv/bin/pytest tests/optimizer/test_every_rule.py -k has_a_pattern")
+    forgotten = copy.run(".venv/bin/pytest tests/optimizer/engine/test_every_rule.py -k has_a_pattern")
     assert "remove_negation_before_cos" in forgotten.stdout
-    assert "add a function with @pattern to tests/optimizer/*_patterns.py" in forgotten.stdout
+    assert "add a function with @pattern to tests/support/rules/*_patterns.py" in forgotten.stdout
 
 
 @pytest.mark.slow
@@ -278,7 +278,7 @@ def test_kernel_page(copy: Copy) -> None:
     assert passed_count(done.stdout) == 3
 
     copy.root.joinpath("runtime/native/matchers/soft_shrink.py").unlink()  # the forgotten step
-    command = ".venv/bin/pytest tests/runtime/native/test_kernel_table.py -k named_by_a_matcher"
+    command = ".venv/bin/pytest tests/runtime/native/matchers/test_kernel_table.py -k named_by_a_matcher"
     forgotten = copy.run(command, TPUCONVERT_NATIVE_LIBRARY=str(library))
     assert "soft_shrink_float32" in forgotten.stdout
 

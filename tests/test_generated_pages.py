@@ -8,17 +8,17 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from aarch64.environment import missing
-from accuracy import labelled, ledger
-from datasets import entries, labelled_set
-from onnx_reference import NEEDS_NEWEST
 
+from tests.support import programs
+from tests.support.onnx.reference import NEEDS_NEWEST
+from tools.aarch64.environment import missing
+from tools.accuracy import labelled, ledger
+from tools.accuracy.datasets import entries, labelled_set
 from tpuconvert.runtime.native.builder.loader import extension
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,7 +28,7 @@ class Page(NamedTuple):
     """How a page is kept right.
 
     Attributes:
-        tool: arguments of Python, in ``tools``: with ``--check`` it makes the page again and compares the bytes.
+        tool: a module of ``tools`` and its arguments: with ``--check`` it makes the page again and compares the bytes.
         is_fast: whether each run does this; otherwise the nightly run does.
         sample: the test of each run that compares a part of the page, for pages that take longer.
         night: the test of the nightly run that compares all of it, where the tool has no ``--check``.
@@ -46,19 +46,19 @@ class Page(NamedTuple):
 
 
 PAGES = {
-    "README.md": Page("readme_tables.py", is_fast=True),
-    "docs/command-line.md": Page("readme_tables.py", is_fast=True),
-    "docs/comparison.md": Page("comparison_page.py", is_fast=True),
-    "docs/kernels.md": Page("kernel_page.py", is_fast=True),
-    "docs/operators/index.md": Page("operator_pages.py", is_fast=True),
-    "docs/python-api.md": Page("api_page.py", is_fast=True),
-    "docs/supported-operators.md": Page("supported_operators.py", is_fast=True),
+    "README.md": Page("tools.pages.readme_tables", is_fast=True),
+    "docs/command-line.md": Page("tools.pages.readme_tables", is_fast=True),
+    "docs/comparison.md": Page("tools.pages.comparison_page", is_fast=True),
+    "docs/kernels.md": Page("tools.pages.kernel_page", is_fast=True),
+    "docs/operators/index.md": Page("tools.pages.operator_pages", is_fast=True),
+    "docs/python-api.md": Page("tools.pages.api_page", is_fast=True),
+    "docs/supported-operators.md": Page("tools.pages.supported_operators", is_fast=True),
     "docs/accuracy.md": Page(
-        "accuracy ledger", is_fast=True, night="tests/models/test_int8_accuracy.py::test_accuracy_is_as_recorded"
+        "tools.accuracy ledger", is_fast=True, night="tests/models/test_int8_accuracy.py::test_accuracy_is_as_recorded"
     ),
-    "docs/accuracy-trained.md": Page("accuracy trained", is_fast=True, is_measured=True),
+    "docs/accuracy-trained.md": Page("tools.accuracy trained", is_fast=True, is_measured=True),
     "docs/optimizer.md": Page(
-        "optimizer_page.py",
+        "tools.pages.optimizer_page",
         is_fast=True,
         sample="tests/optimizer/test_trained_models.py::test_page_has_the_node_counts_of_every_model",
     ),
@@ -67,20 +67,21 @@ PAGES = {
         night="tests/converter/test_onnx_backend.py::test_conformance",
     ),
     "docs/integer-types.md": Page(
-        "integer_types.py", sample="tests/tools/test_integer_types.py::test_integers_are_exact_or_warned_about"
+        "tools.exactness.integer_types",
+        sample="tests/tools/test_integer_types.py::test_integers_are_exact_or_warned_about",
     ),
     "docs/tflite-exactness.md": Page(
-        "tflite_operator_table.py",
-        sample="tests/optimizer/quantize/tflite/test_documented.py::test_page_promises_no_more_than_a_short_run_shows",
-        night="tests/optimizer/quantize/tflite/test_documented.py::test_numbers_are_those_of_the_tool",
+        "tools.exactness.tflite_operator_table",
+        sample="tests/optimizer/quantize/lowering/tflite/test_documented.py::test_page_promises_no_more_than_a_short_run_shows",
+        night="tests/optimizer/quantize/lowering/tflite/test_documented.py::test_numbers_are_those_of_the_tool",
         is_measured=True,
     ),
-    "docs/fallbacks.md": Page("fallbacks.py", sample="tests/tools/test_fallbacks.py::test_sample_of_models"),
+    "docs/fallbacks.md": Page("tools.pages.fallbacks", sample="tests/tools/test_fallbacks.py::test_sample_of_models"),
     "docs/preprocessing.md": Page(
-        "preprocessing_table.py",
+        "tools.pages.preprocessing_table",
         sample="tests/tools/test_preprocessing_table.py::test_column_of_a_digit_classifier_is_that_of_the_page",
     ),
-    "docs/aarch64-costs.md": Page("aarch64 costs", needs="cross compilers and llvm-mca"),
+    "docs/aarch64-costs.md": Page("tools.aarch64 costs", needs="cross compilers and llvm-mca"),
     **{f"docs/{name}.md": Page(is_measured=True) for name in ("benchmarks", "benchmarks-without-amx")},
     **{f"docs/benchmarks-{name}.md": Page(is_measured=True) for name in ("conversion", "load", "quantization")},
     "docs/benchmarks-throughput.md": Page(is_measured=True),
@@ -104,18 +105,18 @@ LISTS = {
 
 WITHOUT_PROGRAM = "the program is not in the repository"
 COMMAND = re.compile(
-    rf"{WITHOUT_PROGRAM}|`(?:python |PYTHON )?tools/\w+|    python tools/"
-    "|`pytest |`python tests/|`make |`tpuconvert "
+    rf"{WITHOUT_PROGRAM}|(?:`|    )(?:python |PYTHON )-m (?:tools|tests)\.|`tools/\w+"
+    "|`pytest |`make |`tpuconvert "
 )
 STATED = re.compile(r"20\d\d-\d\d-\d\d\s+with tpuconvert \d+\.\d+")
-MADE_BY = re.compile(r"(?:made|written|generated|made again)\s+by\s+(?:`?python )?`?tools/(\w+)", re.IGNORECASE)
+MADE_BY = re.compile(r"(?:made|written|generated|made again)\s+by\s+`?python -m tools\.(\w+)", re.IGNORECASE)
 FIGURE = re.compile(r"\d\.\d|\d ?%|\d of \d")
 
 
 CONDITIONS = {
-    "kernel_page.py": pytest.mark.skipif(extension() is None, reason="the native engine was not built"),
-    "readme_tables.py": NEEDS_NEWEST,
-    "supported_operators.py": NEEDS_NEWEST,
+    "tools.pages.kernel_page": pytest.mark.skipif(extension() is None, reason="the native engine was not built"),
+    "tools.pages.readme_tables": NEEDS_NEWEST,
+    "tools.pages.supported_operators": NEEDS_NEWEST,
 }
 
 
@@ -128,15 +129,18 @@ def test_page_is_up_to_date(tool: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("tool", SLOW)
 def test_page_is_up_to_date_at_night(tool: str, data_root: Path) -> None:
-    if tool == "aarch64 costs" and (reason := missing()):
+    if tool == "tools.aarch64 costs" and (reason := missing()):
         pytest.skip(reason)
-    if tool in ("integer_types.py", "tflite_operator_table.py"):
+    if tool in ("tools.exactness.integer_types", "tools.exactness.tflite_operator_table"):
         pytest.importorskip("onnxruntime")
         pytest.importorskip("ai_edge_litert.interpreter")
     check(tool)
 
 
-PRINTED = {"outlier_channels.py": "docs/quantization.md", "packed_weights_accuracy.py": "docs/language-models.md"}
+PRINTED = {
+    "tools.accuracy.outlier_channels": "docs/quantization.md",
+    "tools.accuracy.packed_weights_accuracy": "docs/language-models.md",
+}
 """Programs that print a table of accuracies, and the page that contains it."""
 TOLERANCE = {"": 0.005, "%": 2.0}
 """Of cosines, and of percentages: matrix products of other processors round differently, which moves a few tokens."""
@@ -145,8 +149,9 @@ TOLERANCE = {"": 0.005, "%": 2.0}
 @pytest.mark.slow
 @pytest.mark.parametrize("tool", PRINTED)
 def test_printed_table_is_that_of_the_page(tool: str) -> None:
-    command = [sys.executable, "-W", "ignore", str(ROOT / "tools" / tool)]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    command = programs.command(tool, options=("-W", "ignore"))
+    done = subprocess.run(command, env=programs.environment(), capture_output=True, text=True, check=True)
+    printed = done.stdout.strip()
     text = (ROOT / PRINTED[tool]).read_text(encoding="utf-8")
     rows = printed.splitlines()
     shown = text[text.index(rows[0]) :].splitlines()[: len(rows)]
@@ -186,13 +191,13 @@ def test_benchmark_of_accuracy_has_the_figures_of_the_ledger() -> None:
             field = "flips" if "images" in row else "kept"
             assert total == int(count)
             found = {**row, field: round(share * total / 100)}
-            assert ledger.differences(row, found) == [], f"{name} {chip}: run python tools/bench accuracy"
+            assert ledger.differences(row, found) == [], f"{name} {chip}: run python -m tools.bench accuracy"
 
 
 def check(tool: str) -> None:
     name, *arguments = tool.split()
-    command = [sys.executable, str(ROOT / "tools" / name), *arguments, "--check"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    command = programs.command(name, *arguments, "--check")
+    done = subprocess.run(command, env=programs.environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -235,7 +240,7 @@ def test_figures_state_their_measurement() -> None:
             continue
         for place, heading, before in tables(path.read_text(encoding="utf-8")):
             is_list = name in LISTS or any(f"{name}: {heading}".startswith(item) for item in LISTS)
-            is_made = page is not None and "made by tools/" in before.split("\n")[-2]
+            is_made = page is not None and "made by python -m tools." in before.split("\n")[-2]
             if not is_list and not is_made and not (COMMAND.search(before) and STATED.search(before)):
                 wrong.append(f"{name}:{place}: {heading[:60]}")
     assert wrong == [], "\n".join([*wrong, "state the command, and 'DATE with tpuconvert VERSION'"])
@@ -249,10 +254,10 @@ def test_the_lists_exist() -> None:
 
 def test_a_table_without_a_statement_is_found() -> None:
     table = "| a | b |\n|---|---|\n| 1.5 | 2 |\n| 2.5 | 2 |\n"
-    text = f"# A\n\n{table}\n## B\n\n`tools/x.py`, 2026-01-02 with tpuconvert 0.1\n"
+    text = f"# A\n\n{table}\n## B\n\n`python -m tools.x.y`, 2026-01-02 with tpuconvert 0.1\n"
     ((line, heading, before),) = tables(text)
     assert (line, heading) == (3, "| a | b |") and not STATED.search(before)
-    ((_, _, before),) = tables(f"# A\n\n2026-01-02 with tpuconvert 0.1\n\n## B\n\n`tools/x.py`\n\n{table}")
+    ((_, _, before),) = tables(f"# A\n\n2026-01-02 with tpuconvert 0.1\n\n## B\n\n`python -m tools.x.y`\n\n{table}")
     assert STATED.search(before) and COMMAND.search(before)
 
 

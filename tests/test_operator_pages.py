@@ -5,12 +5,12 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-import contract
 import numpy as np
-import operator_pages
 import pytest
 from markdown_it import MarkdownIt
 
+from tests.support.operators import contract
+from tools.pages import operator_pages
 from tpuconvert.operators.description import describe, operator_notes
 from tpuconvert.schema.definition.dtype_rules import IO_SAME
 from tpuconvert.schema.definition.op import ALL_SAME, Op, Operand, OpKind, all_ops, case, on, same, todo
@@ -29,7 +29,7 @@ def test_what_is_out_of_date_is_named_with_the_command(tmp_path: Path) -> None:
     (folder / "sub.md").write_text("same", encoding="utf-8")
     (folder / "gone.md").write_text("of an operator that is no more", encoding="utf-8")
     assert operator_pages.out_of_date(tmp_path, wanted) == ["docs/operators/add.md", "docs/operators/gone.md"]
-    assert operator_pages.COMMAND == "python tools/operator_pages.py"
+    assert operator_pages.COMMAND == "python -m tools.pages.operator_pages"
 
 
 def test_every_operator_has_a_page_and_stands_in_the_index() -> None:

@@ -68,7 +68,10 @@ def test_links_within_the_page_have_a_target(page: str) -> None:
 
 def test_cited_decisions_exist(page: str, repository: Path) -> None:
     decisions = set(re.findall(r"^\| (D-[A-Z0-9]+-\d+) \|", page, re.MULTILINE))
-    specification = "".join(path.read_text(encoding="utf-8") for path in (repository / "tests" / "spec").glob("*.yaml"))
+    specification = "".join(
+        path.read_text(encoding="utf-8")
+        for path in (repository / "tests" / "support" / "operators" / "spec").glob("*.yaml")
+    )
     cited = set(re.findall(r"\bD-[A-Z0-9]+-\d+\b", page + specification))
     assert cited - decisions == set()
 

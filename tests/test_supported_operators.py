@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 from onnx import defs
-from onnx_cases import elements, further, operators, tensors, versions, windows
-from onnx_models import graph_of, model, one, ramp
-from onnx_oracles import NEWEST_OPSET
-from onnx_reference import NEEDS_NEWEST
 
+from tests.support.onnx.cases import elements, further, operators, tensors, versions, windows
+from tests.support.onnx.models import graph_of, model, one, ramp
+from tests.support.onnx.oracles import NEWEST_OPSET
+from tests.support.onnx.reference import NEEDS_NEWEST
 from tpuconvert.frontends.registry import FORMATS, Kind, registry
 from tpuconvert.operators.tables import refused_operators, source_operators
 from tpuconvert.schema.definition.op import OpKind

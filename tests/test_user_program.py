@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-PROGRAM = Path(__file__).with_name("user_program.py")
+from tools.release.package_view import make_view
+
+PROGRAM = Path(__file__).parent / "support" / "user_program.py"
 
 WRONG = """
 import tpuconvert as tc
@@ -28,8 +30,7 @@ tc.absent("net.onnx")
 def site(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the package as an installation lays it out, for type checkers."""
     folder = tmp_path_factory.mktemp("site")
-    tool = repository / "tools" / "package_view.py"
-    subprocess.run([sys.executable, str(tool), str(folder / "view")], check=True)
+    make_view(folder / "view")
     return folder / "view"
 
 

@@ -101,7 +101,7 @@ class FeedSource:
         if not self.images:
             found = [_content(batch) for batch in released_after_use(self._batches)]
             order = sorted(range(len(found)), key=found.__getitem__)
-            return self._selected(order, tuple(found[index] for index in order))
+            return replace(self, _contents=tuple(found))._selected(order)
         size = len(self._batches[0])
         known = {path: _content([path]) for path in chain(*self._batches, self._rest)}
         paths = sorted([*chain(*self._batches), *self._rest], key=known.__getitem__)
@@ -124,10 +124,15 @@ class FeedSource:
 
     def part(self, start: int, end: int, step: int = 1) -> FeedSource:
         """Return a source of every ``step``-th of the batches ``start`` to ``end - 1``, in the same order."""
-        return self._selected(range(start, end, step), self._contents[start:end:step])
+        return self._selected(range(start, end, step))
 
-    def _selected(self, indices: Sequence[int], contents: tuple[bytes, ...]) -> FeedSource:
+    def without(self, left_out: range) -> FeedSource:
+        """Return a source of the batches whose numbers are not ``left_out``, in the same order."""
+        return self._selected([index for index in range(len(self)) if index not in left_out])
+
+    def _selected(self, indices: Sequence[int]) -> FeedSource:
         batches = [self._batches[index] for index in indices]
+        contents = tuple(self._contents[index] for index in indices) if self._contents else ()
         samples = self.samples * len(batches) // max(1, len(self._batches))
         origin = self._origin.selected(indices) if self._origin is not None else None
         return replace(self, samples=samples, _batches=batches, _origin=origin, _contents=contents)

@@ -1,4 +1,4 @@
-"""Plain values of dataclasses, as JSON documents have them. ``tools/json_schemas.py`` makes their schemas."""
+"""Plain values of dataclasses, as JSON documents have them. ``tools/pages/json_schemas.py`` makes their schemas."""
 
 from __future__ import annotations
 

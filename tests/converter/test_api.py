@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx_models import model, one, ramp, save_model
 
 import tpuconvert as tc
+from tests.support.onnx.models import model, one, ramp, save_model
 from tpuconvert.cli.convert import command
 from tpuconvert.conversion.options.options import OPTIONS, Options, declaration, default_of
 from tpuconvert.conversion.source import Source

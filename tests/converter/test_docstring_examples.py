@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from decoders import decoder
-from json_calls import SWISH
 
 import tpuconvert as tc
+from tests.support.commands.json_calls import SWISH
+from tests.support.networks.decoders import decoder
 from tpuconvert.cli.group import COMMANDS
 
 NAMES = {name: getattr(tc, name) for name in tc.__all__ if not name.startswith("_")}

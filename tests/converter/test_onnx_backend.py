@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import onnx
-import onnx_conformance
 import pytest
 from onnx import TensorProto, helper
-from onnx_models import model, one, ramp
 
 import tpuconvert.conversion.onnx_backend as backend
+from tests.support.onnx.models import model, one, ramp
+from tools.exactness import onnx_conformance
 from tpuconvert.schema.errors import UnsupportedError, UsageError
 from tpuconvert.schema.types import Array
 
@@ -107,8 +107,8 @@ def test_conformance() -> None:
     assert {case.name for case in cases} == set(store.reference)
     outcomes = [onnx_conformance.run_case(case, 60, {"backend": "reference"}) for case in cases]
     native = onnx_conformance.native_outcomes(cases, outcomes, 60, "bm1686")
-    assert onnx_conformance.changes(outcomes, store.reference) == [], "run tools/onnx_conformance.py --write"
-    assert onnx_conformance.changes(native, store.native) == [], "run tools/onnx_conformance.py --write"
+    assert onnx_conformance.changes(outcomes, store.reference) == [], "run tools/exactness/onnx_conformance.py --write"
+    assert onnx_conformance.changes(native, store.native) == [], "run tools/exactness/onnx_conformance.py --write"
 
 
 def test_sample_of_conformance_cases() -> None:
@@ -118,13 +118,13 @@ def test_sample_of_conformance_cases() -> None:
     sample = onnx_conformance.sample(cases, store.reference)
     assert len({name for case in sample for name in onnx_conformance.operators_of(case)}) > 190
     outcomes = [onnx_conformance.run_case(case, 60, {"backend": "reference"}) for case in sample]
-    assert onnx_conformance.changes(outcomes, store.reference) == [], "run tools/onnx_conformance.py --write"
+    assert onnx_conformance.changes(outcomes, store.reference) == [], "run tools/exactness/onnx_conformance.py --write"
 
 
 def test_conformance_page_is_made_from_the_stored_outcomes() -> None:
     store = onnx_conformance.read_store()
     text = onnx_conformance.markdown(store)
-    assert onnx_conformance.PAGE.read_text(encoding="utf-8") == text, "run tools/onnx_conformance.py --write"
+    assert onnx_conformance.PAGE.read_text(encoding="utf-8") == text, "run tools/exactness/onnx_conformance.py --write"
     failed = {
         o.name for o in (*store.reference.values(), *store.native.values()) if o.outcome in onnx_conformance.FAILED
     }

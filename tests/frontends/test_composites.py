@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from caffe_networks import layer, load_text, with_input
 from onnx import helper, numpy_helper
-from onnx_models import graph_of as onnx_graph
-from tflite_models import T, single
-from tflite_models import graph_of as tflite_graph
 
+from tests.support.caffe.networks import layer, load_text, with_input
+from tests.support.onnx.models import graph_of as onnx_graph
+from tests.support.tflite.models import T, single
+from tests.support.tflite.models import graph_of as tflite_graph
 from tpuconvert.schema.graph.graph import Graph
 
 IMAGE, TOKENS, HEADS = (2, 8, 6, 6), (2, 5, 16), (1, 4, 5, 8)

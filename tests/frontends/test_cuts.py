@@ -8,10 +8,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from onnx_models import model, one, ramp, save_model
-from tflite_models import O, S, T, serialize
 
 import tpuconvert as tc
+from tests.support.onnx.models import model, one, ramp, save_model
+from tests.support.tflite.models import O, S, T, serialize
 
 CUT = re.compile(r"--(outputs|inputs) (.+)")
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from caffe_networks import layer, load_text, with_input
-from onnx_models import model, one, ramp, save_model
-from tflite_models import T, serialize, single
 
 import tpuconvert as tc
+from tests.support.caffe.networks import layer, load_text, with_input
+from tests.support.onnx.models import model, one, ramp, save_model
+from tests.support.tflite.models import T, serialize, single
 from tpuconvert.frontends.cannot_convert import CannotConvertError
 from tpuconvert.frontends.extents import Extents
 from tpuconvert.schema.graph.graph import Graph

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import onnx
 import pytest
-from onnx_models import model, one
 
 import tpuconvert as tc
+from tests.support.onnx.models import model, one
 from tpuconvert.frontends.value_bounds import ValueBounds
 from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops import formulas

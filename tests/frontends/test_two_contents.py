@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from caffe_networks import with_input, write_text
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
-from tflite_models import T, serialize, single
 
 import tpuconvert as tc
+from tests.support.caffe.networks import with_input, write_text
+from tests.support.tflite.models import T, serialize, single
 from tpuconvert.cli.entry import run as run_command
 from tpuconvert.frontends.caffe.file.messages import new_message
 from tpuconvert.frontends.onnx.file.raw_data import LEAST_BYTES

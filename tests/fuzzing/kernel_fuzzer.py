@@ -1,7 +1,7 @@
 """Coverage-guided fuzzing of the kernels of the native engine with Atheris: one target per family of operators.
 
     TPUCONVERT_NATIVE_LIBRARY=_native.so LD_PRELOAD=asan_with_fuzzer.so \
-        PYTHONPATH=tests python tests/fuzzing/kernel_fuzzer.py matmul -max_total_time=1200 corpus/
+        python -m tests.fuzzing.kernel_fuzzer matmul -max_total_time=1200 corpus/
 
 ``native/build_engine.sh`` compiles the engine by Clang, with sanitizers and with coverage of the kernels for libFuzzer.
 The calls that the planner makes for random graphs are recorded once. The bytes of a case choose a call and change a few
@@ -19,8 +19,8 @@ from typing import Any
 import atheris
 import numpy as np
 import pytest
-from native_cases.recorded_calls import Call, Sizes, leaves, made, record, run_alone
 
+from tests.support.native_cases.recorded_calls import Call, Sizes, leaves, made, record, run_alone
 from tpuconvert.runtime.native.builder.loader import native
 
 TARGETS: dict[str, tuple[str, ...]] = {

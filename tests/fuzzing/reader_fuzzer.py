@@ -1,6 +1,6 @@
 """Coverage-guided fuzzing of the readers with Atheris: one target per format.
 
-    python tests/fuzzing/reader_fuzzer.py onnx -max_total_time=1200 corpus/
+    python -m tests.fuzzing.reader_fuzzer onnx -max_total_time=1200 corpus/
 
 The first argument names the target; the others are those of libFuzzer. Seeds are the files of ``seeds.py`` and the
 valid files of the mutation campaigns. Mutations are those of libFuzzer on bytes, and those of the campaigns on fields.
@@ -22,12 +22,9 @@ from pathlib import Path
 
 import atheris
 
-TESTS = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(TESTS), str(TESTS / "fuzzing")]
-
 with atheris.instrument_imports(include=["tpuconvert", "yaml", "numpy.lib"]):
-    from reader_targets import Target
-    from seeds import small_files
+    from tests.fuzzing.reader_targets import Target
+    from tests.fuzzing.seeds import small_files
 
 
 def mutate(target: Target, content: bytes, max_size: int, seed: int) -> bytes:

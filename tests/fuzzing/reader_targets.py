@@ -7,10 +7,9 @@ import io
 import warnings
 from pathlib import Path
 
-from mutation_formats import FORMATS
-from mutations import sign
-
 import tpuconvert as tc
+from tests.support.damage.mutation_formats import FORMATS
+from tests.support.damage.mutations import sign
 from tpuconvert.schema.file.file_header import HEADER_SIZE
 
 TARGETS: dict[str, tuple[str, ...]] = {

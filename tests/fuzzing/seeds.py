@@ -8,12 +8,12 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from caffe_opencv_cases import CASES as CAFFE
-from onnx_cases import elements, operators, tensors, windows
-from tflite_cases import all_cases
-from tflite_reference import model_of
 
 import tpuconvert as tc
+from tests.support.caffe.opencv_cases import CASES as CAFFE
+from tests.support.onnx.cases import elements, operators, tensors, windows
+from tests.support.tflite.cases import all_cases
+from tests.support.tflite.reference import model_of
 
 LARGEST = 2048
 """Size of a seed in bytes."""

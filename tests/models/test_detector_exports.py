@@ -10,9 +10,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import NodeProto, helper, numpy_helper
-from onnx_graphs import BOOL, FLOAT, INT64, assert_as_onnxruntime, info, loop_body, node
 
 import tpuconvert as tc
+from tests.support.onnx.graphs import BOOL, FLOAT, INT64, assert_as_onnxruntime, info, loop_body, node
 from tpuconvert.schema.errors import RunError
 from tpuconvert.schema.ops.host.expand import HostExpand
 from tpuconvert.schema.ops.host.pad import HostPad, HostPadMode

@@ -10,9 +10,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import NodeProto, numpy_helper, version_converter
-from onnx_graphs import FLOAT, info, loop_body, node
 
 import tpuconvert as tc
+from tests.support.onnx.graphs import FLOAT, info, loop_body, node
 from tpuconvert.runtime.native.builder import loader
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.types import Array

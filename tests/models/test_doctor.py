@@ -1,10 +1,10 @@
 """The doctor on all models of the data set with their right preprocessing: no warning."""
 
 import pytest
-from data_models import names
-from datasets import entries, input_shapes, labelled_set, model_files, reference_samples
 
 import tpuconvert as tc
+from tests.support.networks.data_models import names
+from tools.accuracy.datasets import entries, input_shapes, labelled_set, model_files, reference_samples
 from tpuconvert.samples.image_files import IMAGE_SUFFIXES
 from tpuconvert.samples.preprocess import Preprocess
 

@@ -5,9 +5,9 @@ Tolerance: 1e-4 of the output's range (binary32 sums in another order), 1e-5 abs
 
 import numpy as np
 import pytest
-from datasets import entries, input_shapes, model_files, reference_samples
 
 import tpuconvert as tc
+from tools.accuracy.datasets import entries, input_shapes, model_files, reference_samples
 
 MODELS = (
     "anomaly_autoencoder_tflite",

@@ -1,8 +1,9 @@
 """Accuracy of INT8 on the test data against the reviewed file. ``tools/accuracy ledger`` measures and writes it."""
 
 import pytest
-from accuracy.ledger import CHIPS, METHODS, differences, ledger_text, measured, page, read_ledger
-from detections import DETECTORS
+
+from tools.accuracy.detections import DETECTORS
+from tools.accuracy.ledger import CHIPS, METHODS, differences, ledger_text, measured, page, read_ledger
 
 LEDGER = read_ledger()
 POINTS = 1.5

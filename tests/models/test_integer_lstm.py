@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from datasets import entries, model_files
 
+from tools.accuracy.datasets import entries, model_files
 from tpuconvert.schema.arithmetic.fixed_point import multiplier_shift
 from tpuconvert.schema.ops.recurrent.recurrent_int import SUM_BITS, LstmInt
 from tpuconvert.schema.types import Array

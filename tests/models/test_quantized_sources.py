@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from datasets import entries, model_files
-from tflite_runs import runs, runs_of
 
 import tpuconvert as tc
+from tests.support.tflite.runs import runs, runs_of
+from tools.accuracy.datasets import entries, model_files
 
 MODELS = (
     "anomaly_autoencoder_int8_tflite",

@@ -5,8 +5,9 @@ Tolerance: 1e-4 of the output's range, binary32 sums in another order.
 
 import numpy as np
 import pytest
-from datasets import entries
-from tflite_runs import runs
+
+from tests.support.tflite.runs import runs
+from tools.accuracy.datasets import entries
 
 MODELS = (
     "anomaly_autoencoder_tflite",

@@ -14,7 +14,7 @@ from tpuconvert.schema.types import Array, Chip
 
 pytest.importorskip("ai_edge_litert.interpreter")
 
-from tflite_exactness import CHANNELS_FIRST, Oracle
+from tools.exactness.tflite_exactness import CHANNELS_FIRST, Oracle
 
 
 @pytest.fixture(scope="module")

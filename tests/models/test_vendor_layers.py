@@ -8,11 +8,11 @@ is reproduced by another use of the same operator, ``INFORMATIVE`` has no progra
 import json
 from functools import cache
 
-import contract
 import numpy as np
 import pytest
-from native_cases.comparison import evaluator
 
+from tests.support.native_cases.comparison import evaluator
+from tests.support.operators import contract
 from tpuconvert.runtime.native.builder.loader import available_isas, extension
 from tpuconvert.runtime.native.plan import NativePlan
 from tpuconvert.schema.definition.op import all_ops

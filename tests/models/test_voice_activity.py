@@ -8,10 +8,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
-from onnx_graphs import BACKENDS, FLOAT, INT64, assert_as_onnxruntime, info, node
-from onnx_models import save_model
 
 import tpuconvert as tc
+from tests.support.onnx.graphs import BACKENDS, FLOAT, INT64, assert_as_onnxruntime, info, node
+from tests.support.onnx.models import save_model
 from tpuconvert.schema.types import Array
 
 HIDDEN = 8

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from optimizer.graphs import OTHER_Q, RELU, Q, annotate, graph_of, ops, optimize_checked, random_constant
 
+from tests.support.rules.graphs import OTHER_Q, RELU, Q, annotate, graph_of, ops, optimize_checked, random_constant
 from tpuconvert.optimizer import optimize
 from tpuconvert.optimizer.constant_folding import fold_constants
 from tpuconvert.schema.graph.graph import Graph

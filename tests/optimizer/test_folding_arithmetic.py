@@ -6,9 +6,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from op_cases import Use, all_uses, equal_bits, type_of
 
 import tpuconvert as tc
+from tests.support.operators.op_cases import Use, all_uses, equal_bits, type_of
 from tpuconvert.optimizer import optimize
 from tpuconvert.optimizer.constant_folding import fold_constants
 from tpuconvert.runtime.native.builder.loader import extension

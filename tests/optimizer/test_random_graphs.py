@@ -3,8 +3,8 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from optimizer.graphs import RELU, TANH, assert_same, conv, graph_of, run
 
+from tests.support.rules.graphs import RELU, TANH, assert_same, conv, graph_of, run
 from tpuconvert.optimizer import fit_to_chip, optimize
 from tpuconvert.schema.ops.arithmetic import Add, Max, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Mins, Muls

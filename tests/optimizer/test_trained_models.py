@@ -4,12 +4,12 @@ Tolerance: 1e-5 of the range of an output, because folding a normalization round
 """
 
 import numpy as np
-import optimizer_page
 import pytest
-from data_models import names
-from datasets import entries, input_shapes, model_files, reference_samples
-from optimizer.graphs import ops
 
+from tests.support.networks.data_models import names
+from tests.support.rules.graphs import ops
+from tools.accuracy.datasets import entries, input_shapes, model_files, reference_samples
+from tools.pages import optimizer_page
 from tpuconvert.conversion.options.options import Options
 from tpuconvert.conversion.source import Source
 from tpuconvert.conversion.source_loading import load_source

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from data_models import names
-from datasets import entries, input_shapes, model_files, reference_samples
-from optimizer.graphs import RELU, TANH, Q, annotate, conv, graph_of, ops, run
 
+from tests.support.networks.data_models import names
+from tests.support.rules.graphs import RELU, TANH, Q, annotate, conv, graph_of, ops, run
+from tools.accuracy.datasets import entries, input_shapes, model_files, reference_samples
 from tpuconvert.conversion.options.options import Options
 from tpuconvert.conversion.source import Source
 from tpuconvert.conversion.source_loading import load_source

@@ -1,6 +1,6 @@
 """Let allocations of the engine fail, one at a time, while a model is loaded, run or converted.
 
-    LD_PRELOAD=shim.so python tests/robustness/fuzz_allocations.py PHASE FIRST LAST STEP
+    LD_PRELOAD=shim.so python -m tests.robustness.fuzz_allocations PHASE FIRST LAST STEP
 
 ``shim.so`` is compiled from ``fuzz_allocation_shim.cpp``. Every failure must end the call with ``MemoryError`` or an
 error of tpuconvert, and afterwards the same call without a failure must give the same bytes. Prints a JSON object.

@@ -1,6 +1,6 @@
 """Measure the branch coverage of the file verifier and of every header parser.
 
-    python tests/robustness/fuzz_coverage.py
+    python -m tests.robustness.fuzz_coverage
 
 Runs the tests of these modules under ``coverage`` and prints its table. The exit code is 2 if a branch was not taken.
 """
@@ -27,12 +27,12 @@ MODULES = (
 """The verifier of FlatBuffers files, and the parsers of headers, magic numbers and wire formats."""
 
 FILES = (
-    "schema/test_flatbuffer_reader.py",
-    "schema/test_file_format.py",
-    "schema/test_file_format_hostile.py",
+    "schema/file/test_flatbuffer_reader.py",
+    "schema/file/test_file_format.py",
+    "schema/file/test_file_format_hostile.py",
     "frontends/test_sniffing.py",
-    "frontends/tflite/test_custom.py",
-    "runtime/test_dropped_constants.py",
+    "frontends/tflite/operators/test_custom.py",
+    "runtime/session/test_dropped_constants.py",
     "robustness/test_fuzz_parsers.py",
 )
 

@@ -13,9 +13,9 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from command_calls import CALLS, call, leaf_commands, write_files
 
 import tpuconvert as tc
+from tests.support.commands.command_calls import CALLS, call, leaf_commands, write_files
 from tpuconvert.search_path import path_without_current_folder
 from tpuconvert.workers.child_process import child_environment, isolated_starts, module_command, run_module
 

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from data_models import convert_model, is_quantized, names
-from datasets import entries
 
 import tpuconvert as tc
+from tests.support.networks.data_models import convert_model, is_quantized, names
+from tools.accuracy.datasets import entries
 from tpuconvert.runtime.native.builder.loader import ISA_VARIABLE, available_isas
 
 DIGITS = Path(tc.__file__).parents[1] / "examples" / "digits"

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.fuzzing.reader_targets import TARGETS, Target
+from tests.support import programs
+
 FOLDER = Path(__file__).resolve().parents[1] / "fuzzing"
 KERNELS = FOLDER.parents[1] / "runtime" / "kernels"
-sys.path.append(str(FOLDER))
-
-from reader_targets import TARGETS, Target  # noqa: E402  the folder is no package
 
 CORPUS = FOLDER / "corpus"
 MOST_BYTES = 64 << 10
@@ -75,8 +75,8 @@ def test_changed_calls_of_kernels_run_under_sanitizers(tmp_path: Path) -> None:
         "TPUCONVERT_NATIVE_LIBRARY": str(engine),
         "LD_PRELOAD": str(Path(atheris.path()) / "asan_with_fuzzer.so"),
         "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",
-        "PYTHONPATH": str(FOLDER.parent),
+        "PYTHONPATH": str(programs.ROOT),
     }
-    run = [sys.executable, FOLDER / "kernel_fuzzer.py", "movement", "-runs=300"]
+    run = programs.command("tests.fuzzing.kernel_fuzzer", "movement", "-runs=300")
     done = subprocess.run(run, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "Done 300 runs" in done.stderr, done.stderr[-2000:]

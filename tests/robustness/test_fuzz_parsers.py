@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tpum_models import of_version
 
+from tests.support.networks.tpum_models import of_version
 from tpuconvert.frontends.caffe.file import wire
 from tpuconvert.frontends.sniffing import HEAD_BYTES, SourceFile, identify
 from tpuconvert.frontends.tflite.file.flexbuffer import read_numbers

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from growth_models import MODELS
-from growth_sweep import calls, exponents
+
+from tests.support.networks.growth_models import MODELS
+from tests.support.networks.growth_sweep import calls, exponents
 
 SAMPLE = (
     "nested concats",

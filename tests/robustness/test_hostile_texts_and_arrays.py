@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from mutations import sign
 
 import tpuconvert as tc
+from tests.support.damage.mutations import sign
 from tpuconvert.ci.manifest import read_manifest
 from tpuconvert.conversion.fixed_inputs import read_fixed
 from tpuconvert.conversion.options.options import Options

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from forked_commands import INTERRUPTED, Commands, Ended, moments
 
 import tpuconvert as tc
+from tests.support.commands.forked_commands import INTERRUPTED, Commands, Ended, moments
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 

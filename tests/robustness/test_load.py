@@ -1,6 +1,6 @@
 """Sessions under load: many threads on one session, and many sessions on one file, give equal results in flat memory.
 
-python tests/robustness/test_load.py --seconds 600
+python -m tests.robustness.test_load --seconds 600
 """
 
 from __future__ import annotations

@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from mutation_campaign import MOST_BYTES, MOST_SECONDS, Outcome, lines_of, run_campaign
-from mutation_formats import FORMATS, Listed, full_count
 
 import tpuconvert as tc
+from tests.support import programs
+from tests.support.damage.mutation_campaign import MOST_BYTES, MOST_SECONDS, Outcome, lines_of, run_campaign
+from tests.support.damage.mutation_formats import FORMATS, Listed, full_count
 
 SAMPLE = 30
 
@@ -39,8 +40,8 @@ def test_a_silent_worker_is_killed() -> None:
 
 ENDLESS = """
 import json, sys
-import mutation_campaign as campaign
-from mutation_formats import FORMATS, Format
+from tests.support.damage import mutation_campaign as campaign
+from tests.support.damage.mutation_formats import FORMATS, Format
 
 def use(path):
     while path.read_bytes():
@@ -53,8 +54,7 @@ campaign.run_cases("endless", range(3, 5), lambda record: print(json.dumps(recor
 
 
 def test_a_worker_with_an_endless_loop_is_ended() -> None:
-    folder = Path(sys.modules[run_campaign.__module__].__file__ or "").parent
-    made = subprocess.run([sys.executable, "-c", ENDLESS], cwd=folder, stdout=subprocess.PIPE)
+    made = subprocess.run([sys.executable, "-c", ENDLESS], env=programs.environment(), stdout=subprocess.PIPE)
     assert made.returncode == -signal.SIGXCPU
     assert [json.loads(line) for line in made.stdout.splitlines()] == [{"case": 3}]
 

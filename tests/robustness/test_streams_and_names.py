@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_calls import CALLS, call, write_files
 
+from tests.support.commands.command_calls import CALLS, call, write_files
 from tpuconvert.cli.entry import run
 
 

@@ -6,11 +6,11 @@
 from pathlib import Path
 
 import pytest
-import structure_changes
-from mutation_campaign import Outcome, run_campaign
-from mutation_formats import FORMATS, Listed, full_count
-from structure_seeds import onnx_models, tflite_models
 
+from tests.support.damage import structure_changes
+from tests.support.damage.mutation_campaign import Outcome, run_campaign
+from tests.support.damage.mutation_formats import FORMATS, Listed, full_count
+from tests.support.damage.structure_seeds import onnx_models, tflite_models
 from tpuconvert.frontends.caffe.node import caffe_op
 from tpuconvert.frontends.onnx import node as onnx
 from tpuconvert.frontends.registry import ConverterRegistry

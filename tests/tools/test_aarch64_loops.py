@@ -1,8 +1,9 @@
 """The counter of instructions finds the innermost loops of assembler text, and counts the right instructions."""
 
 import pytest
-from aarch64.environment import CPUS, command, missing, module, variables
-from aarch64.loops import Loop, functions, innermost_loops
+
+from tools.aarch64.environment import CPUS, command, missing, module, variables
+from tools.aarch64.loops import Loop, functions, innermost_loops
 
 NESTED = """\
 \t.text
@@ -58,7 +59,7 @@ def test_products_of_an_instruction(name, products):
 def test_a_missing_system_has_a_reason(monkeypatch, tmp_path):
     monkeypatch.setenv("TPUCONVERT_AARCH64", str(tmp_path))
     reason = missing()
-    assert "is not installed" in reason or "python tools/aarch64 prepare" in reason
+    assert "is not installed" in reason or "python -m tools.aarch64 prepare" in reason
 
 
 def test_the_emulated_python_loads_the_build_of_this_checkout(monkeypatch, tmp_path):

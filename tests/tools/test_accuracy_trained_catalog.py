@@ -9,14 +9,23 @@ from subprocess import CompletedProcess
 
 import numpy as np
 import pytest
-from accuracy.trained import pictures, wheels
-from accuracy.trained.byte_files import TYPES, content, first_and_last_bytes
-from accuracy.trained.catalog import CATALOG, Calibration, Item, measured_names, read_catalog, read_items, read_packages
-from accuracy.trained.crops import SIDE, Square, eyes, faces
-from accuracy.trained.metrics import metric_of
-from accuracy.trained.samples import SETS, WAKE_WORD_SETS, WINDOWS, load
-from accuracy.trained.sounds import melody, notes
 from PIL import Image
+
+from tools.accuracy.trained import pictures, wheels
+from tools.accuracy.trained.byte_files import TYPES, content, first_and_last_bytes
+from tools.accuracy.trained.catalog import (
+    CATALOG,
+    Calibration,
+    Item,
+    measured_names,
+    read_catalog,
+    read_items,
+    read_packages,
+)
+from tools.accuracy.trained.crops import SIDE, Square, eyes, faces
+from tools.accuracy.trained.metrics import metric_of
+from tools.accuracy.trained.samples import SETS, WAKE_WORD_SETS, WINDOWS, load
+from tools.accuracy.trained.sounds import melody, notes
 
 ENTRIES = read_catalog()
 DRAWS = range(3)

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from accuracy.trained.decoders import anchors, centers, picodet, yolov8, yolox
-from accuracy.trained.metrics import (
+
+from tools.accuracy.trained.decoders import anchors, centers, picodet, yolov8, yolox
+from tools.accuracy.trained.metrics import (
     CellMetric,
     ClassMetric,
     DecisionMetric,

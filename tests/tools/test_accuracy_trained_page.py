@@ -7,14 +7,15 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from accuracy.trained import command, measuring
-from accuracy.trained.catalog import measured_names
-from accuracy.trained.command import losses
-from accuracy.trained.networks import Network, write_fixed
-from accuracy.trained.page import best_rows, page
-from accuracy.trained.quantizers import QUANTIZERS
-from accuracy.trained.results import Record, Row, append_row, read_rows
-from accuracy.trained.tpu_mlir import VendorError, quantize_tpu_mlir
+
+from tools.accuracy.trained import command, measuring
+from tools.accuracy.trained.catalog import measured_names
+from tools.accuracy.trained.command import losses
+from tools.accuracy.trained.networks import Network, write_fixed
+from tools.accuracy.trained.page import best_rows, page
+from tools.accuracy.trained.quantizers import QUANTIZERS
+from tools.accuracy.trained.results import Record, Row, append_row, read_rows
+from tools.accuracy.trained.tpu_mlir import VendorError, quantize_tpu_mlir
 
 DETECTOR, LANDMARKS = "nudenet_320n", "mediapipe_face_landmark"
 COUNTS = {"kept": 90.0, "extra": 5.0, "detections": 100.0}

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bench.accuracy import command
-from bench.accuracy.page import best, loss, page, standard_error
-from bench.accuracy.quantizers import TOOLS
-from bench.accuracy.results import Row, append_row, missing_keys, read_rows, remove_rows
-from bench.accuracy.subjects import compare_classes, compare_detections
 
+from tools.bench.accuracy import command
+from tools.bench.accuracy.page import best, loss, page, standard_error
+from tools.bench.accuracy.quantizers import TOOLS
+from tools.bench.accuracy.results import Row, append_row, missing_keys, read_rows, remove_rows
+from tools.bench.accuracy.subjects import compare_classes, compare_detections
 from tpuconvert.outputs.boxes import Detections
 
 
@@ -109,8 +109,8 @@ def test_the_loss_has_a_binomial_standard_error() -> None:
 
 
 def test_the_page_has_summaries_marks_and_reasons() -> None:
-    lines = page(ROWS, {"processor": "fast"}, "python tools/bench accuracy").splitlines()
-    assert "    python tools/bench accuracy" in lines and "- processor: fast" in lines
+    lines = page(ROWS, {"processor": "fast"}, "python -m tools.bench accuracy").splitlines()
+    assert "    python -m tools.bench accuracy" in lines and "- processor: fast" in lines
     assert "| `net` | 200 | 4.00 ± 1.39 | 10.00 ± 2.12 | 5.00 ± 1.54 (Entropy, U8S8, per channel) | - | - |" in lines
     assert "| `boxes` | 50 | 96.0 ± 2.8 % | - | - | 90.0 ± 4.2 % (MIXED, fast bias correction) | - |" in lines
     assert "| ONNX Runtime | **Entropy, U8S8, per channel** | 49.00 | -1.00 | 5.00 ± 1.54 | 0.98000 |" in lines

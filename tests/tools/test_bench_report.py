@@ -7,19 +7,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bench.engine_process import EngineError
-from bench.engines import Job
-from bench.images import hidden_states, natural_images
-from bench.markdown import page
-from bench.models import Maker, build
-from bench.parts import ALONE
-from bench.peak import INDEPENDENT, STEPS, ProbeError, build_probe, open_probe, steps_per_run
-from bench.results import Memory, Part, Report, Result
-from bench.rounds import Measured, Ratio, _summaries
-from bench.tflite_network import UnsupportedNetworkError
-from bench.worker import Times, Worker
 
 import tpuconvert as tc
+from tools.bench.engine_process import EngineError
+from tools.bench.engines import Job
+from tools.bench.images import hidden_states, natural_images
+from tools.bench.markdown import page
+from tools.bench.models import Maker, build
+from tools.bench.parts import ALONE
+from tools.bench.peak import INDEPENDENT, STEPS, ProbeError, build_probe, open_probe, steps_per_run
+from tools.bench.results import Memory, Part, Report, Result
+from tools.bench.rounds import Measured, Ratio, _summaries
+from tools.bench.tflite_network import UnsupportedNetworkError
+from tools.bench.worker import Times, Worker
 
 
 def job(label: str, threads: int = 1) -> Job:
@@ -67,7 +67,7 @@ def report() -> Report:
         Part("threads", "INT8, 2 threads", "About it.", (threads,)),
         Part("memory", "Memory", "About it.", memory=(memory,)),
     ]
-    return Report({"processor": "a fast one"}, "python tools/bench", parts)
+    return Report({"processor": "a fast one"}, "python -m tools.bench", parts)
 
 
 def test_page() -> None:

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from bench.qdq import read_qdq
-from bench.tflite_network import UnsupportedNetworkError, write_tflite
-from bench.tflite_ranges import SIGMOID, ranges
 from onnx import TensorProto, helper, numpy_helper
 
 import tpuconvert as tc
+from tools.bench.qdq import read_qdq
+from tools.bench.tflite_network import UnsupportedNetworkError, write_tflite
+from tools.bench.tflite_ranges import SIGMOID, ranges
 from tpuconvert.schema.types import Array
 
 

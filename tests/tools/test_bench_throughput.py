@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from bench.engine_process import EngineError
-from bench.rounds import Ratio
-from bench.throughput.load import Load, LoadWorker, percentile, run_clients
-from bench.throughput.measuring import Served, _requests_in, _summary, measure_load
-from bench.throughput.page import Cell, page
-from bench.throughput.servers import Service, write_batched_onnx
-from onnx_models import model, one, ramp, save_model
 
 import tpuconvert as tc
+from tests.support.onnx.models import model, one, ramp, save_model
+from tools.bench.engine_process import EngineError
+from tools.bench.rounds import Ratio
+from tools.bench.throughput.load import Load, LoadWorker, percentile, run_clients
+from tools.bench.throughput.measuring import Served, _requests_in, _summary, measure_load
+from tools.bench.throughput.page import Cell, page
+from tools.bench.throughput.servers import Service, write_batched_onnx
 
 
 def service(**changes) -> Service:
@@ -118,7 +118,7 @@ def test_page_has_a_row_per_load() -> None:
         Cell("net", 1, 1, (Served("tpuconvert", 100.0, 10.0, 12.0), other)),
         Cell("net", 2, 16, (Served("tpuconvert", 1234.5, 20.0, 22.0), Served("OpenVINO", error="not installed (x)"))),
     ]
-    text = page(cells, {"processor": "P"}, "python tools/bench throughput", 2)
+    text = page(cells, {"processor": "P"}, "python -m tools.bench throughput", 2)
     assert "| net | 1 | 1 | 100.0 | 2.00 (1.50 to 2.50), 50.0 |" in text
     assert "| net | 2 | 16 | 1234 | - |" in text
     assert "| net | 1 | 10.00, 12.00 | 40.00, 44.00 |" in text

@@ -17,7 +17,7 @@ def lines(path: Path) -> list[str]:
 def pins(repository: Path) -> dict[str, str]:
     """Name -> version of every pinned package."""
     found = {}
-    for line in lines(repository / "tools" / "build_requirements.txt"):
+    for line in lines(repository / "tools" / "release" / "build_requirements.txt"):
         pin = re.match(r"([\w-]+)==(\S+)\s+(; .*?)?(--hash=sha256:[0-9a-f]{64}\s*)+$", line)
         assert pin is not None, f"neither a version nor hashes: {line[:60]}"
         found[pin[1]] = pin[2]
@@ -26,7 +26,7 @@ def pins(repository: Path) -> dict[str, str]:
 
 def test_pins_satisfy_the_requirements(repository: Path, pins: dict[str, str]) -> None:
     wanted = tomllib.loads((repository / "pyproject.toml").read_text())["build-system"]["requires"]
-    named = lines(repository / "tools" / "build_requirements.in")
+    named = lines(repository / "tools" / "release" / "build_requirements.in")
     assert set(wanted) < set(named)
     for requirement in map(Requirement, named):
         assert pins[requirement.name] in requirement.specifier, str(requirement)
@@ -35,5 +35,5 @@ def test_pins_satisfy_the_requirements(repository: Path, pins: dict[str, str]) -
 def test_make_installs_only_pinned_packages(repository: Path) -> None:
     recipe = re.search(r"^dist:.*\n((?:\t.*\n)+)", (repository / "Makefile").read_text(), re.MULTILINE)
     assert recipe is not None
-    assert "--require-hashes -r tools/build_requirements.txt" in recipe[1]
+    assert "--require-hashes -r tools/release/build_requirements.txt" in recipe[1]
     assert "build --no-isolation" in recipe[1]

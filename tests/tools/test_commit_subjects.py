@@ -3,9 +3,10 @@
 import subprocess
 from pathlib import Path
 
-import commit_subjects
 import pytest
 import yaml
+
+from tools.release import commit_subjects
 
 
 @pytest.mark.parametrize(
@@ -122,5 +123,5 @@ def test_hook_and_ci_run_the_program(repository: Path) -> None:
     [hook] = [hook for entry in configuration["repos"] for hook in entry["hooks"] if hook["id"] == "commit-subject"]
     assert hook["stages"] == ["commit-msg"]
     assert "commit-msg" in configuration["default_install_hook_types"]
-    assert hook["entry"].endswith("tools/commit_subjects.py")
-    assert "tools/commit_subjects.py" in (repository / ".ci" / "run").read_text(encoding="utf-8")
+    assert hook["entry"].endswith("-m tools.release.commit_subjects")
+    assert "-m tools.release.commit_subjects" in (repository / ".ci" / "run").read_text(encoding="utf-8")

@@ -4,8 +4,9 @@ import re
 import sys
 from pathlib import Path
 
-import comparison_page
 import pytest
+
+from tools.pages import comparison_page
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def test_a_new_measurement_makes_the_page_stale(docs: Path, monkeypatch: pytest.
         docs / "comparison.md", lambda: text.encode(), tool="comparison_page.py", description=""
     )
     assert code == 1
-    assert "run python tools/comparison_page.py" in capsys.readouterr().err
+    assert "run python -m tools.pages.comparison_page" in capsys.readouterr().err
 
 
 def test_figures_that_are_worse_are_listed(docs: Path) -> None:

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data_models import names
-from fallbacks import EXCEPTIONS, Survey, fallbacks_of, page, survey_layers, survey_models
 
 import tpuconvert as tc
+from tests.support.networks.data_models import names
+from tools.pages.fallbacks import EXCEPTIONS, Survey, fallbacks_of, page, survey_layers, survey_models
 from tpuconvert.runtime.native.builder.loader import extension
 from tpuconvert.schema.file.file_model import FileModel
 from tpuconvert.schema.graph.graph import Graph

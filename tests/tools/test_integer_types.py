@@ -3,7 +3,8 @@
 import zlib
 
 import pytest
-from integer_types import CHIPS, IntegerCase, cases, expected, outcome
+
+from tools.exactness.integer_types import CHIPS, IntegerCase, cases, expected, outcome
 
 pytest.importorskip("onnxruntime", reason="needs onnxruntime: install tpuconvert[oracles]")
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bench.litert_quantizer import prepare_file
-from tflite_models import O, S, Sparsity, T, serialize
+
+from tests.support.tflite.models import O, S, Sparsity, T, serialize
+from tools.bench.litert_quantizer import prepare_file
 
 interpreters = pytest.importorskip("ai_edge_litert.interpreter")
 

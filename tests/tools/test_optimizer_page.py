@@ -1,7 +1,6 @@
 """The page about the optimizer lists all rules."""
 
-import optimizer_page
-
+from tools.pages import optimizer_page
 from tpuconvert.optimizer.pipeline import describe_passes
 
 

@@ -4,9 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
-from datasets import entries
-from preprocessing_mistakes import MISTAKES, cases, images_of, right
-from preprocessing_table import RIGHT, measure, table
+
+from tools.accuracy.datasets import entries
+from tools.pages.preprocessing_mistakes import MISTAKES, cases, images_of, right
+from tools.pages.preprocessing_table import RIGHT, measure, table
 
 
 def item(cost: float, labels: bool, statistics: bool) -> dict[str, float | bool]:
@@ -38,7 +39,7 @@ def test_the_page_keeps_what_it_promises(repository: Path) -> None:
 
 
 def test_column_of_a_digit_classifier_is_that_of_the_page(data_root: Path, repository: Path) -> None:
-    """The nightly run compares all columns: ``tools/preprocessing_table.py --check``."""
+    """The nightly run compares all columns: ``tools/pages/preprocessing_table.py --check``."""
     name = "mnist_conv_tflite"
     text = (repository / "docs" / "preprocessing.md").read_text(encoding="utf-8")
     index = re.search(rf"\b(\d+) {name}\b", text)

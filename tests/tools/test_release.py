@@ -3,10 +3,10 @@
 import tomllib
 from pathlib import Path
 
-import lowest_versions
 import pytest
-import release
 import yaml
+
+from tools.release import lowest_versions, release
 
 VERSION = "1.2.3"
 

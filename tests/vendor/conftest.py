@@ -4,7 +4,8 @@ import os
 from pathlib import Path
 
 import pytest
-from vendor_tools import Vendor
+
+from tests.support.vendor.vendor_tools import Vendor
 
 VARIABLES = "TPU_MLIR_HOME and VENDOR_PYTHON are not set: see make vendor-env"
 

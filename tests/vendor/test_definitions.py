@@ -56,7 +56,7 @@ def test_numpy_functions_have_the_parameters_of_tpulang(vendor, repository):
     theirs = signatures(transform / "TpuLangConverter.py") | signatures(transform / "TpuLang.py")
     ours = {
         name: signature
-        for name, signature in signatures(repository / "tests/tpulang_in_numpy.py").items()
+        for name, signature in signatures(repository / "tests/support/vendor/tpulang_in_numpy.py").items()
         if (name[0] != "_" and "out_name" in signature[0]) or name in ("Tensor", "Scalar", "init", "compile")
     }
     assert len(ours) > 20

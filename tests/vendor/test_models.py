@@ -1,8 +1,9 @@
 """Trained models in the vendor's simulator: every integer tensor has the integers of our runtime."""
 
 import pytest
-from data_models import convert_model, is_quantized, names
-from datasets import entries
+
+from tests.support.networks.data_models import convert_model, is_quantized, names
+from tools.accuracy.datasets import entries
 
 REFUSED = {
     "deeplabv3_257_tflite": "bilinear resizing in floating point between integers",

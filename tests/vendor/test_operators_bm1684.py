@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from vendor_tools import Vendor, model_of, random_integers
 
+from tests.support.vendor.vendor_tools import Vendor, model_of, random_integers
 from tpuconvert.schema.definition.op import Op
 from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops.arithmetic import Add, Mul, Sub

@@ -1,12 +1,8 @@
-"""``python tools/aarch64``."""
+"""Build and run the engine for AArch64 on an emulated processor: ``python -m tools.aarch64 COMMAND``."""
 
 import sys
-from pathlib import Path
 
-# Python puts this folder on the path; the other tools need the folder above.
-sys.path[0] = str(Path(__file__).resolve().parent.parent)
-
-from aarch64.command import main  # noqa: E402  the path is set above
+from tools.aarch64.command import main
 
 if __name__ == "__main__":
     sys.exit(main())

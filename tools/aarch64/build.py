@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from aarch64.environment import COMPILER, PYTHON, REPOSITORY, build_folder, missing, module, root
+from tools.aarch64.environment import COMPILER, PYTHON, REPOSITORY, build_folder, missing, module, root
 
 # Debian's pyconfig.h includes one of the same name below the folder of the processor.
 TOOLCHAIN = """\

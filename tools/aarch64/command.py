@@ -7,18 +7,19 @@ import subprocess
 import sys
 from pathlib import Path
 
-from package_view import make_view
-from wheel_smoke import SmokeError
-
-from aarch64.build import build
-from aarch64.costs import write_page
-from aarch64.environment import REPOSITORY, command, variables
-from aarch64.prepare import prepare
-from aarch64.wheel import build_wheel, test_wheel
+from tools.aarch64.build import build
+from tools.aarch64.costs import write_page
+from tools.aarch64.environment import REPOSITORY, command, variables
+from tools.aarch64.prepare import prepare
+from tools.aarch64.wheel import build_wheel, test_wheel
+from tools.release.package_view import make_view
+from tools.release.wheel_smoke import SmokeError
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python tools/aarch64", description="Build and run the engine for AArch64.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.aarch64", description="Build and run the engine for AArch64."
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("prepare", help="download the emulated system, once")
     building = commands.add_parser("build", help="cross-compile the engine")

@@ -1,6 +1,6 @@
 """Write docs/aarch64-costs.md: instructions and estimated cycles of the inner loops for AArch64.
 
-    python tools/aarch64 costs [--llvm-mca PROGRAM] [--check]
+    python -m tools.aarch64 costs [--llvm-mca PROGRAM] [--check]
 
 The counts are those of the compiled loops. The cycles are the estimate of llvm-mca's model of each processor for a loop
 whose data is in the first-level cache. LLVM 19 has models of the Neoverse processors, which older versions lack.
@@ -13,8 +13,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from aarch64.environment import REPOSITORY
-from aarch64.loops import Loop, main_loop, widest_loop
+from tools.aarch64.environment import REPOSITORY
+from tools.aarch64.loops import Loop, main_loop, widest_loop
 
 PAGE = REPOSITORY / "docs" / "aarch64-costs.md"
 CPUS = ("cortex-a53", "cortex-a55", "neoverse-n1", "neoverse-v1", "apple-m1")
@@ -82,9 +82,9 @@ PORTABLE = (
 HEADER = """\
 # Instruction costs on AArch64
 
-Made by `python tools/aarch64 costs` with {version}. No AArch64 machine was available for measurements. The instructions
-are counted in the compiled loops. The cycles are estimates of llvm-mca for data in the first-level cache; its model for
-apple-m1 is that of an earlier Apple core. [engine.md](engine.md) explains the instruction sets.
+Made by `python -m tools.aarch64 costs` with {version}. No AArch64 machine was available for measurements. The
+instructions are counted in the compiled loops. The cycles are estimates of llvm-mca for data in the first-level cache;
+its model for apple-m1 is that of an earlier Apple core. [engine.md](engine.md) explains the instruction sets.
 """
 PRODUCT_TABLE = """
 ## Loops that multiply
@@ -181,6 +181,6 @@ def write_page(program: str, *, check: bool) -> int:
     if not check:
         PAGE.write_text(text, encoding="utf-8")
     elif PAGE.read_text(encoding="utf-8") != text:
-        print(f"{PAGE.name} is out of date: run python tools/aarch64 costs")
+        print(f"{PAGE.name} is out of date: run python -m tools.aarch64 costs")
         return 1
     return 0

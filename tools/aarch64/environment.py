@@ -54,7 +54,7 @@ def missing(*, needs_compiler: bool = True) -> str:
         if shutil.which(program) is None:
             return f"{program} is not installed (Debian: qemu-user-static, g++-aarch64-linux-gnu)"
     if not (root() / "usr" / "bin" / PYTHON).exists() or not (folder() / "packages" / "numpy").is_dir():
-        return f"{folder()} has no emulated system: run `python tools/aarch64 prepare`"
+        return f"{folder()} has no emulated system: run `python -m tools.aarch64 prepare`"
     return ""
 
 
@@ -67,9 +67,9 @@ def variables(view: Path) -> dict[str, str]:
     """Return the environment of the emulated Python.
 
     Args:
-        view: folder in which the package looks installed, see ``tools/package_view.py``.
+        view: folder in which the package looks installed, see ``tools/release/package_view.py``.
     """
-    paths = [folder() / "packages", view, REPOSITORY / "tests", Path(sysconfig.get_path("purelib"))]
+    paths = [folder() / "packages", view, REPOSITORY, Path(sysconfig.get_path("purelib"))]
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TPUCONVERT_"))},
         "PYTHONPATH": os.pathsep.join(map(str, paths)),

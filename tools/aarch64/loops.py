@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from aarch64.environment import REPOSITORY, build_folder
+from tools.aarch64.environment import REPOSITORY, build_folder
 
 MULTIPLICATIONS = {
     "sdot": 16,

@@ -9,7 +9,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from aarch64.environment import PYTHON, folder, root
+from tools.aarch64.environment import PYTHON, folder, root
 
 DEBIAN_PACKAGES = (
     f"{PYTHON}-minimal",

@@ -12,11 +12,10 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from release import MOST_WHEEL_BYTES
-from wheel_smoke import SmokeError, smoke
-
-from aarch64.build import cmake_options, tools, write_toolchain
-from aarch64.environment import CPUS, REPOSITORY, command, folder, missing, module, variables
+from tools.aarch64.build import cmake_options, tools, write_toolchain
+from tools.aarch64.environment import CPUS, REPOSITORY, command, folder, missing, module, variables
+from tools.release.release import MOST_WHEEL_BYTES
+from tools.release.wheel_smoke import SmokeError, smoke
 
 _PLATFORM = re.compile(r'"(manylinux_\w+_aarch64)"')
 """Platform tag in the output of ``auditwheel show``: that of the oldest C library with which the wheel works."""

@@ -1,16 +1,12 @@
 """Accuracy of INT8: ``labelled`` prints, ``ledger`` compares with a file, ``trained`` also measures other quantizers.
 
-python tools/accuracy COMMAND [--help]
+python -m tools.accuracy COMMAND [--help]
 """
 
 import sys
-from pathlib import Path
 
-# Python puts this folder on the path; the package and the other tools need the folder above.
-sys.path[0] = str(Path(__file__).resolve().parent.parent)
-
-from accuracy import labelled, ledger  # noqa: E402  the path is set above
-from accuracy.trained import command as trained  # noqa: E402
+from tools.accuracy import labelled, ledger
+from tools.accuracy.trained import command as trained
 
 COMMANDS = {"labelled": labelled.main, "ledger": ledger.main, "trained": trained.main}
 

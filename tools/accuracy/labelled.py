@@ -1,6 +1,6 @@
 """Top-1 accuracy of the labelled test models in float and INT8, as a Markdown table.
 
-    python tools/accuracy labelled [--chip bm1686] [--method auto] [--exact-on bm1684] [MODEL ...]
+    python -m tools.accuracy labelled [--chip bm1686] [--method auto] [--exact-on bm1684] [MODEL ...]
 
 Columns: float top-1, INT8 top-1, difference in points, share of samples whose predicted class changed, mean cosine
 similarity of the outputs, nodes that stayed float, seconds per INT8 sample.
@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from datasets import Entry, LabelledSet, data_root, entries, input_shapes, labelled_set, model_files
 
 import tpuconvert as tc
+from tools.accuracy.datasets import Entry, LabelledSet, data_root, entries, input_shapes, labelled_set, model_files
 from tpuconvert.schema.types import Array
 
 
@@ -118,7 +118,9 @@ def measure(entry: Entry, data: LabelledSet, chip: str, method: str, exact_on: s
 
 def main(arguments: Sequence[str]) -> int:
     """Print the table."""
-    parser = argparse.ArgumentParser(prog="python tools/accuracy labelled", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.accuracy labelled", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("models", nargs="*")
     parser.add_argument("--chip", default="bm1686")
     parser.add_argument("--method", default="auto", choices=("auto", "minmax", "kl", "mse"))

@@ -1,9 +1,9 @@
 """Accuracy of INT8 by model, chip and calibration method: measure, compare with the reviewed file, write the page.
 
-    python tools/accuracy ledger [MODEL ...]            # measure, and list the differences
-    python tools/accuracy ledger --update [MODEL ...]   # write the measurements into the file, and the page
-    python tools/accuracy ledger --page                 # write the page only
-    python tools/accuracy ledger --check                # exit code 1 if the page is out of date
+    python -m tools.accuracy ledger [MODEL ...]            # measure, and list the differences
+    python -m tools.accuracy ledger --update [MODEL ...]   # write the measurements into the file, and the page
+    python -m tools.accuracy ledger --page                 # write the page only
+    python -m tools.accuracy ledger --check                # exit code 1 if the page is out of date
 
 The file is ``tests/models/accuracy.yaml``, the page ``docs/accuracy.md``. A change of the quantization that changes the
 accuracy needs an update of the file, so that it shows up in the review of the change. Improvements must be recorded
@@ -19,11 +19,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import yaml
-from datasets import data_root, entries, labelled_set
-from detections import DETECTORS
-from detections import measure as measure_detections
 
-from accuracy.labelled import classifiers, measure
+from tools.accuracy.datasets import data_root, entries, labelled_set
+from tools.accuracy.detections import DETECTORS
+from tools.accuracy.detections import measure as measure_detections
+from tools.accuracy.labelled import classifiers, measure
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LEDGER = ROOT / "tests" / "models" / "accuracy.yaml"
@@ -43,7 +43,7 @@ Numbers = Mapping[str, float]
 INTRODUCTION = """\
 # Accuracy of INT8
 
-Written by `python tools/accuracy ledger --page` from `tests/models/accuracy.yaml`. The nightly tests measure every
+Written by `python -m tools.accuracy ledger --page` from `tests/models/accuracy.yaml`. The nightly tests measure every
 row again, and fail if it became worse or better. Calibration and evaluation images are different ones. All options
 except the [calibration method](quantization.md#steps-of-a-quantization) have their defaults.
 """
@@ -116,7 +116,7 @@ def differences(recorded: Numbers, found: Numbers) -> list[str]:
 
 def ledger_text(ledger: Mapping[Key, Numbers]) -> str:
     """The file, one line per row."""
-    lines = ["# Reviewed: written by tools/accuracy ledger --update, compared by the nightly tests."]
+    lines = ["# Reviewed: written by python -m tools.accuracy ledger --update, compared by the nightly tests."]
     for name, rows in itertools.groupby(sorted(ledger), key=lambda key: key[0]):
         lines.append(f"{name}:")
         for chip, methods in itertools.groupby(rows, key=lambda key: key[1]):
@@ -153,7 +153,9 @@ def _table(rows: Sequence[tuple[str, ...]]) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Measure and compare, or write."""
-    parser = argparse.ArgumentParser(prog="python tools/accuracy ledger", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.accuracy ledger", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("models", nargs="*")
     parser.add_argument("--update", action="store_true", help="write the measurements into the file, and the page")
     parser.add_argument("--page", action="store_true", help="write the page only")
@@ -163,7 +165,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.check:
         is_current = PAGE.read_text(encoding="utf-8") == page(ledger)
         if not is_current:
-            print(f"{PAGE} is out of date: run python tools/accuracy ledger --page", file=sys.stderr)
+            print(f"{PAGE} is out of date: run python -m tools.accuracy ledger --page", file=sys.stderr)
         return 0 if is_current else 1
     count = 0
     for key in [] if options.page else keys(options.models):

@@ -1,14 +1,10 @@
-"""``python tools/bench``."""
+"""Benchmarks of the engine against other engines: ``python -m tools.bench [accuracy | throughput]``."""
 
 import sys
-from pathlib import Path
 
-# Python puts this folder on the path; the package and the other tools need the folder above.
-sys.path[0] = str(Path(__file__).resolve().parent.parent)
-
-from bench import command  # noqa: E402  the path is set above
-from bench.accuracy import command as accuracy  # noqa: E402
-from bench.throughput import command as throughput  # noqa: E402
+from tools.bench import command
+from tools.bench.accuracy import command as accuracy
+from tools.bench.throughput import command as throughput
 
 COMMANDS = {"accuracy": accuracy.main, "throughput": throughput.main}
 

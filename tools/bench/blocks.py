@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from bench.builder import NetworkBuilder, Tensor
+from tools.bench.builder import NetworkBuilder, Tensor
 from tpuconvert.schema.types import Array
 
 CHANNEL_SPREAD = 0.3

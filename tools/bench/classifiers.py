@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bench.blocks import batch_norm, classifier, convolution, linear, relu, relu6
-from bench.builder import NetworkBuilder, Tensor
+from tools.bench.blocks import batch_norm, classifier, convolution, linear, relu, relu6
+from tools.bench.builder import NetworkBuilder, Tensor
 
 CLASSES = 1000
 

@@ -12,11 +12,11 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from bench.machine import facts
-from bench.markdown import page
-from bench.networks import NETWORKS
-from bench.parts import PARTS, Settings
-from bench.results import Report
+from tools.bench.machine import facts
+from tools.bench.markdown import page
+from tools.bench.networks import NETWORKS
+from tools.bench.parts import PARTS, Settings
+from tools.bench.results import Report
 
 
 def main() -> int:
@@ -33,7 +33,7 @@ def main() -> int:
         given.backend,
         lambda line: print(line, file=sys.stderr, flush=True),
     )
-    report = Report(facts(), shlex.join(["python", "tools/bench", *_arguments()]), title=given.title)
+    report = Report(facts(), shlex.join(["python", "-m", "tools.bench", *_arguments()]), title=given.title)
     for name in given.parts:
         report.parts.append(PARTS[name](settings))
     text = page(report)
@@ -47,7 +47,7 @@ def main() -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python tools/bench", description="Our engine against ONNX Runtime, OpenVINO and LiteRT, in turns."
+        prog="python -m tools.bench", description="Our engine against ONNX Runtime, OpenVINO and LiteRT, in turns."
     )
     processors = tuple(sorted(os.sched_getaffinity(0)))[:2]
     parser.add_argument("--work", type=Path, default=Path("build/bench"), help="folder of the files (%(default)s)")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from bench.blocks import batch_norm, convolution, reshape, silu, transpose
-from bench.builder import NetworkBuilder, Tensor
+from tools.bench.blocks import batch_norm, convolution, reshape, silu, transpose
+from tools.bench.builder import NetworkBuilder, Tensor
 
 ANCHORS = 3
 CLASSES = 80

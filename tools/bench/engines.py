@@ -133,7 +133,7 @@ def _as_stored(feeds: dict[str, Array], detail: dict[str, object], count: int) -
 
 def _peak(job: Job) -> Run:
     """Return a run of the peak-rate probe: ``peak.STEPS`` rounds of 8-bit multiply-accumulates in registers."""
-    from bench.peak import open_probe
+    from tools.bench.peak import open_probe
 
     probe = open_probe(job.model)
 

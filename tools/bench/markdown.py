@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bench.models import OURS
-from bench.parts import ALONE
-from bench.results import Kernels, Memory, Part, Report, Result
-from bench.rounds import Measured
+from tools.bench.models import OURS
+from tools.bench.parts import ALONE
+from tools.bench.results import Kernels, Memory, Part, Report, Result
+from tools.bench.rounds import Measured
 
 INTRODUCTION = """\
 # {title}

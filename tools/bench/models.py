@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.engine_process import in_short
-from bench.engines import Job
-from bench.networks import NETWORKS, Network, write_network, write_samples
-from bench.prepare import Feed, convert_ours, quantize_onnxruntime, quantize_openvino, ready, write_feed
-from bench.tflite_network import UnsupportedNetworkError, write_tflite
+from tools.bench.engine_process import in_short
+from tools.bench.engines import Job
+from tools.bench.networks import NETWORKS, Network, write_network, write_samples
+from tools.bench.prepare import Feed, convert_ours, quantize_onnxruntime, quantize_openvino, ready, write_feed
+from tools.bench.tflite_network import UnsupportedNetworkError, write_tflite
 
 OURS = "tpuconvert"
 

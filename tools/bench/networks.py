@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.builder import NetworkBuilder, Tensor
-from bench.classifiers import mobilenet_v2, resnet18, resnet50, vgg16
-from bench.detector import yolov5n
-from bench.images import hidden_states, natural_images, normalize
-from bench.transformers import bert_layer, vit_tiny
+from tools.bench.builder import NetworkBuilder, Tensor
+from tools.bench.classifiers import mobilenet_v2, resnet18, resnet50, vgg16
+from tools.bench.detector import yolov5n
+from tools.bench.images import hidden_states, natural_images, normalize
+from tools.bench.transformers import bert_layer, vit_tiny
 from tpuconvert.schema.types import Array
 
 SEED = 2026

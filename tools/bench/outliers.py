@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.blocks import convolution, gelu, reshape, scalar, transpose
-from bench.builder import NetworkBuilder, Tensor
+from tools.bench.blocks import convolution, gelu, reshape, scalar, transpose
+from tools.bench.builder import NetworkBuilder, Tensor
 from tpuconvert.schema.types import Array
 
 WIDTH, HEADS, DEPTH, CLASSES = 64, 4, 3, 10

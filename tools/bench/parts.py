@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tpuconvert as tc
-from bench.engines import Job, open_session
-from bench.models import OURS, Model, float_model, int8_model
-from bench.networks import NETWORKS
-from bench.peak import ProbeError, build_probe, steps_per_run
-from bench.prepare import ready
-from bench.results import Kernels, Memory, Part, Result
-from bench.rounds import Measured, measure, measure_loads
-from bench.trained import trained_models
-from bench.worker import Worker
+from tools.bench.engines import Job, open_session
+from tools.bench.models import OURS, Model, float_model, int8_model
+from tools.bench.networks import NETWORKS
+from tools.bench.peak import ProbeError, build_probe, steps_per_run
+from tools.bench.prepare import ready
+from tools.bench.results import Kernels, Memory, Part, Result
+from tools.bench.rounds import Measured, measure, measure_loads
+from tools.bench.trained import trained_models
+from tools.bench.worker import Worker
 
 CLASSIFIERS = ("resnet50", "mobilenetv2")
 PEAK = "peak of the processor"

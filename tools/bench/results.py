@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from bench.rounds import Measured
+from tools.bench.rounds import Measured
 from tpuconvert.run.benchmark import KernelCost
 
 

@@ -12,9 +12,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bench.engine_process import EngineError
-from bench.engines import Job
-from bench.worker import Times, Worker
+from tools.bench.engine_process import EngineError
+from tools.bench.engines import Job
+from tools.bench.worker import Times, Worker
 
 TRIAL_RUNS = 3
 MOST_RUNS = 400

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import tflite
 
-from bench.qdq import QdqNetwork, QdqNode, read_qdq
-from bench.tflite_file import TfliteFile, TfliteOperator, TfliteTensor
-from bench.tflite_ranges import Range, ranges
+from tools.bench.qdq import QdqNetwork, QdqNode, read_qdq
+from tools.bench.tflite_file import TfliteFile, TfliteOperator, TfliteTensor
+from tools.bench.tflite_ranges import Range, ranges
 from tpuconvert.schema.types import Array
 
 CHANNELS_LAST = (0, 2, 3, 1)

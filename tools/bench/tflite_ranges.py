@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bench.qdq import QdqNetwork
+from tools.bench.qdq import QdqNetwork
 
 _SHARING = ("Concat", "MaxPool", "Resize", "Reshape", "Transpose", "Flatten")
 """Operators whose operands and result share a scale."""

@@ -6,10 +6,17 @@ import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from datasets import Entry, data_root, entries, input_shapes, labelled_set, model_files, reference_samples
-
-from bench.models import OURS, Maker, Model, build
-from bench.prepare import Feed, convert_ours, quantize_onnxruntime, quantize_openvino, ready, write_feed
+from tools.accuracy.datasets import (
+    Entry,
+    data_root,
+    entries,
+    input_shapes,
+    labelled_set,
+    model_files,
+    reference_samples,
+)
+from tools.bench.models import OURS, Maker, Model, build
+from tools.bench.prepare import Feed, convert_ours, quantize_onnxruntime, quantize_openvino, ready, write_feed
 
 SOURCE_ENGINES = {"onnx": ("ONNX Runtime", "onnxruntime"), "tflite": ("LiteRT", "litert")}
 """Source format -> label and engine. Caffe is missing, because no installable engine runs Caffe networks."""

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from bench.blocks import convolution, gelu, layer_norm, linear, reshape, scalar, transpose
-from bench.builder import NetworkBuilder, Tensor
+from tools.bench.blocks import convolution, gelu, layer_norm, linear, reshape, scalar, transpose
+from tools.bench.builder import NetworkBuilder, Tensor
 
 CLASSES = 1000
 

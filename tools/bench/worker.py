@@ -11,8 +11,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from bench.engine_process import EngineError, EngineProcess, in_short
-from bench.engines import Job, import_engine, limit_threads, open_job, open_session, read_feeds
+from tools.bench.engine_process import EngineError, EngineProcess, in_short
+from tools.bench.engines import Job, import_engine, limit_threads, open_job, open_session, read_feeds
 from tpuconvert.run.benchmark import KernelCost
 
 

@@ -246,15 +246,15 @@ def describe_floor(floor: Floor, most: float, *, is_float: bool = False) -> list
         remedy += "16 bits for all nodes are not enough; float is exact: --keep-float '*'"
     else:
         remedy += f"--max-int16-share {floor.enough:g} meets it"
-    for level in floor.missed[:1]:
-        others = f" (and {len(floor.missed) - 1} more)" if floor.missed[1:] else ""
-        text = (
-            f"the error of '{shorten(level.branch.tensor)}'{others} at the outputs is only {level.after:.1f} dB below"
-        )
+    missed_tasks = [score for _, score in floor.tasks if score.is_missed]
+    served = {output for score in missed_tasks for output in score.outputs}
+    for score in missed_tasks:
+        text = f"output '{shorten(score.outputs[0])}': {score.text}, {TASK_TARGET:.0%} are the target{remedy}"
+        notes.append(Note("accuracy", "", text))
+    others = [level for level in floor.missed if level.output not in served]
+    for level in others[:1]:
+        more = f" (and {len(others) - 1} more)" if others[1:] else ""
+        text = f"the error of '{shorten(level.branch.tensor)}'{more} at the outputs is only {level.after:.1f} dB below"
         text += f" its variance, {decibels(TARGET):.0f} dB are the target{remedy}"
         notes.append(Note("accuracy", "", text))
-    for _, score in floor.tasks:
-        if score.is_missed:
-            text = f"output '{shorten(score.outputs[0])}': {score.text}, {TASK_TARGET:.0%} are the target{remedy}"
-            notes.append(Note("accuracy", "", text))
     return notes

@@ -233,9 +233,9 @@ class _Quantization:
             self._refine(target, feeds)
 
         refinement = refine_all if self._refinements else None
-        judged = self._judged(feeds)
+        searched, judged = self._split.searched(feeds), self._judged(feeds)
         search = WiderNodesSearch(
-            self._graph, self._options, precision, forms, feeds, judged, refinement, self._progress
+            self._graph, self._options, precision, forms, searched, judged, refinement, self._progress
         )
         chosen = search.choose(kept)
         self._notes += chosen.float_notes

@@ -35,6 +35,10 @@ class SampleSplit:
     measured: range
     are_held_out: bool
 
+    def searched(self, feeds: FeedSource) -> FeedSource:
+        """Return the samples on which a choice may depend: all of them, or all but the held-out ones."""
+        return feeds.without(self.measured) if self.are_held_out else feeds
+
 
 NO_SAMPLES = SampleSplit(range(0), range(0), are_held_out=False)
 

@@ -72,7 +72,7 @@ class WiderNodesSearch:
         options: options of the conversion.
         precision: precision rules. Nodes with a rule keep their form.
         forms: quantizes the graph. It gets the choice.
-        feeds: calibration samples.
+        feeds: calibration samples that are not held out.
         judged: those on which candidates are compared.
         refine: refines an integer graph; None if there is no refinement.
         progress: receives the stages.

@@ -73,11 +73,13 @@ class BranchLevel:
 
     Args:
         branch: the branch.
+        output: name of the output.
         before: with 8 bits.
         after: with the chosen nodes.
     """
 
     branch: Branch
+    output: str
     before: float
     after: float
 
@@ -250,9 +252,10 @@ def raise_to_floor(
         else:
             chosen = frozenset()
     in_order = tuple(name for name in candidates.order if name in chosen)
+    outputs = confirmation.error.output_names
     levels = tuple(
-        BranchLevel(branch, decibels(float(start[index])), decibels(float(end[index])))
-        for index, branch in enumerate(confirmation.error.branches)
+        BranchLevel(branch, output, decibels(float(start[index])), decibels(float(end[index])))
+        for index, (branch, output) in enumerate(zip(confirmation.error.branches, outputs, strict=True))
         if fails[index]
     )
     tried = [share for share in larger if share > most] if confirmation.fails(after).any() else []

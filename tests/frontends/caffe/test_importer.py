@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from caffe_networks import layer, load_text, run, with_input, write_text, write_weights
 
+from tests.support.caffe.networks import layer, load_text, run, with_input, write_text, write_weights
 from tpuconvert.frontends import caffe
 from tpuconvert.frontends.caffe.node import caffe_op
 from tpuconvert.frontends.registry import Registration

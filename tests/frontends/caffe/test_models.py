@@ -7,8 +7,8 @@ import json
 
 import numpy as np
 import pytest
-from caffe_networks import run
 
+from tests.support.caffe.networks import run
 from tpuconvert.__main__ import main
 from tpuconvert.frontends import caffe
 from tpuconvert.frontends.caffe.file.description import read_description

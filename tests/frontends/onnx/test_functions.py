@@ -7,8 +7,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import AttributeProto, FunctionProto, NodeProto, helper
-from onnx_models import graph_of, model, ops, ours, ramp
 
+from tests.support.onnx.models import graph_of, model, ops, ours, ramp
 from tpuconvert.schema.errors import CorruptInputError, UnsupportedError
 from tpuconvert.schema.types import Array
 

@@ -6,8 +6,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from onnx_models import graph_of, model, one, ours, ramp, save_model
 
+from tests.support.onnx.models import graph_of, model, one, ours, ramp, save_model
 from tpuconvert.frontends.onnx import load
 from tpuconvert.schema.errors import UnsupportedError, UsageError
 

@@ -4,10 +4,10 @@ import re
 
 import numpy as np
 import pytest
-from onnx_models import model, one, ramp, save_model
-from optimizer.quantize.onnx_builder import OnnxNet
 
 import tpuconvert as tc
+from tests.support.onnx.models import model, one, ramp, save_model
+from tests.support.quantize.onnx_builder import OnnxNet
 from tpuconvert.schema.errors import TpuConvertError, without_operator
 
 X = ramp(1, 3, 4, 4)

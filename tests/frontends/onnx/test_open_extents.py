@@ -8,10 +8,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import NodeProto, TensorProto, helper
-from onnx_models import graph_of, model, ramp, save_model
-from onnx_reference import evaluate
 
 import tpuconvert as tc
+from tests.support.onnx.models import graph_of, model, ramp, save_model
+from tests.support.onnx.reference import evaluate
 from tpuconvert.__main__ import main
 from tpuconvert.frontends.onnx import load
 from tpuconvert.frontends.open_extents import OpenExtent, OpenExtentError, extents_array

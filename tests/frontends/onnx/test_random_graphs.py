@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("onnxruntime", reason="needs onnxruntime: install tpuconvert[oracles]")
 
-from onnx_campaign import run_campaign, run_case  # needs onnxruntime
-from random_onnx.comparison import Outcome
+from tests.support.onnx.campaign import run_campaign, run_case  # needs onnxruntime
+from tests.support.onnx.random_graphs.comparison import Outcome
 
 FLOAT, INT8 = range(61, 157), range(1, 13)
 CHIPS = ("bm1684", "bm1686")
@@ -16,7 +16,10 @@ CHIPS = ("bm1684", "bm1686")
 @pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize(("mode", "seeds"), [("float", FLOAT), ("int8", INT8)])
 def test_sample_of_random_graphs(mode: str, seeds: range, chip: str) -> None:
-    """Half of the seeds on each chip. ``python tests/onnx_campaign.py --only SEED`` prints the reduced graph."""
+    """Half of the seeds on each chip.
+
+    ``python -m tests.support.onnx.campaign --only SEED`` prints the reduced graph.
+    """
     outcomes = {seed: run_case(seed, mode, chip)[0] for seed in seeds[CHIPS.index(chip) :: 2]}
     findings = {seed: outcome for seed, outcome in outcomes.items() if outcome.is_finding}
     assert not findings

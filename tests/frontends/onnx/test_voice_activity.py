@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from onnx_models import ops, ramp, save_model
 
+from tests.support.onnx.models import ops, ramp, save_model
 from tpuconvert import Session, convert
 from tpuconvert.__main__ import main
 from tpuconvert.schema.types import Array

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tflite_models import O, S, T, graph_of, ops, run, single
 
+from tests.support.tflite.models import O, S, T, graph_of, ops, run, single
 from tpuconvert.frontends.tflite.node import folds
 from tpuconvert.schema.errors import UnsupportedError
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from tflite_models import O, S, T, graph_of, ops, run, single
 
+from tests.support.tflite.models import O, S, T, graph_of, ops, run, single
 from tpuconvert.schema.ops.permute import Permute
 
 WINDOW = {"padding": 1, "stride_h": 1, "stride_w": 1}

@@ -9,8 +9,8 @@ import flatbuffers
 import numpy as np
 import pytest
 import tflite
-from tflite_models import O, S, T, graph_of, ops, serialize, single
 
+from tests.support.tflite.models import O, S, T, graph_of, ops, serialize, single
 from tpuconvert.frontends.registry import Registration, registry
 from tpuconvert.frontends.tflite import load
 from tpuconvert.frontends.tflite.file.reader import Options, read_model

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tflite_cases import numbers
-from tflite_models import O, S, Sparsity, T, run, serialize
-from tflite_reference import reference_runner, run_interpreter
 
+from tests.support.tflite.cases import numbers
+from tests.support.tflite.models import O, S, Sparsity, T, run, serialize
+from tests.support.tflite.reference import reference_runner, run_interpreter
 from tpuconvert.frontends.tflite import load
 from tpuconvert.optimizer import optimize
 from tpuconvert.schema.graph.graph import Graph

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tflite_models import run
 
+from tests.support.tflite.models import run
 from tpuconvert.frontends.tflite import load
 from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.convolution.conv import Conv

@@ -3,16 +3,16 @@
 set -eu
 cd "$SRC/tpuconvert"
 tests/fuzzing/native/build.sh "$OUT"
-pip3 install --require-hashes -r tools/build_requirements.txt
+pip3 install --require-hashes -r tools/release/build_requirements.txt
 pip3 install --no-build-isolation '.[images,dev]'
 for target in onnx tflite caffemodel prototxt tpum arrays manifest preprocess ranges; do
   launcher=$SRC/reader_$target.py
   cat > "$launcher" <<PYTHON
 import sys
 
-sys.path[:0] = ["$SRC/tpuconvert/tests", "$SRC/tpuconvert/tests/fuzzing"]
+sys.path.insert(0, "$SRC/tpuconvert")
 sys.argv.insert(1, "$target")
-from reader_fuzzer import main
+from tests.fuzzing.reader_fuzzer import main
 
 main()
 PYTHON

@@ -3,14 +3,14 @@
 import random
 from collections.abc import Iterator
 
-import data_models
 import numpy as np
 import pytest
-import reference_cost
-from exhaustive import least_cost
-from random_networks import feeds_of, random_network
-from tile_execution import run_grouped
 
+from tests.support.grouping import reference_cost
+from tests.support.grouping.exhaustive import least_cost
+from tests.support.grouping.random_networks import feeds_of, random_network
+from tests.support.grouping.tile_execution import run_grouped
+from tests.support.networks import data_models
 from tpuconvert.optimizer.grouping.group_cost import CannotCutError, group_cost
 from tpuconvert.optimizer.grouping.groups import Grouping, Tiles
 from tpuconvert.optimizer.grouping.planner import plan_groups, plan_nodes

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-import data_models
 import pytest
-from bench.networks import NETWORKS, write_network
 
 import tpuconvert as tc
+from tests.support.networks import data_models
+from tools.bench.networks import NETWORKS, write_network
 from tpuconvert.model.cost import describe_cost
 
 ENOUGH = 0.6

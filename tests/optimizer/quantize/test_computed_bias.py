@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from optimizer.quantize.onnx_builder import OnnxNet, compare
+
+from tests.support.quantize.onnx_builder import OnnxNet, compare
 
 
 @pytest.mark.parametrize("chip", ["bm1684", "bm1686"])

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import onnx
 import pytest
-from optimizer.quantize.onnx_builder import OnnxNet
 
 import tpuconvert as tc
+from tests.support.quantize.onnx_builder import OnnxNet
 from tpuconvert.schema.errors import UnsupportedError
 
 pytestmark = pytest.mark.filterwarnings("ignore::tpuconvert.model.accuracy_notes.AccuracyWarning")

@@ -3,9 +3,9 @@
 from collections import Counter
 
 import pytest
-from datasets import entries, input_shapes, model_files, reference_samples
 
 import tpuconvert as tc
+from tools.accuracy.datasets import entries, input_shapes, model_files, reference_samples
 from tpuconvert.model.description import describe_model
 from tpuconvert.model.summary import summary_text
 from tpuconvert.schema.errors import ProblemList

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from optimizer.quantize.networks import RELU, Net, calibrate_and_annotate, signal_to_noise
 
+from tests.support.quantize.networks import RELU, Net, calibrate_and_annotate, signal_to_noise
 from tpuconvert.optimizer.prepare_quantization import prepare
 from tpuconvert.optimizer.quantize import legalize
 from tpuconvert.runtime.session.session import Session

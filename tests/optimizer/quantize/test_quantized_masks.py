@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from optimizer.quantize.onnx_builder import OnnxNet, cosine
 
 import tpuconvert as tc
+from tests.support.quantize.onnx_builder import OnnxNet, cosine
 
 STEPS, HEADS, SIZE = 8, 2, 16
 LOWEST = -100.0

@@ -9,7 +9,16 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tpuconvert as tc
-from tests.recurrent_networks import GATES, INTEGER, STEPS, network, operators, quantize, sample, smallest_cosine
+from tests.support.networks.recurrent_networks import (
+    GATES,
+    INTEGER,
+    STEPS,
+    network,
+    operators,
+    quantize,
+    sample,
+    smallest_cosine,
+)
 
 VARIANTS = [
     *(({"kind": kind}) for kind in GATES),

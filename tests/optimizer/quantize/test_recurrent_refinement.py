@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from optimizer.quantize.onnx_builder import OnnxNet, compare
+
+from tests.support.quantize.onnx_builder import OnnxNet, compare
 
 
 def network(seed: int) -> tuple[OnnxNet, str]:

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from optimizer.quantize.onnx_builder import OnnxNet, compare
 
 import tpuconvert as tc
+from tests.support.quantize.onnx_builder import OnnxNet, compare
 
 
 def c2f(net: OnnxNet, x: str, channels: int, blocks: int, residual: bool) -> str:

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from optimizer.quantize.onnx_builder import OnnxNet
-from optimizer.quantize.uneven_networks import KINDS, compare_fresh
 
 import tpuconvert as tc
+from tests.support.quantize.onnx_builder import OnnxNet
+from tests.support.quantize.uneven_networks import KINDS, compare_fresh
 from tpuconvert.model.accuracy_notes import AccuracyWarning
 from tpuconvert.model.integer_share import integer_share
 from tpuconvert.schema.graph.cost import macs

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from optimizer.quantize.onnx_builder import OnnxNet, compare
 
 import tpuconvert as tc
+from tests.support.quantize.onnx_builder import OnnxNet, compare
 from tpuconvert.schema.graph.cost import total_macs
 
 GEOMETRIES = {

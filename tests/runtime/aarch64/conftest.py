@@ -6,10 +6,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from aarch64.build import build
-from aarch64.environment import command, missing, module, variables
-from package_view import make_view
 
+from tools.aarch64.build import build
+from tools.aarch64.environment import command, missing, module, variables
+from tools.release.package_view import make_view
 from tpuconvert.runtime.native.builder.loader import extension
 
 SCRIPT = Path(__file__).with_name("emulated_cases.py")
@@ -27,7 +27,7 @@ def emulated(tmp_path_factory):
     if reason:
         pytest.skip(reason)
     if not module().is_file():  # the first build takes about ten minutes of processor time
-        pytest.skip("the engine was not built for AArch64: run `python tools/aarch64 build`")
+        pytest.skip("the engine was not built for AArch64: run `python -m tools.aarch64 build`")
     build()
     view = tmp_path_factory.mktemp("view")
     make_view(view / "packages")

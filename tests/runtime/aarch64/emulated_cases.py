@@ -11,8 +11,7 @@ import pickle
 import sys
 from pathlib import Path
 
-from native_cases.comparison import difference, evaluator, exact_values, steps_of
-
+from tests.support.native_cases.comparison import difference, evaluator, exact_values, steps_of
 from tpuconvert.runtime.native.builder.loader import available_isas
 from tpuconvert.runtime.native.plan import NativePlan
 

@@ -1,14 +1,14 @@
 """Kernels for AArch64 give the bytes of the host's kernels, on processors with and without dot products and i8mm.
 
-The engine is cross-compiled and runs under QEMU; ``python tools/aarch64 prepare`` installs what that needs. Without it
-these tests are skipped. A failure names the case: ``native_cases.make(kind, seed)`` builds it again.
+The engine is cross-compiled and runs under QEMU; ``python -m tools.aarch64 prepare`` installs what that needs.
+Without it these tests are skipped. A failure names the case: ``native_cases.make(kind, seed)`` builds it again.
 """
 
 import pytest
-from aarch64.environment import CPUS
-from native_cases import KINDS, make
-from native_cases.comparison import evaluator
 
+from tests.support.native_cases import KINDS, make
+from tests.support.native_cases.comparison import evaluator
+from tools.aarch64.environment import CPUS
 from tpuconvert.runtime.native.builder.loader import available_isas
 from tpuconvert.runtime.native.plan import NativePlan
 

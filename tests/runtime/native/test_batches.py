@@ -4,9 +4,9 @@ import threading
 
 import numpy as np
 import pytest
-from native_cases import make
-from native_cases.comparison import evaluator
 
+from tests.support.native_cases import make
+from tests.support.native_cases.comparison import evaluator
 from tpuconvert.runtime.native.builder.loader import available_isas, extension, native
 from tpuconvert.runtime.native.plan import NativePlan
 from tpuconvert.runtime.session.session import Session

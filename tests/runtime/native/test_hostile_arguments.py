@@ -9,9 +9,9 @@ import faulthandler
 
 import numpy as np
 import pytest
-from native_cases.comparison import evaluator
-from native_cases.recorded_calls import leaves, made, record, run_alone
 
+from tests.support.native_cases.comparison import evaluator
+from tests.support.native_cases.recorded_calls import leaves, made, record, run_alone
 from tpuconvert.runtime.native.builder.loader import available_isas, extension, native
 from tpuconvert.runtime.native.plan import NativePlan
 from tpuconvert.schema.graph.graph import Graph

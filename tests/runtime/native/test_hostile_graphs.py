@@ -7,10 +7,10 @@ import contextlib
 
 import numpy as np
 import pytest
-from native_cases import KINDS, make
-from native_cases.comparison import difference, evaluator, exact_values
-from native_cases.hostile import elements, forge, rebuilt
 
+from tests.support.native_cases import KINDS, make
+from tests.support.native_cases.comparison import difference, evaluator, exact_values
+from tests.support.native_cases.hostile import elements, forge, rebuilt
 from tpuconvert.runtime.native.builder.loader import available_isas, extension
 from tpuconvert.runtime.native.plan import NativePlan
 from tpuconvert.schema.errors import TpuConvertError, UsageError

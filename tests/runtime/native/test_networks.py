@@ -7,11 +7,11 @@ order, some of them over a hundred layers.
 from collections import Counter
 
 import pytest
-from data_models import convert_model, is_quantized, names
-from datasets import entries
-from native_cases.comparison import difference, exact_values
 
 import tpuconvert as tc
+from tests.support.native_cases.comparison import difference, exact_values
+from tests.support.networks.data_models import convert_model, is_quantized, names
+from tools.accuracy.datasets import entries
 from tpuconvert.runtime.native.builder.loader import extension
 from tpuconvert.runtime.reference.profile import REFERENCE
 from tpuconvert.schema.graph.graph import Value

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import numpy as np
 
-from accuracy.trained.pictures import photo, photos
-from accuracy.trained.sounds import notes
+from tools.accuracy.trained.pictures import photo, photos
+from tools.accuracy.trained.sounds import notes
 from tpuconvert.schema.types import Array
 
 HALF, BLOCK, PADDING = 1024, 4096, 256

@@ -1,4 +1,4 @@
-"""The command ``python tools/accuracy trained``: measure what is missing, compare with the record, write the page."""
+"""Command ``python -m tools.accuracy trained``: measure what is missing, compare with the record, write the page."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.machine import facts
-from datasets import data_root
-
-from accuracy.trained.catalog import measured_names, read_catalog
-from accuracy.trained.measuring import Folders, keys, measure_missing
-from accuracy.trained.metrics import metric_of
-from accuracy.trained.page import COMMAND, page
-from accuracy.trained.quantizers import QUANTIZERS
-from accuracy.trained.results import Key, Record, Row, read_rows
-from accuracy.trained.samples import needs_photos
-from accuracy.trained.wheels import cache_folder, fetch
+from tools.accuracy.datasets import data_root
+from tools.accuracy.trained.catalog import measured_names, read_catalog
+from tools.accuracy.trained.measuring import Folders, keys, measure_missing
+from tools.accuracy.trained.metrics import metric_of
+from tools.accuracy.trained.page import COMMAND, page
+from tools.accuracy.trained.quantizers import QUANTIZERS
+from tools.accuracy.trained.results import Key, Record, Row, read_rows
+from tools.accuracy.trained.samples import needs_photos
+from tools.accuracy.trained.wheels import cache_folder, fetch
+from tools.bench.machine import facts
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 RECORD = ROOT / "docs" / "accuracy-trained.json"

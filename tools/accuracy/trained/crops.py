@@ -10,8 +10,8 @@ import numpy as np
 from PIL import Image
 from PIL.Image import Image as Picture
 
-from accuracy.trained.catalog import read_catalog
-from accuracy.trained.decoders import DECODERS, Outputs
+from tools.accuracy.trained.catalog import read_catalog
+from tools.accuracy.trained.decoders import DECODERS, Outputs
 from tpuconvert.outputs.boxes import Detections, suppress
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.types import Array

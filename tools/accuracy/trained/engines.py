@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from accuracy.trained.decoders import Outputs
-from accuracy.trained.samples import Feed
+from tools.accuracy.trained.decoders import Outputs
+from tools.accuracy.trained.samples import Feed
 from tpuconvert.schema.types import Array
 
 Run = Callable[[Feed], Outputs]

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from bench.engine_process import in_short
-from bench.machine import measured_on
 
-from accuracy.trained.decoders import Outputs
-from accuracy.trained.engines import Run
-from accuracy.trained.networks import Network
-from accuracy.trained.quantizers import QUANTIZERS
-from accuracy.trained.results import Key, Row, append_row, read_rows
+from tools.accuracy.trained.decoders import Outputs
+from tools.accuracy.trained.engines import Run
+from tools.accuracy.trained.networks import Network
+from tools.accuracy.trained.quantizers import QUANTIZERS
+from tools.accuracy.trained.results import Key, Row, append_row, read_rows
+from tools.bench.engine_process import in_short
+from tools.bench.machine import measured_on
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from accuracy.trained.catalog import read_catalog
-from accuracy.trained.crops import RunHelper
-from accuracy.trained.decoders import DECODERS, Outputs
+from tools.accuracy.trained.catalog import read_catalog
+from tools.accuracy.trained.crops import RunHelper
+from tools.accuracy.trained.decoders import DECODERS, Outputs
 from tpuconvert.outputs.boxes import Detections, count_kept, suppress
 from tpuconvert.schema.types import Array
 

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from bench.prepare import ready
 
 import tpuconvert as tc
-from accuracy.trained.catalog import Entry, read_catalog, read_items
-from accuracy.trained.decoders import Outputs
-from accuracy.trained.engines import Run, open_litert, open_onnxruntime
-from accuracy.trained.metrics import Metric, metric_of
-from accuracy.trained.samples import Feed, load
-from accuracy.trained.wheels import fetch
+from tools.accuracy.trained.catalog import Entry, read_catalog, read_items
+from tools.accuracy.trained.decoders import Outputs
+from tools.accuracy.trained.engines import Run, open_litert, open_onnxruntime
+from tools.accuracy.trained.metrics import Metric, metric_of
+from tools.accuracy.trained.samples import Feed, load
+from tools.accuracy.trained.wheels import fetch
+from tools.bench.prepare import ready
 from tpuconvert.schema.types import Array
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Sequence
 
-from accuracy.trained.catalog import measured_names, read_catalog, read_packages
-from accuracy.trained.metrics import metric_of
-from accuracy.trained.quantizers import OURS, QUANTIZERS
-from accuracy.trained.results import Record, Row
+from tools.accuracy.trained.catalog import measured_names, read_catalog, read_packages
+from tools.accuracy.trained.metrics import metric_of
+from tools.accuracy.trained.quantizers import OURS, QUANTIZERS
+from tools.accuracy.trained.results import Record, Row
 
-COMMAND = "python tools/accuracy trained"
+COMMAND = "python -m tools.accuracy trained"
 PEERS = ("onnxruntime", "nncf", "litert", "tpu-mlir")
 SHOWN = (OURS, "low", "high", *PEERS)
 UNUSUAL = 99.9

@@ -10,9 +10,10 @@ import random
 from pathlib import Path
 
 import numpy as np
-from datasets import data_root
 from PIL import Image, ImageDraw, ImageFont
 from PIL.Image import Image as Picture
+
+from tools.accuracy.datasets import data_root
 
 Color = tuple[int, int, int]
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import onnx
-from bench.litert_quantizer import quantize_litert
-from bench.prepare import quantize_onnxruntime, quantize_openvino
 
 import tpuconvert as tc
-from accuracy.trained.engines import Run, open_litert, open_onnxruntime, open_openvino
-from accuracy.trained.networks import Network
-from accuracy.trained.tpu_mlir import quantize_tpu_mlir
+from tools.accuracy.trained.engines import Run, open_litert, open_onnxruntime, open_openvino
+from tools.accuracy.trained.networks import Network
+from tools.accuracy.trained.tpu_mlir import quantize_tpu_mlir
+from tools.bench.litert_quantizer import quantize_litert
+from tools.bench.prepare import quantize_onnxruntime, quantize_openvino
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ import numpy as np
 from PIL import Image
 from PIL.Image import Image as Picture
 
-from accuracy.trained.byte_files import content, first_and_last_bytes
-from accuracy.trained.catalog import Entry, Item, read_items
-from accuracy.trained.crops import CROPS, RunHelper
-from accuracy.trained.pictures import FOLDERS, PICTURES, photo
-from accuracy.trained.sounds import WAVES, command, frames
+from tools.accuracy.trained.byte_files import content, first_and_last_bytes
+from tools.accuracy.trained.catalog import Entry, Item, read_items
+from tools.accuracy.trained.crops import CROPS, RunHelper
+from tools.accuracy.trained.pictures import FOLDERS, PICTURES, photo
+from tools.accuracy.trained.sounds import WAVES, command, frames
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.types import Array
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from accuracy.trained.pictures import random_words
+from tools.accuracy.trained.pictures import random_words
 from tpuconvert.schema.types import Array
 
 VOICES = ("en-us", "en-gb", "en-us+f2", "en-gb+m3", "en-us+f4", "en-gb+m7", "de", "fr")

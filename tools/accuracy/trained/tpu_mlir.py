@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from accuracy.trained.decoders import Outputs
-from accuracy.trained.engines import Run
-from accuracy.trained.samples import Feed
+from tools.accuracy.trained.decoders import Outputs
+from tools.accuracy.trained.engines import Run
+from tools.accuracy.trained.samples import Feed
 
 CHIP = "bm1688"
 """The chip whose integer arithmetic BM1686 has."""

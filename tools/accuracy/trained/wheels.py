@@ -10,7 +10,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from accuracy.trained.catalog import Entry
+from tools.accuracy.trained.catalog import Entry
 
 DOWNLOAD = ("download", "--quiet", "--no-deps", "--only-binary=:all:", "--python-version=3.11")
 """Arguments of pip. The Python version is one that all packages have wheels for; the wheels are not installed."""

@@ -1,4 +1,4 @@
-"""The command ``python tools/bench accuracy``: measure what is missing, and write the page."""
+"""The command ``python -m tools.bench accuracy``: measure what is missing, and write the page."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
-from bench.accuracy.page import page
-from bench.accuracy.quantizers import OURS, TOOLS, measure
-from bench.accuracy.results import Key, Row, append_row, missing_keys, read_rows, remove_rows
-from bench.accuracy.subjects import Subject, subject_names
-from bench.engine_process import in_short
-from bench.machine import facts
+from tools.bench.accuracy.page import page
+from tools.bench.accuracy.quantizers import OURS, TOOLS, measure
+from tools.bench.accuracy.results import Key, Row, append_row, missing_keys, read_rows, remove_rows
+from tools.bench.accuracy.subjects import Subject, subject_names
+from tools.bench.engine_process import in_short
+from tools.bench.machine import facts
 
 RESULTS = "accuracy.jsonl"
 PACKAGES = ("ai-edge-quantizer",)
@@ -38,7 +38,8 @@ def main(arguments: Sequence[str]) -> int:
     for name, tool in itertools.product(names, given.tools or TOOLS):
         _measure_apart(name, tool, given.work)
     rows = [row for row in read_rows(results).values() if row.network in names]
-    command = shlex.join(["python", "tools/bench", "accuracy", *(["--networks", *names] if given.networks else [])])
+    chosen = ["--networks", *names] if given.networks else []
+    command = shlex.join(["python", "-m", "tools.bench", "accuracy", *chosen])
     text = page(rows, facts(PACKAGES), command)
     if given.markdown is None:
         print(text)
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python tools/bench accuracy", description="Accuracy of INT8: tpuconvert and other quantizers."
+        prog="python -m tools.bench accuracy", description="Accuracy of INT8: tpuconvert and other quantizers."
     )
     parser.add_argument("--work", type=Path, default=Path("build/bench-accuracy"), help="folder of files and results")
     parser.add_argument("--networks", nargs="+", choices=subject_names(), metavar="NAME", help="networks to measure")

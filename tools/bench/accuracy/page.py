@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from bench.accuracy.quantizers import FLOAT, OURS, TOOLS
-from bench.accuracy.results import Row
+from tools.bench.accuracy.quantizers import FLOAT, OURS, TOOLS
+from tools.bench.accuracy.results import Row
 
 INTRODUCTION = """\
 # Benchmarks of accuracy

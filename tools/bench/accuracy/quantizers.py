@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-from accuracy.trained.engines import litert_names, open_litert
 
-from bench.accuracy.subjects import Outputs, Run, Subject, our_run
-from bench.litert_quantizer import quantize_litert
-from bench.prepare import Feed, quantize_onnxruntime, quantize_openvino, ready
+from tools.accuracy.trained.engines import litert_names, open_litert
+from tools.bench.accuracy.subjects import Outputs, Run, Subject, our_run
+from tools.bench.litert_quantizer import quantize_litert
+from tools.bench.prepare import Feed, quantize_onnxruntime, quantize_openvino, ready
 from tpuconvert.schema.types import Array
 
 FLOAT = "float"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from json_lines import append_line, read_lines
+from tools.accuracy.json_lines import append_line, read_lines
 
 Key = tuple[str, str, str]
 """Network, tool and setting."""

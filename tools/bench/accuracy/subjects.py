@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from accuracy.labelled import classifiers
-from datasets import Entry, data_root, entries, input_shapes, labelled_set, model_files
-from detections import DETECTORS, NMS_IOU, Detector, images_of
 
 import tpuconvert as tc
-from bench.prepare import ready
+from tools.accuracy.datasets import Entry, data_root, entries, input_shapes, labelled_set, model_files
+from tools.accuracy.detections import DETECTORS, NMS_IOU, Detector, images_of
+from tools.accuracy.labelled import classifiers
+from tools.bench.prepare import ready
 from tpuconvert.evaluation.metrics.mean_average_precision import KEPT_IOU
 from tpuconvert.optimizer.engine.node_properties import operands
 from tpuconvert.outputs.boxes import Detections, count_kept, suppress

@@ -1,4 +1,4 @@
-"""The command ``python tools/bench throughput``."""
+"""The command ``python -m tools.bench throughput``."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.machine import facts
-from bench.models import int8_model
-from bench.networks import NETWORKS
-from bench.throughput.measuring import measure_load
-from bench.throughput.page import Cell, page
-from bench.throughput.servers import SERVERS, Service
+from tools.bench.machine import facts
+from tools.bench.models import int8_model
+from tools.bench.networks import NETWORKS
+from tools.bench.throughput.measuring import measure_load
+from tools.bench.throughput.page import Cell, page
+from tools.bench.throughput.servers import SERVERS, Service
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
     shown = ["--networks", ",".join(given.networks), "--clients", ",".join(map(str, given.clients))]
     shown += ["--batches", ",".join(map(str, given.batches))]
     shown += ["--rounds", str(given.rounds), "--seconds", f"{given.seconds:g}"]
-    text = page(cells, facts(), shlex.join(["python", "tools/bench", "throughput", *shown]), len(given.cpus))
+    text = page(cells, facts(), shlex.join(["python", "-m", "tools.bench", "throughput", *shown]), len(given.cpus))
     if given.markdown is None:
         print(text)
     else:
@@ -51,7 +51,7 @@ def _measure(given: argparse.Namespace, network: str, clients: int, batch: int) 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python tools/bench throughput", description="Images per second and latency with several clients."
+        prog="python -m tools.bench throughput", description="Images per second and latency with several clients."
     )
     processors = tuple(sorted(os.sched_getaffinity(0)))[:2]
     parser.add_argument("--work", type=Path, default=Path("build/bench"), help="folder of the files (%(default)s)")

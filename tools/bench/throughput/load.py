@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-from bench.engine_process import EngineError, EngineProcess, in_short
-from bench.engines import Run, limit_threads
-from bench.throughput.servers import SERVERS, Service
+from tools.bench.engine_process import EngineError, EngineProcess, in_short
+from tools.bench.engines import Run, limit_threads
+from tools.bench.throughput.servers import SERVERS, Service
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bench.engine_process import EngineError
-from bench.rounds import PAUSE, Ratio
-from bench.throughput.load import Load, LoadWorker, percentile
-from bench.throughput.servers import Service
+from tools.bench.engine_process import EngineError
+from tools.bench.rounds import PAUSE, Ratio
+from tools.bench.throughput.load import Load, LoadWorker, percentile
+from tools.bench.throughput.servers import Service
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bench.throughput.measuring import Served
+from tools.bench.throughput.measuring import Served
 
 INTRODUCTION = """\
 # Throughput

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 import tpuconvert as tc
-from bench.engines import Run
-from bench.prepare import ready
+from tools.bench.engines import Run
+from tools.bench.prepare import ready
 from tpuconvert.schema.types import Array
 
 

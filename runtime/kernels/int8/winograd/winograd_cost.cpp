@@ -31,7 +31,7 @@ struct Costs {
 // Input bytes that the direct kernel for AMX multiplies in the time of a register product. On VGG-16, it reaches 1343 GMAC/s
 // instead of the 308 of AVX512-VNNI, 4.4 times as many; rounded down. The Winograd kernel reaches 440. Measured on an Intel
 // Xeon (Sapphire Rapids or later), with TPUCONVERT_ISA=amx and avx512vnni:
-//   python tools/bench --parts kernels --networks vgg16
+//   python -m tools.bench --parts kernels --networks vgg16
 constexpr int kAmxValues = 4 * 4;
 
 Costs costs_of(Isa isa) {

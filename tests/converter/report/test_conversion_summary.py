@@ -1,0 +1,38 @@
+"""The summary of a conversion, and the details that ``inspect`` shows instead."""
+
+from pathlib import Path
+
+from tests.support.networks.small_models import model_of, scaled_and_shifted
+from tpuconvert.report.conversion_summary import KINDS, REASONS, summarize, summary_lines
+from tpuconvert.schema.file.file_model import Note
+
+
+def test_a_float_model(tmp_path: Path) -> None:
+    model = model_of(scaled_and_shifted())
+    model.save(tmp_path / "net.tpum")
+    lines = summary_lines(summarize(model, tmp_path / "net.tpum", None, "look"))
+    assert lines == [
+        "small.onnx for BM1686, float (made by tpuconvert 0.0.0)",
+        "  input   x  float32[1, 4]",
+        "  output  y  float32[1, 4]",
+        "  nodes   2: add, mul",
+        f"wrote {tmp_path / 'net.tpum'} ({(tmp_path / 'net.tpum').stat().st_size:,} bytes)",
+        "next: look",
+    ]
+
+
+def test_reasons_are_grouped_and_few(tmp_path: Path) -> None:
+    notes = [Note("float", f"n{index}", f"mul: reason {index // 2}") for index in range(2 * REASONS + 4)]
+    model = model_of(scaled_and_shifted(), notes=tuple(notes), quantize="int8")
+    model.save(tmp_path / "net.tpum")
+    summary = summarize(model, tmp_path / "net.tpum", None, "look")
+    assert len(summary["notes"]) == REASONS + 2
+    lines = summary_lines(summary)
+    assert "  stays in float: mul x2 ('n0', 'n1'): reason 0" in lines
+    assert f"  2 more reasons: tpuconvert inspect {tmp_path / 'net.tpum'} --summary" in lines
+    assert any(line.startswith("  INT8    0 of 2 nodes") for line in lines)
+    summary["operators"] = {f"op_{index}": 1 for index in range(KINDS + 3)}
+    summary["transposes"] = 2
+    lines = summary_lines(summary)
+    assert lines[3].endswith(f"op_{KINDS - 1} and 3 other operators")
+    assert "  transposes: 2 left" in lines

@@ -1,0 +1,149 @@
+"""Regions with 16 bits for networks whose outputs miss the target (``accuracy_floor``)."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tpuconvert as tc
+from tests.support.quantize.networks import signal_to_noise
+from tests.support.quantize.onnx_builder import OnnxNet
+from tpuconvert.model.accuracy_notes import AccuracyWarning
+from tpuconvert.optimizer.quantize.search.accuracy_floor import FloorCandidates
+from tpuconvert.schema.errors import UnsupportedError
+from tpuconvert.schema.types import I8, U8, Array
+
+GIVEN = {"quantize": "int8", "calibration_method": "minmax", "without": ["method-search", "coarse-nodes"]}
+
+
+def spread(layers: int = 8, channels: int = 0) -> tuple[OnnxNet, str]:
+    """Layers that average an image, and a last one that takes the differences of its pixels.
+
+    The differences are small beside the mean of the image, so that the rounding of each layer is as large as they are.
+    A convolution with some channels can follow, which has most of the MACs.
+    """
+    net = OnnxNet(3)
+    x = net.input("x", 1, 4, 16, 32)
+    for index in range(layers):
+        rows = np.zeros((4, 1, 1, 3), np.float32)
+        rows[:, 0, 0, :2] = (-0.9, 0.9) if index == layers - 1 else (0.3, 0.7)
+        x = net.add("Conv", x, net.constant(rows), group=4, kernel_shape=[1, 3])
+    if channels:
+        return net, net.conv(net.conv(x, channels), 6)
+    return net, net.add("Flatten", net.add("Conv", x, net.normal(6, 4, 1, 1), kernel_shape=[1, 1]))
+
+
+def images(count: int, seed: int = 0) -> list[dict[str, Array]]:
+    rng = np.random.default_rng(seed)
+    noise = rng.normal(scale=0.05, size=(count, 1, 4, 16, 32))
+    level = rng.uniform(2.0, 4.0, size=(count, 1, 4, 1, 1))
+    return [{"x": (level[index] + noise[index]).astype(np.float32)} for index in range(count)]
+
+
+def sqnr(net: OnnxNet, output: str, model: tc.Model) -> float:
+    with tc.Session(tc.convert(net.model(output))) as real, tc.Session(model) as session:
+        runs = [(real.run(feed)[output], session.run(feed)[output]) for feed in images(8, seed=9)]
+    return signal_to_noise(*(np.concatenate(arrays) for arrays in zip(*runs, strict=True)))
+
+
+def notes(model: tc.Model, kind: str) -> list[str]:
+    return [note.message for note in model.notes if note.kind == kind and "cosine" not in note.message]
+
+
+def test_errors_that_are_spread_over_layers_get_16_bits_together() -> None:
+    net, output = spread()
+    with pytest.warns(AccuracyWarning, match="mean cosine"):
+        plain = tc.convert(net.model(output), calibration=images(16), **GIVEN, max_int16_share=0.0)
+    model = tc.convert(net.model(output), calibration=images(16), **GIVEN, max_int16_share=1.0)
+    assert sqnr(net, output, model) > sqnr(net, output, plain) + 6
+    (text,) = notes(model, "int16-nodes")
+    assert "with 16 bits" in text and "dB of its variance" in text
+    assert not notes(plain, "int16-nodes")
+
+
+def test_a_missed_target_names_the_branch_and_a_share_that_meets_it() -> None:
+    net, output = spread()
+    with pytest.warns(AccuracyWarning, match="20 dB are the target"):
+        model = tc.convert(net.model(output), calibration=images(16), **GIVEN, max_int16_share=0.01)
+    (text,) = notes(model, "accuracy")
+    assert "20 dB are the target" in text
+    share = float(text.rsplit("--max-int16-share ", 1)[1].split()[0])
+    assert 0.01 < share <= 1.0
+    mended = tc.convert(net.model(output), calibration=images(16), **GIVEN, max_int16_share=share)
+    assert not notes(mended, "accuracy")
+    assert f"warning: {text}" in model.summary()
+
+
+def test_the_choice_does_not_depend_on_the_number_of_workers(tmp_path: Path) -> None:
+    net, output = spread()
+    for count in (1, 2):
+        model = tc.convert(net.model(output), calibration=images(16), **GIVEN, max_int16_share=1.0, workers=count)
+        assert notes(model, "int16-nodes")
+        model.save(tmp_path / f"{count}.tpum")
+    assert (tmp_path / "1.tpum").read_bytes() == (tmp_path / "2.tpum").read_bytes()
+
+
+def gated() -> tuple[OnnxNet, str, str]:
+    """A hard-swish with one channel a hundred times as large as the others, before a depthwise convolution."""
+    net = OnnxNet(4)
+    scales = np.ones((8, 1, 1), np.float32)
+    scales[0] = 100.0
+    x = net.add("Mul", net.conv(net.input("x", 1, 4, 12, 12), 8), net.constant(scales))
+    swish = net.add("HardSwish", x)
+    y = net.conv(swish, 8, groups=8)
+    return net, swish, net.conv(net.add("Mul", y, net.constant(1.0 / scales)), 6)
+
+
+def test_8_bit_forms_of_functions_with_16_bits_have_scales_per_channel() -> None:
+    """The result is requantized with a scale for each channel, which the depthwise convolution undoes."""
+    net, swish, output = gated()
+    found = {}
+    for rules in ([], ["op:hard_swish=int16"]):
+        model = tc.convert(net.model(output), calibration=net.samples(16), effort="low", precision=rules, **GIVEN)
+        with tc.Session(tc.convert(net.model(output))) as real, tc.Session(model) as native:
+            with tc.Session(model, backend="reference") as reference:
+                feed = net.samples(1, seed=9)[0]
+                result = native.run(feed)[output]
+                assert result.tobytes() == reference.run(feed)[output].tobytes()
+            found[bool(rules)] = signal_to_noise(real.run(feed)[output], result)
+    value = model.graph.find(f"{swish}:int8") or model.graph.find(f"{swish}:uint8")
+    assert value is not None and value.quant is not None
+    assert value.quant.dtype in (I8, U8)
+    assert len(set(value.quant.scale)) > 1
+    assert found[True] > found[False] + 6
+
+
+def test_a_chip_without_16_bits_computes_regions_in_float() -> None:
+    net, output = spread(channels=128)
+    given = {**GIVEN, "chip": "bm1684", "without": ["method-search"]}
+    plain = tc.convert(net.model(output), calibration=images(16), **given | {"without": GIVEN["without"]})
+    model = tc.convert(net.model(output), calibration=images(16), **given)
+    assert sqnr(net, output, model) > sqnr(net, output, plain) + 2
+    (text,) = notes(model, "coarse-nodes")
+    assert "in float" in text and "dB of its variance" in text
+    assert not notes(plain, "coarse-nodes")
+
+
+def test_functions_with_16_bits_have_no_exact_form_and_the_summary_says_what_an_export_needs(tmp_path: Path) -> None:
+    net, _, output = gated()
+    given = {**GIVEN, "calibration": net.samples(16), "max_int16_share": 1.0}
+    model = tc.convert(net.model(output), **given)
+    (text,) = notes(model, "int16-nodes")
+    assert "an export needs --without int16-nodes" in text
+    with pytest.raises(UnsupportedError, match="no exact form"):
+        tc.export(model, tmp_path / "wide", to="tpu-mlir")
+    given |= {"without": [*GIVEN["without"], "int16-nodes"], "max_int16_share": None}
+    narrow = tc.convert(net.model(output), **given)
+    tc.export(narrow, tmp_path / "narrow", to="tpu-mlir")
+    net, output = spread()
+    model = tc.convert(net.model(output), calibration=images(16), **GIVEN, max_int16_share=1.0)
+    assert notes(model, "int16-nodes") and "an export needs" not in str(notes(model, "int16-nodes"))
+    tc.export(model, tmp_path / "linear", to="tpu-mlir")
+
+
+def test_candidates_at_the_start_and_with_the_largest_error() -> None:
+    candidates = FloorCandidates({"a": 0.02, "b": 0.5, "c": 0.02}, {"f": 0.0, "g": 0.0}, ["f", "a", "b", "g", "c"])
+    assert candidates.start(0.05) == {"f", "a"}
+    assert candidates.start(1.0) == {"f", "a", "b", "g", "c"}
+    assert candidates.fill({"a": 0.1, "b": 9.0, "c": 0.2}, 0.03) == {"c"}
+    assert candidates.share({"a", "b", "f"}) == 0.52

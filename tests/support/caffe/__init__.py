@@ -1,0 +1,1 @@
+"""Caffe networks, scalar definitions of their layers, and recorded results of OpenCV."""

@@ -1,0 +1,1 @@
+"""Calls of the commands, commands in forked processes, and the texts that they print."""

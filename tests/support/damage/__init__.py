@@ -1,0 +1,1 @@
+"""Campaigns of damaged files and changed models, and faults injected into results."""

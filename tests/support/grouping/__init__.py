@@ -1,0 +1,1 @@
+"""Random networks for layer groups, and independent implementations of their cost and execution."""

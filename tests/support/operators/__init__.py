@@ -1,0 +1,1 @@
+"""Cases of operators, the specification of the operator set, and scalar definitions of its operators."""

@@ -1,0 +1,1 @@
+"""Graphs, charts and pages for tests of the report."""

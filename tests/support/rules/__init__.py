@@ -1,0 +1,1 @@
+"""A graph pattern for every optimizer rule, and measures of termination."""

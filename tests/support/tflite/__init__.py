@@ -1,0 +1,1 @@
+"""TFLite models, and the reference kernels with which their results are compared."""

@@ -1,0 +1,1 @@
+"""The vendor's compiler and simulator, and its TPULang functions in NumPy."""

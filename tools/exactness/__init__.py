@@ -1,0 +1,1 @@
+"""Comparisons of results with the engines of the source formats and the vendor's simulator, operator by operator."""

@@ -1,0 +1,1 @@
+"""Generators of pages, tables and pictures of the documentation, and of files in the package."""

@@ -1,0 +1,180 @@
+"""Write the figures of docs/comparison.md: ``python -m tools.pages.comparison_page [--check]``.
+
+The figures come from the tables of the benchmark pages, which their own programs write. With ``--check`` nothing is
+written; the exit code is 1 when the page is out of date.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.pages.generated_file import replace_section, write_or_check
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE = DOCS / "comparison.md"
+Row = dict[str, str]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A table: the first one after a heading of a page. The heading is its whole line."""
+
+    page: str
+    heading: str
+
+    def rows(self) -> list[Row]:
+        """Return one dictionary per row, from the name of a column to the cell."""
+        text = (DOCS / self.page).read_text(encoding="utf-8")
+        _, found, section = f"\n{text}".partition(f"\n{self.heading}\n")
+        section = re.split(r"^#+ ", section, maxsplit=1, flags=re.MULTILINE)[0]
+        lines = [_cells(line) for line in section.splitlines() if line.startswith("|")]
+        if not found or len(lines) < 3:
+            sys.exit(f"comparison_page.py: {self.page} has no table below '{self.heading}'; name its heading in Place")
+        return [dict(zip(lines[0], row, strict=True)) for row in lines[2:]]
+
+
+INT8 = Place("benchmarks.md", "## INT8, one thread")
+THREADS = Place("benchmarks.md", "## INT8, 2 threads")
+FLOAT = Place("benchmarks.md", "## float32, one thread")
+LOADING = Place("benchmarks.md", "## Loading, one thread")
+CONVERSION = Place("benchmarks-conversion.md", "# Benchmarks of conversions")
+QUANTIZATION = Place("benchmarks-quantization.md", "# Benchmarks of quantization")
+FLIPS = Place("benchmarks-accuracy.md", "## Flips of classifiers")
+KEPT = Place("benchmarks-accuracy.md", "## Detections kept")
+ENGINES = ("ONNX Runtime", "OpenVINO", "LiteRT")
+QUANTIZERS = ("ONNX Runtime", "NNCF", "LiteRT")
+CONVERTERS = {"mnnconvert": "MNN", "ovc": "OpenVINO, `ovc`", "openvino": "OpenVINO, `read_model`"}
+
+
+def speed_table() -> list[str]:
+    """Return the ratio of the time of each engine to that of tpuconvert."""
+    cases = (("INT8", INT8), ("INT8, 2 threads", THREADS), ("float32", FLOAT), ("opening a file", LOADING))
+    rows = [
+        [row["network"], case, row["tpuconvert, ms"], *(_ratio(row.get(engine, "-")) for engine in ENGINES)]
+        for case, place in cases
+        for row in place.rows()
+    ]
+    return _table(["network", "case", "tpuconvert, ms", *ENGINES], rows)
+
+
+def conversion_table() -> list[str]:
+    """Return the time and peak memory of each converter."""
+    names = ["tpuconvert", *CONVERTERS]
+    rows = [[row["model"], *(_time_and_memory(row[name]) for name in names)] for row in CONVERSION.rows()]
+    return _table(["model", "tpuconvert", *CONVERTERS.values()], rows)
+
+
+def quantization_table() -> list[str]:
+    """Return the times and peak memory of each quantizer."""
+    columns = ["network", "tool", "wall time, s", "processor time, s", "peak memory, MiB"]
+    return _table(columns, [[row[name].split(" (")[0] for name in columns] for row in QUANTIZATION.rows()])
+
+
+def flips_table() -> list[str]:
+    """Return the share of changed classes of each quantizer."""
+    return _accuracy_table(FLIPS)
+
+
+def kept_table() -> list[str]:
+    """Return the share of detections that each quantizer keeps."""
+    return _accuracy_table(KEPT)
+
+
+def behind_list() -> list[str]:
+    """Return one line per kind of measurement in which another tool has the better figure, with the networks."""
+    lines: list[tuple[str, list[str]]] = []
+    kinds = (("INT8", INT8), ("INT8 with 2 threads", THREADS), ("float32", FLOAT), ("opening a file", LOADING))
+    for kind, place in kinds:
+        lines.append((f"Time, {kind}", [_slower(row, engine) for row in place.rows() for engine in ENGINES]))
+    slow = [
+        f"{_code(row['model'])}, {title}: {ratio} x our time"
+        for row in CONVERSION.rows()
+        for name, title in CONVERTERS.items()
+        if (ratio := row[name].rsplit(", ", 1)[1].removesuffix(" x")) and float(ratio) < 1
+    ]
+    lines.append(("Time of a conversion", slow))
+    lines.append(("Wall time of a quantization with default options", list(_faster_quantizers())))
+    for chip in ("BM1686", "BM1684"):
+        lines.append((f"Changed classes, {chip}", list(_worse(FLIPS, chip, lambda ours, theirs: theirs < ours))))
+        lines.append((f"Detections kept, {chip}", list(_worse(KEPT, chip, lambda ours, theirs: theirs > ours))))
+    return [f"- {kind}: {'; '.join(found)}." for kind, given in lines if (found := [item for item in given if item])]
+
+
+def _slower(row: Row, engine: str) -> str:
+    ratio = _ratio(row.get(engine, "-"))
+    return f"{_code(row['network'])}, {engine}: {ratio} x our time" if ratio != "-" and float(ratio) < 1 else ""
+
+
+def _faster_quantizers() -> Iterator[str]:
+    rows = QUANTIZATION.rows()
+    ours = {row["network"]: row for row in rows if row["tool"] == "`tpuconvert`"}
+    for row in rows:
+        own = ours[row["network"]]["wall time, s"]
+        theirs = row["wall time, s"]
+        if not row["tool"].startswith("`tpuconvert") and _number(theirs) < _number(own):
+            yield f"{_code(row['network'])}, {row['tool']}: {_number(theirs):g} s, ours {_number(own):g} s"
+
+
+def _worse(place: Place, chip: str, is_better: Callable[[float, float], bool]) -> Iterator[str]:
+    for row in place.rows():
+        for tool in QUANTIZERS:
+            if row[tool] != "-" and is_better(_number(row[chip]), _number(row[tool])):
+                yield f"{_code(row['network'])}, {tool}: {_number(row[tool]):g} %, ours {_number(row[chip]):g} %"
+
+
+def _accuracy_table(place: Place) -> list[str]:
+    columns = ["network", "images or detections", "BM1686", "BM1684", *QUANTIZERS]
+    return _table(columns, [[row[name].split(" (")[0] for name in columns] for row in place.rows()])
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def _code(name: str) -> str:
+    return f"`{name.strip('`')}`"
+
+
+def _number(cell: str) -> float:
+    return float(cell.split(" ", 1)[0])
+
+
+def _ratio(cell: str) -> str:
+    """Return the median of a cell like ``1.21 (1.18 to 1.23), 23.18 ms``, or a dash."""
+    return cell.split(" ", 1)[0] or "-"
+
+
+def _time_and_memory(cell: str) -> str:
+    """Return ``0.24 s, 106 MiB`` of a cell like ``0.24 s (0.23 to 0.24), 106 MiB, 1.36 x``."""
+    return ", ".join(part.split(" (")[0] for part in cell.split(", ")[:2])
+
+
+def _table(columns: list[str], rows: list[list[str]]) -> list[str]:
+    return [f"| {' | '.join(cells)} |" for cells in (columns, ["---"] * len(columns), *rows)]
+
+
+PARTS: dict[str, Callable[[], list[str]]] = {
+    "speed": speed_table,
+    "conversion": conversion_table,
+    "quantization": quantization_table,
+    "flips": flips_table,
+    "kept": kept_table,
+    "behind": behind_list,
+}
+
+
+def page() -> str:
+    """Return the text of the page with new figures."""
+    text = PAGE.read_text(encoding="utf-8")
+    for name, make in PARTS.items():
+        text = replace_section(PAGE, text, name, "tools.pages.comparison_page", ["", *make(), ""])
+    return text
+
+
+if __name__ == "__main__":
+    description = (__doc__ or "").split(":")[0]
+    sys.exit(write_or_check(PAGE, lambda: page().encode(), tool="tools.pages.comparison_page", description=description))

@@ -1,0 +1,1 @@
+"""Networks from PyTorch's exporters and graphs of NNSmith, converted and compared with ONNX Runtime."""
