@@ -73,7 +73,7 @@ class NodeColumns(TypedDict, total=False):
     activations_only: Annotated[list[float | None], "SQNR for the error of quantized operands, in dB"]
     accumulated: Annotated[list[float | None], "SQNR of the result in the model, in dB"]
     cause: Annotated[list[str | None], "weights or activations: the larger part of the error"]
-    fix: Annotated[list[str | None], "options of tpuconvert convert that remove the larger part of the error"]
+    fix: Annotated[list[str | None], "options of convert that remove the larger part of the error"]
 
 
 _SCALE_DIGITS = 7

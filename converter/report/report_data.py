@@ -105,10 +105,10 @@ class ModelData(TypedDict):
     layout: Annotated[dict[str, Any] | None, "positions of the graph view; they may change with any version"]
     histograms: Annotated[dict[str, list[Any]] | None, HistogramColumns | None]
     convergence: Annotated[dict[str, Any] | None, Convergence | None]
-    verification: Annotated[dict[str, Any] | None, "as of verify --json, with tensors that are not in the columns"]
-    attribution: Annotated[dict[str, Any] | None, "as of attribute --json, with nodes that are not in the columns"]
-    tuning: Annotated[dict[str, Any] | None, "as of tune --json"]
-    evaluation: Annotated[dict[str, Any] | None, "as of evaluate --json"]
+    verification: Annotated[dict[str, Any] | None, "document of verify, with tensors that are not in the columns"]
+    attribution: Annotated[dict[str, Any] | None, "document of attribute, with nodes that are not in the columns"]
+    tuning: Annotated[dict[str, Any] | None, "document of tune"]
+    evaluation: Annotated[dict[str, Any] | None, "document of evaluate"]
 
 
 class ReportData(TypedDict):

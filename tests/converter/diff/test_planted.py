@@ -201,7 +201,7 @@ def test_weights_are_measured(plain: tc.Model) -> None:
     per_channel = NETWORK.with_constant(
         "w2", lambda a: a * np.linspace(1, 2, CHANNELS, dtype="f4")[:, None, None, None]
     )
-    assert compare(plain, per_channel.convert()).changes[0].measured["factor_axis"] == 0
+    assert compare(plain, per_channel.convert()).changes[0].measured.factor_axis == 0
 
 
 def test_consequences_are_marked(plain: tc.Model) -> None:
@@ -372,7 +372,7 @@ def test_constant_of_a_commutative_operator() -> None:
     assert tc.diff(sum_graph(0), sum_graph(0, is_left=True), samples=0).is_equal
     found = tc.diff(sum_graph(0), sum_graph(5, is_left=True), samples=0)
     assert [(c.category, c.name) for c in found.changes] == [("constants", "y")]
-    assert found.changes[0].measured["max_difference"] == 5
+    assert found.changes[0].measured.max_difference == 5
 
 
 def test_constant_output() -> None:
