@@ -38,7 +38,7 @@ SOURCE_SUFFIXES = tuple(f".{extension}" for extension in SOURCE_FORMATS)
 
 
 class Source:
-    """A source model that is noted as an input and identified once.
+    """A source model that is identified once.
 
     Args:
         model: the file, or an ``onnx.ModelProto``.
@@ -52,7 +52,6 @@ class Source:
     def __init__(self, model: FilePath | ModelProto, weights: FilePath | None = None) -> None:
         self.model = SourceFile.of(model) if isinstance(model, (str, os.PathLike)) else _message(model)
         self.weights = None if weights is None else SourceFile.of(weights)
-        self.note()
 
     def note(self) -> None:
         """Record the files as inputs of the call."""

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 
 from tpuconvert.model.description import Description
 from tpuconvert.optimizer.grouping.group_cost import group_cost
-from tpuconvert.optimizer.grouping.groups import Group
+from tpuconvert.optimizer.grouping.groups import Group, Tiles
 from tpuconvert.optimizer.grouping.planner import plan_groups
-from tpuconvert.schema.definition.hardware import Hardware, hardware_of
+from tpuconvert.schema.definition.hardware import Hardware, LocalMemory, hardware_of
 from tpuconvert.schema.graph import cost
+from tpuconvert.schema.text.plain_values import to_plain
 from tpuconvert.schema.types import Chip
 from tpuconvert.text.table import table
 from tpuconvert.text.text_format import bytes_text, operator_counts, several, shorten
@@ -27,14 +28,6 @@ MACS = "multiply-accumulates; null if they depend on extents"
 BYTES = "bytes moved to and from memory"
 
 
-class LocalMemoryDescription(TypedDict):
-    """On-chip memory."""
-
-    lanes: int
-    lane_bytes: int
-    row_bytes: int
-
-
 class PeakDescription(TypedDict):
     """Peak performance of a chip."""
 
@@ -42,20 +35,12 @@ class PeakDescription(TypedDict):
     macs_per_second: Annotated[dict[str, float], "by data type"]
 
 
-class TilesDescription(TypedDict):
-    """Number of tiles along each axis."""
-
-    n: int
-    c: int
-    h: int
-
-
 class GroupDescription(TypedDict):
     """Nodes that share on-chip memory."""
 
     first: Annotated[int, "index of the first node"]
     nodes: Annotated[int, "number of nodes"]
-    tiles: TilesDescription
+    tiles: Annotated[dict[str, int], Tiles, "number of tiles along each axis"]
     keeps_constants: Annotated[bool, "whether constants stay in on-chip memory"]
     lane_bytes: Annotated[int, "bytes of on-chip memory per lane"]
     macs: int
@@ -81,7 +66,7 @@ class CostDescription(TypedDict):
     """Cost of a model on its chip."""
 
     chip: Annotated[str, Chip]
-    memory: LocalMemoryDescription
+    memory: Annotated[dict[str, int], LocalMemory]
     peak: PeakDescription
     macs: Annotated[int, MACS]
     repeated_macs: int
@@ -114,7 +99,7 @@ def describe_cost(model: Model) -> CostDescription:
     after = sum(layer["bytes"] or 0 for layer in alone) + sum(group["bytes"] for group in groups)
     return {
         "chip": model.chip.value,
-        "memory": {"lanes": memory.lanes, "lane_bytes": memory.lane_bytes, "row_bytes": memory.row_bytes},
+        "memory": to_plain(memory),
         "peak": {
             "bytes_per_second": hardware.bytes_per_second,
             "macs_per_second": {
@@ -149,7 +134,7 @@ def _group(model: Model, group: Group, layers: list[LayerCost], hardware: Hardwa
     return {
         "first": group.first,
         "nodes": group.count,
-        "tiles": {"n": group.tiles.n, "c": group.tiles.c, "h": group.tiles.h},
+        "tiles": group.tiles._asdict(),
         "keeps_constants": group.keeps_constants,
         "lane_bytes": found.lane_bytes,
         "macs": found.macs,

@@ -298,6 +298,7 @@ def _check_files(source: Source, output: str | os.PathLike[str] | None) -> Sourc
 
     """
     kind, weights = source.format, source.weights
+    source.note()
     if weights is not None and kind != "caffe":
         raise UsageError(f"{weights}: a second file belongs to Caffe models only", hint="leave it out")
     if output is not None:

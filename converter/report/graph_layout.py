@@ -84,16 +84,7 @@ class Layout:
             "box": list(BOX),
             "block": list(BLOCK),
             "port": list(PORT),
-            "blocks": [
-                {
-                    "name": block.name,
-                    "nodes": block.nodes,
-                    "entries": block.entries,
-                    "exits": block.exits,
-                    "plan": block.plan,
-                }
-                for block in self.blocks
-            ],
+            "blocks": [dict(vars(block)) for block in self.blocks],
             "items": self.items,
             "top": _plan_mapping(*self.top),
             "plans": [_plan_mapping(plan, nets) for plan, nets in self.plans],

@@ -26,8 +26,6 @@ VERSION: Final = 1
 _WORST = 12
 """Largest number of entries in ``worst``."""
 
-_HISTOGRAM_COLUMNS = ("minimum", "maximum", "threshold", "method", "clipped", "high")
-
 
 class Facts(GraphNumbers, total=False):
     """Key figures."""
@@ -267,8 +265,9 @@ def _groups(cost: Description | None) -> dict[str, list[Any]] | None:
     """Return the groups of nodes in on-chip memory as columns."""
     if cost is None or not cost["groups"]:
         return None
-    names = ("first", "nodes", "tiles", "keeps_constants", "lane_bytes", "macs", "repeated_macs", "bytes", "seconds")
-    columns = {name: [round_number(group[name], 3) for group in cost["groups"]] for name in names}
+    columns = {
+        name: [round_number(group[name], 3) for group in cost["groups"]] for name in GroupColumns.__annotations__
+    }
     return {**columns, "tiles": [list(tiles.values()) for tiles in columns["tiles"]]}
 
 
@@ -329,5 +328,6 @@ def _histograms(found: Mapping[str, Description] | None, indices: Mapping[str, i
     known = {indices[name]: entry for name, entry in (found or {}).items() if name in indices}
     if not known:
         return None
-    columns = {name: [round_number(entry[name], 4) for entry in known.values()] for name in _HISTOGRAM_COLUMNS}
+    names = [name for name in HistogramColumns.__annotations__ if name not in ("node", "counts")]
+    columns = {name: [round_number(entry[name], 4) for entry in known.values()] for name in names}
     return {"node": list(known), **columns, "counts": [entry["counts"] for entry in known.values()]}

@@ -102,12 +102,7 @@ class EngineComparer:
             self.outputs[port.name].reading.add(outputs[port.name])
 
     def result(self, deviations: Sequence[str]) -> Opinion:
-        """Return the comparison of all feeds.
-
-        Args:
-            deviations: known deviations of the source nodes from the standard.
-
-        """
+        """Return the comparison of all feeds. ``deviations`` are those of the source nodes from the standard."""
         tensors = tuple(self._tensors.by_name.values())
         outputs = tuple(item for item in self._differences.values() if item.is_used)
         faults = [item.contradiction for item in self.outputs.values() if item.contradiction]
@@ -160,8 +155,8 @@ class Comparer:
         self._statistics = output_statistics(source), output_statistics(model.graph)
         self._engine: EngineComparer | None = None
         if oracle is not None:
-            args = (*oracle, source, self._tensors, states)
-            self._engine = EngineComparer(*args, is_quantized_source=is_quantized_source)
+            is_quantized = is_quantized_source
+            self._engine = EngineComparer(*oracle, source, self._tensors, states, is_quantized_source=is_quantized)
         self._carried: list[dict[str, Array]] = [{}, {}]
         self._samples = 0
         self._stack = ExitStack()

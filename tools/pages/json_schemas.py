@@ -184,9 +184,10 @@ def _keys(kind: Any) -> Iterator[tuple[str, Any, bool, str]]:
     """Yield key, type, whether it is always there, and description."""
     hints = typing.get_type_hints(kind, None, _names(kind), include_extras=True)
     texts = _described_fields(kind)
-    if typing.is_typeddict(kind):
+    if typing.is_typeddict(kind) or issubclass(kind, tuple):
+        keys = getattr(kind, "__required_keys__", hints)
         for key, value in hints.items():
-            is_required = key in kind.__required_keys__ and typing.NotRequired not in _origins(value)
+            is_required = key in keys and typing.NotRequired not in _origins(value)
             yield key, value, is_required or typing.Required in _origins(value), texts.get(key, "")
         return
     if "to_dict" in vars(kind):

@@ -192,12 +192,12 @@ def test_exchanged_names_are_renamings(plain: tc.Model) -> None:
 
 def test_weights_are_measured(plain: tc.Model) -> None:
     scaled = compare(plain, FLOAT_CASES["weight scale"][0].convert()).changes[0].measured
-    assert scaled["factor"] == pytest.approx(1.5)
+    assert scaled.factor == pytest.approx(1.5)
     first = NETWORK.constants["w2"][0, 0, 0, 0]
     found = compare(plain, FLOAT_CASES["weight value"][0].convert()).changes[0].measured
-    assert (found["different"], found["elements"]) == (1, CHANNELS * CHANNELS * 9)
-    assert found["max_difference"] == pytest.approx(abs(0.75 - first))
-    assert found["mean_difference"] == pytest.approx(abs(0.75 - first) / found["elements"])
+    assert (found.different, found.elements) == (1, CHANNELS * CHANNELS * 9)
+    assert found.max_difference == pytest.approx(abs(0.75 - first))
+    assert found.mean_difference == pytest.approx(abs(0.75 - first) / found.elements)
     per_channel = NETWORK.with_constant(
         "w2", lambda a: a * np.linspace(1, 2, CHANNELS, dtype="f4")[:, None, None, None]
     )
