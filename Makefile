@@ -15,7 +15,7 @@ UNDER_SANITIZERS = env TPUCONVERT_NATIVE_LIBRARY="$$(ls $(abspath $(SANITIZED))/
   LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
   ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
 
-.PHONY: help demo docs dist audit test test-nightly sanitize zoo nnsmith vendor-env test-vendor accuracy nightly lint format clean
+.PHONY: help demo docs dist audit test test-nightly sanitize zoo nnsmith vendor-env test-vendor accuracy nightly lint lint-python lint-page format clean
 help:
 	@echo "make demo          convert, quantize and evaluate the bundled example in all three formats"
 	@echo "make test          the tests, without the long ones"
@@ -30,8 +30,8 @@ help:
 	@echo "make dist          a release in dist/, built by pinned packages, with its bill of materials"
 	@echo "make audit         known vulnerabilities of these packages"
 	@echo "make docs          the documentation as a site, in build/site"
-	@echo "make lint          ruff and mypy --strict"
-	@echo "make format        let ruff sort imports and lay out the code"
+	@echo "make lint          ruff and mypy --strict; Biome for the scripts and style sheets of the report (needs Node.js)"
+	@echo "make format        let ruff and Biome sort imports and lay out the code"
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -40,7 +40,9 @@ $(BIN)/python:
 
 $(READY): setup.cfg pyproject.toml $(KERNELS) | $(BIN)/python
 	@$(BIN)/python -m pip install --quiet --editable '.[dev,oracles,browser]' || { \
-	  echo "without the other engines and the browser driver, then: the tests that need them are skipped" >&2; \
+	  echo "without the other engines, then: the tests that need them are skipped" >&2; \
+	  $(BIN)/python -m pip install --quiet --editable '.[dev,browser]'; } || { \
+	  echo "without the browser driver too: the tests that need it are skipped" >&2; \
 	  $(BIN)/python -m pip install --quiet --editable '.[dev]'; }
 	@touch $@
 
@@ -135,16 +137,32 @@ docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "build/site/index.html"
 
-lint: $(READY)
+# Biome checks scripts and style sheets. package-lock.json fixes its version, npm writes the target.
+BIOME := node_modules/.package-lock.json
+
+$(BIOME): package-lock.json
+	@command -v npm >/dev/null || { \
+	  echo "the linter of the report's scripts needs Node.js 18 or newer, with npm: 'apt-get install npm' on Debian and" \
+	    "Ubuntu, 'brew install node' on macOS, or https://nodejs.org. 'make lint-python' checks the rest." >&2; exit 2; }
+	npm ci --no-audit --no-fund --loglevel=error
+	@touch $@
+
+lint: lint-python lint-page
+
+lint-page: $(BIOME)
+	node_modules/.bin/biome check --error-on-warnings
+
+lint-python: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/python -m tools.release.package_view build/view
 	$(BIN)/mypy -p tpuconvert
 	$(BIN)/mypy tools
 	$(BIN)/mypy examples/digits
 
-format: $(READY)
+format: $(READY) $(BIOME)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	node_modules/.bin/biome check --write
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

@@ -8,13 +8,16 @@ from tpuconvert.schema.definition.op import Trait
 from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.types import I32
 
+KEEP_FLOAT = "--keep-float"
+"""Option of ``convert`` that keeps a node in float."""
+
 _ACCUMULATOR = ":int32"
 """Suffix of the name of an accumulator; the name without it is that of the linear node."""
 
 
 def keep_float_options(names: Iterable[str]) -> str:
     """Return the options that keep nodes in float, quoted for a shell."""
-    return " ".join(f"--keep-float {_quote(name)}" for name in names)
+    return " ".join(f"{KEEP_FLOAT} {_quote(name)}" for name in names)
 
 
 def rule_options(rules: Iterable[str], names: Iterable[str]) -> str:

@@ -10,7 +10,7 @@ the size of the layout of a deep network is that of its different blocks.
 
 Form of the layout in the report (``describe_layout``)::
 
-    {"kinds": {"conv": "linear"},    # operator -> kind, for the colours of the boxes
+    {"kinds": {"conv": "linear"},    # operator -> kind, for the colors of the boxes
      "groups": {...},                # the same for one block per group of on-chip memory, if the model has groups
      "box": [width, height],         # of a node
      "block": [width, height],       # of a collapsed block
@@ -38,6 +38,7 @@ The height of a layer follows from the boxes in it: a layer of entries or exits 
 
 from __future__ import annotations
 
+import enum
 import re
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -56,6 +57,28 @@ BLOCK = (208, 64)
 
 PORT = (136, 30)
 """Width and height of an input or output of the graph."""
+
+
+class OperatorKind(enum.StrEnum):
+    """Kind of an operator, which its boxes show by their color."""
+
+    LINEAR = "linear"
+    ARITHMETIC = "arithmetic"
+    ACTIVATION = "activation"
+    OTHER = "other"
+    CONVERSION = "conversion"
+    DATA_MOVEMENT = "data movement"
+
+
+KIND_LEGEND = {
+    OperatorKind.LINEAR: "conv, matmul",
+    OperatorKind.ARITHMETIC: "arithmetic",
+    OperatorKind.ACTIVATION: "activation",
+    OperatorKind.OTHER: "pool, norm, other",
+    OperatorKind.CONVERSION: "quantize, cast",
+    OperatorKind.DATA_MOVEMENT: "data movement",
+}
+"""Texts of the legend, in the order of the colors of series."""
 
 
 @dataclass(frozen=True)
@@ -111,27 +134,27 @@ def describe_layout(layers: Sequence[Description], edges: Sequence[int], vertice
     return layout
 
 
-def operator_kinds(names: Iterable[str]) -> dict[str, str]:
-    """Return the kind of each operator, by its traits: it is the colour of its boxes."""
+def operator_kinds(names: Iterable[str]) -> dict[str, OperatorKind]:
+    """Return the kind of each operator, by its traits: it is the color of its boxes."""
     return {name: _kind(name) for name in sorted(set(names))}
 
 
-def _kind(name: str) -> str:
+def _kind(name: str) -> OperatorKind:
     definition = find_op(name)
     if definition is None:
-        return "other"
+        return OperatorKind.OTHER
     traits = definition.traits
     if name == "cast" or "quant" in name:
-        return "conversion"
+        return OperatorKind.CONVERSION
     # Operators that count multiply-accumulates and have weights; pooling counts them too.
     if definition.count_macs is not Op.count_macs and len(definition.inputs) > 1:
-        return "linear"
+        return OperatorKind.LINEAR
     if Trait.MOVES_DATA in traits:
-        return "data movement"
+        return OperatorKind.DATA_MOVEMENT
     has_scalar = "scalar" in definition.__dataclass_fields__ or Trait.AFFINE in traits
     if name == "lut" or (Trait.UNARY in traits and not has_scalar):
-        return "activation"
-    return "arithmetic" if Trait.ELEMENTWISE in traits else "other"
+        return OperatorKind.ACTIVATION
+    return OperatorKind.ARITHMETIC if Trait.ELEMENTWISE in traits else OperatorKind.OTHER
 
 
 def _source_name(layer: Description) -> str:

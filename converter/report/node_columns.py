@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeAlias, TypedDict
 
 from tpuconvert.model.description import Description
@@ -82,10 +82,25 @@ _SCALE_DIGITS = 7
 _ACTIVATION_BITS = 16
 """Widest integer type, in bits, that has a range. Wider integers are accumulators."""
 
-_LAYER_COLUMNS = ("rules", "keep_float")
-"""Columns that are keys of the layers of the description."""
+_NODE_COLUMNS: dict[str, Callable[[Description, Mapping[str, str]], Any]] = {
+    "name": lambda layer, _: layer["name"],
+    "op": lambda layer, _: layer["op"],
+    "parameters": lambda layer, _: short_lists(layer["parameters"]) or None,
+    "dtype": lambda layer, _: _result(layer)["dtype"],
+    "shape": lambda layer, _: _result(layer)["shape"],
+    "scale": lambda layer, _: _scale(_result(layer)["quantization"]),
+    "zero_point": lambda layer, _: _zero_point(_result(layer)["quantization"]),
+    "range": lambda layer, _: _range(_result(layer)),
+    "constants": lambda layer, texts: [texts[name] for name in layer["inputs"] if name in texts] or None,
+    "sources": lambda layer, _: [source.split(": ", 1)[-1] for source in layer["sources"]] or None,
+    "rules": lambda layer, _: layer.get("rules") or None,
+    "keep_float": lambda layer, _: layer.get("keep_float") or None,
+}
+"""Column -> its entry for a layer of the description and the texts of the constants by their names."""
 
 _COST_COLUMNS = ("macs", "bytes", "seconds", "group")
+
+_MEMORY_COLUMN = "live_bytes"
 
 _VERIFICATION_COLUMNS = {
     "stage": "stage",
@@ -103,6 +118,22 @@ _VERIFICATION_COLUMNS = {
 """Column -> key of a compared tensor."""
 
 
+_ATTRIBUTION_COLUMNS: dict[str, Callable[[Description], Any]] = {
+    "isolated": lambda node: round_number(node["isolated"]["sqnr_db"]),
+    "isolated_cosine": lambda node: round_number(node["isolated"]["cosine"], 7),
+    "flips": lambda node: round_number(node["isolated"]["flips"]),
+    "weights_only": lambda node: round_number(node["from_weights"]["sqnr_db"]),
+    "activations_only": lambda node: round_number(node["from_activations"]["sqnr_db"]),
+    "accumulated": lambda node: round_number(node["accumulated_sqnr_db"]),
+    "cause": lambda node: node["cause"],
+    "fix": lambda node: node["rule"],
+}
+"""Column -> its entry for a node of the attribution."""
+
+COLUMNS = (*_NODE_COLUMNS, *_COST_COLUMNS, _MEMORY_COLUMN, *_VERIFICATION_COLUMNS, *_ATTRIBUTION_COLUMNS)
+"""Names of all columns; a report has those with a value."""
+
+
 def node_columns(description: Description, indices: Mapping[str, int]) -> Columns:
     """Return the columns of the nodes, without those that have no value.
 
@@ -118,29 +149,19 @@ def node_columns(description: Description, indices: Mapping[str, int]) -> Column
 
 
 def _node_columns(description: Description) -> Columns:
-    layers = description["layers"]
-    first = [layer["outputs"][0] for layer in layers]
-    quants = [value["quantization"] for value in first]
-    constants = description.get("constants", {})
-    columns: Columns = {
-        "name": [layer["name"] for layer in layers],
-        "op": [layer["op"] for layer in layers],
-        "parameters": [short_lists(layer["parameters"]) or None for layer in layers],
-        "dtype": [value["dtype"] for value in first],
-        "shape": [value["shape"] for value in first],
-        "scale": [_scale(quant) for quant in quants],
-        "zero_point": [_zero_point(quant) for quant in quants],
-        "range": [_range(value) for value in first],
-        "constants": [[constants[name] for name in layer["inputs"] if name in constants] or None for layer in layers],
-        "sources": [[source.split(": ", 1)[-1] for source in layer["sources"]] or None for layer in layers],
-    }
-    columns |= {name: [layer.get(name) or None for layer in layers] for name in _LAYER_COLUMNS}
+    layers, texts = description["layers"], description.get("constants", {})
+    columns: Columns = {name: [entry(layer, texts) for layer in layers] for name, entry in _NODE_COLUMNS.items()}
     if "cost" in description:
         costs = description["cost"]["layers"]
         columns |= {name: [round_number(cost[name], 3) for cost in costs] for name in _COST_COLUMNS}
     if description.get("memory"):
-        columns["live_bytes"] = description["memory"]["live_bytes"]
+        columns[_MEMORY_COLUMN] = description["memory"][_MEMORY_COLUMN]
     return columns
+
+
+def _result(layer: Description) -> Description:
+    first: Description = layer["outputs"][0]
+    return first
 
 
 def _verification_columns(description: Description, indices: Mapping[str, int]) -> Columns:
@@ -169,24 +190,13 @@ def _attribution_columns(description: Description, indices: Mapping[str, int]) -
     attribution = description.get("attribution")
     if not attribution:
         return {}
-    names = ("isolated", "isolated_cosine", "flips", "weights_only", "activations_only", "accumulated", "cause", "fix")
-    columns: Columns = {name: [None] * len(description["layers"]) for name in names}
+    columns: Columns = {name: [None] * len(description["layers"]) for name in _ATTRIBUTION_COLUMNS}
     for node in attribution["nodes"]:
         index = indices.get(node["name"])
         if index is None:
             continue
-        entries = (
-            round_number(node["isolated"]["sqnr_db"]),
-            round_number(node["isolated"]["cosine"], 7),
-            round_number(node["isolated"]["flips"]),
-            round_number(node["from_weights"]["sqnr_db"]),
-            round_number(node["from_activations"]["sqnr_db"]),
-            round_number(node["accumulated_sqnr_db"]),
-            node["cause"],
-            node["rule"],
-        )
-        for name, entry in zip(names, entries, strict=True):
-            columns[name][index] = entry
+        for name, entry in _ATTRIBUTION_COLUMNS.items():
+            columns[name][index] = entry(node)
     return columns
 
 

@@ -11,6 +11,10 @@ LONGEST = 72
 """Length above which a name is shortened in the middle; TFLite concatenates the names of fused nodes."""
 
 
+BYTE_UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+"""Units of large numbers of bytes, and their sizes."""
+
+
 def several(count: int, what: str) -> str:
     """Format a count with its noun: ``1 sample``, ``2 samples``."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
@@ -44,7 +48,7 @@ def shorten(name: str, longest: int = LONGEST) -> str:
 
 def bytes_text(count: int) -> str:
     """Format a number of bytes with a suitable unit."""
-    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+    for unit, size in BYTE_UNITS:
         if count >= size:
             return f"{count / size:.1f} {unit}"
     return f"{count} bytes"

@@ -28,7 +28,7 @@ from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph.control_flow import all_graphs, subgraphs_of
 from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.types import Array
-from tpuconvert.verify.difference import AS_READ, FLOAT_TOLERANCE, Difference
+from tpuconvert.verify.difference import AS_READ, FLOAT_TOLERANCE, SAME, Difference
 from tpuconvert.verify.exactness import OWN_PROGRAM, Exactness
 from tpuconvert.verify.opinion import Opinion
 from tpuconvert.verify.oracle import OracleError, Statement
@@ -238,7 +238,7 @@ class Comparer:
         is_quantized = self._model.quantize != "none" and not self._has_integers
         for difference in (*by_name.values(), *self._outputs):
             difference.stage = _stage(difference, self._middle.by_name.get(difference.name), is_quantized)
-            if difference.stage == "same" and difference.name in deviating:
+            if difference.stage == SAME and difference.name in deviating:
                 difference.stage = AS_READ
 
 
@@ -258,7 +258,7 @@ def _deviating_tensors(graph: Graph) -> set[str]:
 
 def _stage(difference: Difference, optimized: Difference | None, is_quantized: bool) -> str:
     if difference.max_absolute == 0.0:
-        return "same"
+        return SAME
     if optimized is not None and optimized.relative > FLOAT_TOLERANCE:
         return "optimize"
     if is_quantized:

@@ -20,8 +20,14 @@ FLOAT_TOLERANCE = 1e-4
 ENGINE_ERROR = 1e-6
 """Largest ignored absolute difference from another engine: the error of onnxruntime's approximate sigmoid near 0."""
 
+SAME = "same"
+"""Stage of a tensor that equals the source's."""
+
 AS_READ = "as read"
 """Stage of a tensor that equals the source as it was read, which is known to deviate from the standard there."""
+
+EQUAL_WORDS = {SAME: "exact", AS_READ: AS_READ}
+"""Stage of a tensor without difference -> the word that stands for its SQNR in reports."""
 
 
 @dataclass
@@ -36,7 +42,7 @@ class Difference(
     Args:
         name: name of the tensor in the source.
         op: operator that computes the tensor in the model.
-        stage: stage that introduced the difference: ``import``, ``optimize``, ``quantize`` or ``legalize``; ``same`` if
+        stage: stage that introduced the difference: ``import``, ``optimize``, ``quantize`` or ``legalize``; ``SAME`` if
             there is no difference, or ``AS_READ`` if there is none, but both deviate from the standard.
         reads: names of the nearest compared tensors from which the tensor is computed.
         moves: whether the operator only moves elements.
@@ -50,7 +56,7 @@ class Difference(
 
     name: str
     op: str = ""
-    stage: str = "same"
+    stage: str = SAME
     reads: tuple[str, ...] = ()
     moves: bool = False
     added: Unbounded = 0.0

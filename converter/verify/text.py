@@ -6,7 +6,7 @@ from tpuconvert.model.description import Description
 from tpuconvert.text.styled_text import Style, style
 from tpuconvert.text.table import number, share, table
 from tpuconvert.text.text_format import several, shorten
-from tpuconvert.verify.difference import AS_READ, LAYER_SQNR
+from tpuconvert.verify.difference import EQUAL_WORDS, LAYER_SQNR, SAME
 
 NOISIEST = 3
 """Largest number of tensors in the line about quantization noise."""
@@ -159,4 +159,4 @@ def sqnr_text(entry: Description) -> str:
         return f"{entry['sqnr_db']:.1f}"
     if entry["max_absolute"] != 0.0:
         return "-"
-    return AS_READ if entry.get("stage") == AS_READ else "exact"
+    return EQUAL_WORDS[entry.get("stage", SAME)]

@@ -27,8 +27,8 @@ ROOT = Path(__file__).resolve().parents[2]
 TUTORIAL = ROOT / "docs" / "tutorial.md"
 IMAGES = ROOT / "docs" / "images"
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
-COLOURS = 256
-"""Number of colours of a picture: no colour differs by more than 3 of 255, and the file has a third of the size."""
+COLORS = 256
+"""Number of colors of a picture: no color differs by more than 3 of 255, and the file has a third of the size."""
 
 LARGEST = 150_000
 """Largest size of a picture in bytes."""
@@ -57,8 +57,8 @@ def show_operand(page: Page) -> None:
     panel(page, "Histograms of tensors").locator("[data-node]", has_text="pool").first.click(timeout=4000)
 
 
-def colour_by_error(page: Page) -> None:
-    """Show the worst node in the graph, with all nodes coloured by their error."""
+def color_by_error(page: Page) -> None:
+    """Show the worst node in the graph, with all nodes colored by their error."""
     show_worst(page)
     graph = panel(page, "Graph")
     graph.locator("select").last.select_option(value="isolated", timeout=4000)
@@ -84,7 +84,7 @@ class Picture:
 
 PICTURES = {
     "report": Picture("error.html", show_worst, size=(1280, 860)),
-    "report-graph": Picture("error.html", colour_by_error, lambda page: panel(page, "Graph")),
+    "report-graph": Picture("error.html", color_by_error, lambda page: panel(page, "Graph")),
     "report-histograms": Picture("error.html", show=lambda page: panel(page, "Histograms of tensors")),
     "report-memory": Picture("error.html", show=lambda page: panel(page, "Memory over time")),
     "worst-layer": Picture("error.html", show_worst, size=(1280, 520)),
@@ -119,9 +119,9 @@ def take(browser: Browser, picture: Picture, folder: Path, theme: Literal["light
         taken = page.screenshot() if picture.show is None else picture.show(page).screenshot()
     finally:
         page.close()
-    # The default method replaces colours of few pixels, such as those of marked names.
+    # The default method replaces colors of few pixels, such as those of marked names.
     palette = Image.Quantize.MAXCOVERAGE
-    image = Image.open(io.BytesIO(taken)).convert("RGB").quantize(COLOURS, palette, dither=Image.Dither.NONE)
+    image = Image.open(io.BytesIO(taken)).convert("RGB").quantize(COLORS, palette, dither=Image.Dither.NONE)
     file = io.BytesIO()
     image.save(file, "PNG", optimize=True)
     return file.getvalue()

@@ -6,14 +6,14 @@ from tpuconvert.model.description import Description
 from tpuconvert.report.charts.drawing import LEFT, RIGHT, TOP, chart, horizontal_axis, mark, note, text, vertical_axis
 from tpuconvert.report.charts.nodes import thin
 from tpuconvert.report.charts.scale import Scale
-from tpuconvert.text.text_format import bytes_text, shorten
+from tpuconvert.text.text_format import BYTE_UNITS, bytes_text, shorten
 
 _HEIGHT = 210.0
 _MOST = 400
 """Largest number of bars: of adjacent nodes, the one with most live bytes is shown."""
 
 _NAME = 34
-_UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("bytes", 1))
+_UNITS = (*BYTE_UNITS, ("bytes", 1))
 
 
 def memory_over_time(description: Description) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
+from tpuconvert.report.page.constants import script_constants
 from tpuconvert.report.page.packing import pack_block
 from tpuconvert.report.page.theme import theme_css
 from tpuconvert.report.report_data import to_compact_json
@@ -46,14 +47,16 @@ def assemble_page(title: str, body: str, block: Mapping[str, Any]) -> str:
 
 
 def style_sheet() -> str:
-    """Return the style sheets in one text."""
-    return theme_css() + "".join(text for _, text in _assets(".css", _FIRST_STYLE))
+    """Return the style sheets in one text, without indentation."""
+    text = theme_css() + "".join(text for _, text in _assets(".css", _FIRST_STYLE))
+    return "".join(line.lstrip() for line in text.splitlines(keepends=True))
 
 
 def script_text() -> str:
-    """Return the scripts in one text. Each is wrapped in a function; they share the object ``report``."""
+    """Return the scripts in one text. Each is wrapped in a function; they share ``report``, with the constants."""
     parts = [f"(function () {{ // {name}\n{text}}})();\n" for name, text in _assets(".js", _FIRST_SCRIPT)]
-    return '"use strict";\nconst report = {};\n' + "".join(parts) + "report.start();\n"
+    constants = to_compact_json(script_constants())
+    return f'"use strict";\nconst report = {{ constants: {constants} }};\n{"".join(parts)}report.start();\n'
 
 
 def _assets(suffix: str, first: str) -> list[tuple[str, str]]:

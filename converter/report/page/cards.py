@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tpuconvert.model.description import Description
-from tpuconvert.report.page.elements import bar
+from tpuconvert.report.page.elements import FULL_BAR, bar
 from tpuconvert.report.report_data import integer_shares
 from tpuconvert.schema.text.html_text import escape
 from tpuconvert.text.text_format import bytes_text, several
-from tpuconvert.verify.difference import AS_READ, LAYER_SQNR
+from tpuconvert.verify.difference import AS_READ, EQUAL_WORDS, LAYER_SQNR, SAME
 from tpuconvert.verify.text import sqnr_text
 
 _GOOD_SQNR = 30.0
@@ -70,7 +70,7 @@ def _accuracy(description: Description) -> list[Card]:
         return []
     inexact = [entry for entry in outputs if entry["max_absolute"] != 0.0]
     if not inexact:
-        value = AS_READ if any(entry["stage"] == AS_READ for entry in outputs) else "exact"
+        value = EQUAL_WORDS[AS_READ if any(entry["stage"] == AS_READ for entry in outputs) else SAME]
         return [Card("Outputs", value, "equal to the source on all samples", 1.0, "good")]
     worst = min(inexact, key=lambda entry: float("-inf") if entry["sqnr_db"] is None else entry["sqnr_db"])
     text = sqnr_text(worst)
@@ -96,7 +96,7 @@ def _sqnr_card(label: str, value: str, detail: str, sqnr: float | None) -> Card:
     if sqnr is None:
         return Card(label, value, detail)
     kind = "good" if sqnr >= _GOOD_SQNR else "warn" if sqnr < LAYER_SQNR else ""
-    return Card(label, value, detail, max(0.0, sqnr) / 60.0, kind)
+    return Card(label, value, detail, max(0.0, sqnr) / FULL_BAR, kind)
 
 
 def _size(description: Description) -> list[Card]:

@@ -20,7 +20,7 @@ report.onSelect((index, byUser) => {
 
 function heading(index) {
   const isInteger = report.isInteger(index);
-  const kind = report.portOf(index) ? "graph " + report.opOf(index) : "node " + index;
+  const kind = report.portOf(index) ? `graph ${report.opOf(index)}` : `node ${index}`;
   const precision = report.cell("dtype", index);
   const close = element("button", { type: "button", class: "close", "aria-label": "Close the details" }, "Close");
   close.addEventListener("click", () => report.select(-1));
@@ -33,8 +33,8 @@ function heading(index) {
       "p",
       { class: "tags" },
       report.portOf(index) ? null : element("span", { class: "tag op" }, report.opOf(index)),
-      precision ? element("span", { class: "tag " + (isInteger ? "integer" : "float") }, precision) : null
-    )
+      precision ? element("span", { class: `tag ${isInteger ? "integer" : "float"}` }, precision) : null,
+    ),
   );
 }
 
@@ -42,7 +42,11 @@ function heading(index) {
 function facts(rows) {
   const shown = rows.filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== "-");
   if (!shown.length) return null;
-  return element("dl", { class: "facts" }, shown.map(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]));
+  return element(
+    "dl",
+    { class: "facts" },
+    shown.map(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]),
+  );
 }
 
 function errors(index) {
@@ -53,9 +57,11 @@ function errors(index) {
     ["accumulated", report.cell("accumulated", index)],
     ["in the model", report.cell("sqnr", index)],
   ].filter(([, value]) => value !== null);
-  const isSame = report.cell("stage", index) === "same";
+  const isSame = report.equalWord(index) !== undefined;
   const flips = report.cell("flips", index);
-  const different = report.cell("integers", index) ? report.cell("different", index) + " of " + report.cell("integers", index) : null;
+  const different = report.cell("integers", index)
+    ? `${report.cell("different", index)} of ${report.cell("integers", index)}`
+    : null;
   const list = facts([
     ["difference from the source", isSame ? "none" : null],
     ["first differs at", report.cell("stage", index) !== null && !isSame ? report.cell("stage", index) : null],
@@ -73,20 +79,26 @@ function errors(index) {
   ]);
   if (!bars.length && !list) return null;
   const lengths = bars.map(([name, value]) =>
-    element("div", { class: "meter" }, element("span", {}, name), report.bar(value / 60), element("b", {}, text.decibel(value)))
+    element(
+      "div",
+      { class: "meter" },
+      element("span", {}, name),
+      report.bar(report.sqnrPart(value)),
+      element("b", {}, text.decibel(value)),
+    ),
   );
   const unit = bars.length ? element("p", { class: "soft" }, "SQNR in dB; longer is better") : null;
   return ["Error", ...lengths, unit, list];
 }
 
 // A horizontal bar that is filled up to `part`, from 0 to 1.
-report.bar = function (part) {
+report.bar = (part) => {
   const width = 100 * Math.max(0, Math.min(1, part || 0));
   return report.svg(
     "svg",
     { class: "bar", viewBox: "0 0 100 8", preserveAspectRatio: "none", "aria-hidden": "true" },
     report.svg("rect", { class: "track", width: 100, height: 8 }),
-    report.svg("rect", { width, height: 8 })
+    report.svg("rect", { width, height: 8 }),
   );
 };
 
@@ -95,7 +107,7 @@ function fixOf(index) {
   const measured = report.cell("fix", index);
   if (measured) return measured;
   const name = report.cell("keep_float", index);
-  return name ? "--keep-float '" + name.replace(/'/g, "'\\''") + "'" : null;
+  return name ? `${report.constants.keepFloat} '${name.replace(/'/g, "'\\''")}'` : null;
 }
 
 function rule(index) {
@@ -109,7 +121,7 @@ function rule(index) {
   const lead = isMeasured ? "removes the larger part of the error" : "keeps the node in float";
   return [
     "Precision rule",
-    element("p", { class: "soft" }, "This option of tpuconvert convert " + lead + ":"),
+    element("p", { class: "soft" }, `This option of tpuconvert convert ${lead}:`),
     element("div", { class: "row rule" }, code, button),
     status,
   ];
@@ -125,7 +137,7 @@ function copy(code, status) {
   let isCopied = false;
   try {
     isCopied = document.execCommand("copy");
-  } catch (error) {
+  } catch (_error) {
     isCopied = false;
   }
   status.textContent = isCopied ? "copied" : "selected: press Ctrl+C";
@@ -133,7 +145,6 @@ function copy(code, status) {
 
 const WIDTH = 320;
 const HEIGHT = 96;
-const LEVELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 // Histogram of the magnitudes of a tensor on the calibration samples, with the threshold; values beyond are clipped.
 function histogram(index) {
@@ -141,10 +152,10 @@ function histogram(index) {
   const place = columns ? columns.node.indexOf(index) : -1;
   if (place < 0) return null;
   const [high, threshold, clipped] = [columns.high[place], columns.threshold[place], columns.clipped[place]];
-  const levels = [...columns.levels[place]].map((digit) => LEVELS.indexOf(digit)); // 2 * log2(1 + count)
+  const levels = [...columns.levels[place]].map((digit) => report.constants.levels.indexOf(digit));
   const list = facts([
-    ["values", text.number(columns.minimum[place]) + " to " + text.number(columns.maximum[place])],
-    ["threshold", text.number(threshold) + " by " + columns.method[place]],
+    ["values", `${text.number(columns.minimum[place])} to ${text.number(columns.maximum[place])}`],
+    ["threshold", `${text.number(threshold)} by ${columns.method[place]}`],
     ["clipped", text.share(clipped)],
   ]);
   if (!levels.length) return ["Calibration", list];
@@ -154,18 +165,36 @@ function histogram(index) {
   const bars = levels.map((level, bin) => {
     const height = (HEIGHT * level) / largest;
     const isClipped = ((bin + 0.5) * high) / levels.length > threshold;
-    return report.svg("rect", { class: isClipped ? "clipped" : "kept", x: bin * step, y: HEIGHT - height, width: Math.max(0.5, step - 0.5), height });
+    return report.svg("rect", {
+      class: isClipped ? "clipped" : "kept",
+      x: bin * step,
+      y: HEIGHT - height,
+      width: Math.max(0.5, step - 0.5),
+      height,
+    });
   });
   const x = (WIDTH * threshold) / right;
-  const title = "Histogram of the magnitudes up to " + text.number(right) + ", threshold " + text.number(threshold);
+  const title = `Histogram of the magnitudes up to ${text.number(right)}, threshold ${text.number(threshold)}`;
   const picture = report.svg(
     "svg",
-    { class: "histogram", viewBox: "0 0 " + WIDTH + " " + HEIGHT, role: "img", "aria-label": title, preserveAspectRatio: "none" },
+    {
+      class: "histogram",
+      viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
+      role: "img",
+      "aria-label": title,
+      preserveAspectRatio: "none",
+    },
     report.svg("title", {}, title),
     bars,
-    report.svg("line", { class: "limit", x1: x, x2: x, y1: 0, y2: HEIGHT })
+    report.svg("line", { class: "limit", x1: x, x2: x, y1: 0, y2: HEIGHT }),
   );
-  const ends = element("div", { class: "row soft ends" }, element("span", {}, "0"), element("span", {}, "magnitude, logarithmic counts"), element("span", {}, text.number(right)));
+  const ends = element(
+    "div",
+    { class: "row soft ends" },
+    element("span", {}, "0"),
+    element("span", {}, "magnitude, logarithmic counts"),
+    element("span", {}, text.number(right)),
+  );
   return ["Calibration", picture, ends, list];
 }
 
@@ -177,38 +206,44 @@ function notes(index) {
 
 function type(index) {
   const range = report.cell("range", index);
-  const more = (report.model.more_results || {})[index] || [];
+  const more = report.model.more_results?.[index] || [];
   return [
     "Result",
     facts([
       ["type", text.type(report.cell("dtype", index), report.cell("shape", index))],
       ["scale", text.scale(report.cell("scale", index), report.cell("zero_point", index))],
-      ["range", range ? text.number(range[0]) + " to " + text.number(range[1]) : null],
+      ["range", range ? `${text.number(range[0])} to ${text.number(range[1])}` : null],
     ]),
     more.map((result) =>
       facts([
         ["result", result.name],
         ["type", text.type(result.dtype, result.shape)],
         ["scale", text.scale(result.scale, result.zero_point)],
-      ])
+      ]),
     ),
   ];
 }
 
 function portType(index) {
   const { port } = report.portOf(index);
-  return ["Type", facts([["type", text.type(port.dtype, port.shape)], ["scale", text.scale(port.scale, port.zero_point)]])];
+  return [
+    "Type",
+    facts([
+      ["type", text.type(port.dtype, port.shape)],
+      ["scale", text.scale(port.scale, port.zero_point)],
+    ]),
+  ];
 }
 
 function cost(index) {
   const seconds = report.cell("seconds", index);
   const group = report.cell("group", index);
   if (seconds === null) return null;
-  const total = (report.model.facts || {}).seconds_node_by_node;
+  const total = report.model.facts?.seconds_node_by_node;
   const list = facts([
     ["MACs", text.count(report.cell("macs", index))],
     ["memory traffic", text.bytes(report.cell("bytes", index))],
-    ["least time", text.time(seconds) + (total ? ", " + text.share(seconds / total) + " of the sum" : "")],
+    ["least time", text.time(seconds) + (total ? `, ${text.share(seconds / total)} of the sum` : "")],
     ["group", group === null ? "none" : String(group)],
     ["live tensors", text.bytes(report.cell("live_bytes", index))],
   ]);
@@ -216,14 +251,21 @@ function cost(index) {
 }
 
 function connections(index) {
-  const links = (indices) => element("ul", { class: "links" }, [...new Set(indices)].map((other) => element("li", {}, report.nodeLink(other), element("span", { class: "soft" }, " " + report.opOf(other)))));
+  const links = (indices) =>
+    element(
+      "ul",
+      { class: "links" },
+      [...new Set(indices)].map((other) =>
+        element("li", {}, report.nodeLink(other), element("span", { class: "soft" }, ` ${report.opOf(other)}`)),
+      ),
+    );
   const before = report.producers(index);
   const after = report.users(index);
-  const constants = report.cell("constants", index);
+  const operands = report.cell("constants", index);
   return [
     "Connections",
     before.length ? [element("h5", {}, "operands"), links(before)] : null,
-    constants ? [element("h5", {}, "constants"), element("p", { class: "mono" }, constants.join(", "))] : null,
+    operands ? [element("h5", {}, "constants"), element("p", { class: "mono" }, operands.join(", "))] : null,
     after.length ? [element("h5", {}, "users"), links(after)] : null,
   ];
 }
@@ -235,8 +277,9 @@ function origin(index) {
   return [
     "Operator and source",
     attributes ? element("p", { class: "mono" }, attributes) : null,
-    sources.length ? [element("h5", {}, "source"), sources.map((source) => element("p", { class: "mono" }, source))] : null,
-    rules && rules.length ? [element("h5", {}, "optimizer rules"), element("p", { class: "mono" }, rules.join(", "))] : null,
-    report.cell("block", index) !== null ? [element("h5", {}, "block"), element("p", { class: "mono" }, String(report.cell("block", index)))] : null,
+    sources.length
+      ? [element("h5", {}, "source"), sources.map((source) => element("p", { class: "mono" }, source))]
+      : null,
+    rules?.length ? [element("h5", {}, "optimizer rules"), element("p", { class: "mono" }, rules.join(", "))] : null,
   ];
 }

@@ -11,6 +11,12 @@ from tpuconvert.text.text_format import shorten
 Cell = tuple[str, str] | str
 """Table cell: HTML, or (CSS class, HTML)."""
 
+FULL_BAR = 60.0
+"""SQNR in dB at which its bar has the full length."""
+
+VIEWS = {"graph": "Graph", "nodes": "All nodes"}
+"""Name of a view that scripts add to an article -> its heading."""
+
 
 def html_table(heading: Sequence[str], rows: Sequence[Sequence[Cell]], marked: Container[int] = ()) -> str:
     """Return an HTML table. Cells are HTML already. Rows whose index is in ``marked`` are highlighted."""
@@ -38,6 +44,13 @@ def panel(title: str, lead: str, content: str, name: str = "") -> str:
     shown = f'<p class="lead">{escape(lead)}</p>\n' if lead else ""
     kind = f'class="panel" id="{escape(name)}"' if name else 'class="panel"'
     return f"<section {kind}>\n<h3>{escape(title)}</h3>\n{shown}{content}</section>\n"
+
+
+def slot(view: str) -> str:
+    """Return the element in which a script shows a view."""
+    if view not in VIEWS:
+        raise KeyError(view)
+    return f'<div class="slot" data-view="{view}"></div>\n'
 
 
 def bar(part: float) -> str:

@@ -18,11 +18,20 @@ const FRAME = 3;
 
 report.graphGeometry = { build, boxAt, visible, NODE, PORT, BLOCK, FRAME, TITLE };
 
-// Return the scene: {width, height, boxes, lines, boxOf, ...}. `boxOf[v]` is the box that shows vertex v: its own, or that
-// of its collapsed block. A line is one piece of a net: {x0, y0, x1, y1, net, parent, box, bends}. `net` is the vertex that
-// produces the tensor, `parent` the index of the piece before it, `box` the index of the box at its arrow or -1.
+// Return the scene: {width, height, boxes, lines, boxOf, ...}. `boxOf[v]` is the box that shows vertex v: its own, or
+// the box of its collapsed block. A line is one piece of a net: {x0, y0, x1, y1, net, parent, box, bends}. `net` is the
+// vertex that produces the tensor, `parent` the index of the piece before it, `box` the index of the box at its arrow
+// or -1.
 function build(layout, nodes, expanded) {
-  const scene = { boxes: [], lines: [], direct: [], boxOf: [], frameOf: new Map(), arrivals: new Map(), leaving: new Map() };
+  const scene = {
+    boxes: [],
+    lines: [],
+    direct: [],
+    boxOf: [],
+    frameOf: new Map(),
+    arrivals: new Map(),
+    leaving: new Map(),
+  };
   const inner = innerPlans(layout);
   const top = topLevel(layout, nodes, expanded, inner);
   scene.width = top.width;
@@ -78,7 +87,9 @@ function anchorOf(plan, entries, exits) {
 // Tops and bottoms of the layers of a plan.
 function rowsOf(plan, heights, start) {
   const tallest = plan.gaps.map(() => 0);
-  plan.layer.forEach((layer, v) => { tallest[layer] = Math.max(tallest[layer], heights[v]); });
+  plan.layer.forEach((layer, v) => {
+    tallest[layer] = Math.max(tallest[layer], heights[v]);
+  });
   const tops = [];
   const bottoms = [];
   let y = start;
@@ -103,12 +114,16 @@ function topLevel(layout, nodes, expanded, inner) {
     return { left: width / 2, right: width / 2, height };
   });
   const stretched = stretch(layout, nodes, sizes);
-  const rows = rowsOf(plan, sizes.map((size) => size.height), 0);
+  const rows = rowsOf(
+    plan,
+    sizes.map((size) => size.height),
+    0,
+  );
   return { plan, sizes, x: stretched.x, width: stretched.width, rows, height: rows.height };
 }
 
-// Return a monotonic map of x coordinates that gives each item its space: distances never shrink, so that boxes that are
-// apart in a row stay apart.
+// Return a monotonic map of x coordinates that gives each item its space: distances never shrink, so that boxes that
+// are apart in a row stay apart.
 function stretch(layout, nodes, sizes) {
   const plan = layout.top;
   const needs = new Map(); // coordinate -> [earlier coordinate, distance]
@@ -167,7 +182,12 @@ function placeNodes(scene, layout, place, shape, frame) {
   layout.blocks[place].nodes.forEach((v, i) => {
     const at = shape.entries + i;
     const layer = shape.plan.layer[at];
-    const box = { x: frame.x + PAD + shape.plan.x[at] - width / 2, y: frame.y + shape.rows.tops[layer], w: width, h: height };
+    const box = {
+      x: frame.x + PAD + shape.plan.x[at] - width / 2,
+      y: frame.y + shape.rows.tops[layer],
+      w: width,
+      h: height,
+    };
     addBox(scene, { ...box, kind: NODE, v, block: place, row: layer });
   });
 }
@@ -180,8 +200,8 @@ function addBox(scene, box) {
 
 // --- Lines ---------------------------------------------------------------------------------------------------------
 
-const entry = (block, v) => "entry " + block + " " + v;
-const exit = (block, v) => "exit " + block + " " + v;
+const entry = (block, v) => `entry ${block} ${v}`;
+const exit = (block, v) => `exit ${block} ${v}`;
 
 function routeTop(scene, layout, top, inner, through) {
   const level = {
@@ -267,7 +287,8 @@ function routeNet(scene, level, { net, at, source, users, start }, arrive) {
     const x = level.x(trunk.length === 1 ? trunk[0] : trunk[step]);
     const row = layer + 1 + step;
     let parent = add(scene, net, last.parent, last.x, last.y, x, level.tops[row], true);
-    if (level.bottoms[row] > level.tops[row]) parent = add(scene, net, parent, x, level.tops[row], x, level.bottoms[row], false);
+    if (level.bottoms[row] > level.tops[row])
+      parent = add(scene, net, parent, x, level.tops[row], x, level.bottoms[row], false);
     last = { x, y: level.bottoms[row], parent };
     points.push(last);
   }
@@ -292,8 +313,11 @@ function spread(scene, arriving) {
     const step = group.length > 1 ? Math.min(SLOT, (box.w - 24) / (group.length - 1)) : 0;
     let middle = (group.length - 1) / 2;
     const straight = group.findIndex((arrival) => Math.abs(arrival.from.x - center) < 1);
-    if (straight >= 0 && step === SLOT && Math.max(straight, group.length - 1 - straight) * step < box.w / 2 - 12) middle = straight;
-    group.forEach((arrival, i) => finish(scene, arrival, center + (i - middle) * step, box.y, place));
+    if (straight >= 0 && step === SLOT && Math.max(straight, group.length - 1 - straight) * step < box.w / 2 - 12)
+      middle = straight;
+    group.forEach((arrival, i) => {
+      finish(scene, arrival, center + (i - middle) * step, box.y, place);
+    });
   }
 }
 
@@ -326,8 +350,12 @@ function index(scene) {
     const last = Math.min(count - 1, Math.floor(y1 / BUCKET));
     for (let at = Math.max(0, Math.floor(y0 / BUCKET)); at <= last; at += 1) scene.buckets[at][kind].push(place);
   };
-  scene.boxes.forEach((box, place) => put("boxes", place, box.y, box.y + box.h));
-  scene.lines.forEach((line, place) => { if (!line.isDirect) put("lines", place, line.y0, line.y1); });
+  scene.boxes.forEach((box, place) => {
+    put("boxes", place, box.y, box.y + box.h);
+  });
+  scene.lines.forEach((line, place) => {
+    if (!line.isDirect) put("lines", place, line.y0, line.y1);
+  });
 }
 
 // Call `eachBox` and `eachLine` for what may be visible between two y coordinates, each once.

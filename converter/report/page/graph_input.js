@@ -1,13 +1,15 @@
 // Mouse, touch and keys of the graph view.
 //
-// Mouse: drag moves, wheel zooms (after a click, or with Ctrl), click selects, double click expands or collapses a block.
-// Keys: arrows move, + and - zoom, 0 fits, Enter expands or collapses, Shift with arrows goes to neighbours.
+// Mouse: drag moves, wheel zooms (after a click, or with Ctrl), click selects, double click expands or collapses a
+// block.
+// Keys: arrows move, + and - zoom, 0 fits, Enter expands or collapses, Shift with arrows goes to neighbors.
 
 const { element } = report;
 const { BLOCK, FRAME, boxAt } = report.graphGeometry;
 const STEP = 80; // of an arrow key, in screen pixels
 const WHEEL_HINT = "Click the graph or hold Ctrl to zoom with the wheel";
-const KEY_HINT = "Arrow keys move, + and \u2212 zoom, 0 fits, Shift and an arrow key go to a neighbour, Enter expands a block";
+const KEY_HINT =
+  "Arrow keys move, + and \u2212 zoom, 0 fits, Shift and an arrow key go to a neighbor, Enter expands a block";
 const CLICK = 5; // largest movement of a click, in screen pixels
 
 report.graphInput = { listen };
@@ -78,7 +80,7 @@ function listen(graph) {
       const speed = event.ctrlKey && Math.abs(event.deltaY) < 30 ? 0.01 : 0.0016;
       act.zoomBy(Math.exp(-event.deltaY * lines * speed), event.offsetX, event.offsetY);
     },
-    { passive: false }
+    { passive: false },
   );
   canvas.addEventListener("keydown", onKey);
   // Browsers match :focus-visible after Tab, and not after a click.
@@ -109,16 +111,18 @@ function listenToMap() {
     parts.map.setPointerCapture(event.pointerId);
     go(event);
   });
-  parts.map.addEventListener("pointermove", (event) => { if (event.buttons) go(event); });
+  parts.map.addEventListener("pointermove", (event) => {
+    if (event.buttons) go(event);
+  });
 }
 
 function scenePoint(event) {
   return [view.x + event.offsetX / view.zoom, view.y + event.offsetY / view.zoom];
 }
 
-// The block that a double click expands or collapses: a collapsed one, or the title of an expanded one and its empty area.
+// The block that a double click expands or collapses: a collapsed one, or the title and empty area of an expanded one.
 function blockAt(event) {
-  const box = state.scene && state.scene.boxes[boxAt(state.scene, ...scenePoint(event))];
+  const box = state.scene?.boxes[boxAt(state.scene, ...scenePoint(event))];
   return box && (box.kind === BLOCK || box.kind === FRAME) ? box.block : -1;
 }
 
@@ -130,14 +134,15 @@ function click(event) {
   if (box.v >= 0) return void act.selectHere(box.v);
   const { titleHeight, titleLeft, titleTop } = report.graphPaint;
   const height = titleHeight(box, view.zoom);
-  const isSign = box.kind === BLOCK
-    ? x > box.x + box.w - 36 && y < box.y + 40
-    : x < titleLeft(view, box, height) + height * 1.2 && y < titleTop(view, box, height) + height;
+  const isSign =
+    box.kind === BLOCK
+      ? x > box.x + box.w - 36 && y < box.y + 40
+      : x < titleLeft(view, box, height) + height * 1.2 && y < titleTop(view, box, height) + height;
   if (isSign) return void act.toggle(box.block);
   state.selectedBlock = box.block;
   act.request();
   const block = state.layout.blocks[box.block];
-  act.say("Block " + block.name + ", " + block.nodes.length + " nodes: " + state.summaries[box.block]);
+  act.say(`Block ${block.name}, ${block.nodes.length} nodes: ${state.summaries[box.block]}`);
 }
 
 function setHovered(place) {
@@ -156,10 +161,10 @@ function hover(event) {
   parts.tip.replaceChildren(...tipOf(box).map((text, i) => element(i ? "span" : "b", {}, text)));
   parts.tip.hidden = false;
   const left = event.offsetX + 16;
-  parts.tip.style.left = Math.max(4, Math.min(left, view.width - parts.tip.offsetWidth - 4)) + "px";
+  parts.tip.style.left = `${Math.max(4, Math.min(left, view.width - parts.tip.offsetWidth - 4))}px`;
   const below = event.offsetY + 18;
   const isLow = below + parts.tip.offsetHeight > view.height;
-  parts.tip.style.top = (isLow ? event.offsetY - parts.tip.offsetHeight - 12 : below) + "px";
+  parts.tip.style.top = `${isLow ? event.offsetY - parts.tip.offsetHeight - 12 : below}px`;
 }
 
 function hideTip() {
@@ -171,7 +176,7 @@ function tipOf(box) {
   if (box.v < 0) {
     const block = state.layout.blocks[box.block];
     const value = state.painter.blockText(block.nodes);
-    return [block.name, block.nodes.length + " nodes: " + state.summaries[box.block], value].filter(Boolean);
+    return [block.name, `${block.nodes.length} nodes: ${state.summaries[box.block]}`, value].filter(Boolean);
   }
   const end = report.portOf(box.v);
   if (end) return [end.kind, end.port.name, report.text.type(end.port.dtype, end.port.shape)];
@@ -210,7 +215,7 @@ function enter() {
   }
 }
 
-// Select a neighbour of the selected node: a producer above, a user below, or the next box in the same row.
+// Select a neighbor of the selected node: a producer above, a user below, or the next box in the same row.
 function step(dx, dy) {
   const { scene, selected } = state;
   const box = scene.boxes[scene.boxOf[selected]];
@@ -221,7 +226,7 @@ function step(dx, dy) {
     const row = scene.boxes.filter((other) => other.v >= 0 && other.block === box.block && other.row === box.row);
     row.sort((a, b) => a.x - b.x);
     const beside = row[row.indexOf(box) + dx];
-    next = beside && beside.v;
+    next = beside?.v;
   }
   if (next === undefined) return;
   act.selectHere(next);

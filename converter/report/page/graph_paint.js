@@ -1,13 +1,13 @@
 // Drawing of the graph view on a canvas: what is visible, with as much detail as the zoom allows.
 
 const { NODE, PORT, FRAME, TITLE } = report.graphGeometry;
-const HEAD = 21; // height of the coloured head of a box
+const HEAD = 21; // height of the colored head of a box
 const TEXT_ZOOM = 0.6; // from this zoom on, boxes have a name and a shape
 const NAME_ZOOM = 0.24; // from this zoom on, boxes have their operator
 const ROUND_ZOOM = 0.1; // from this zoom on, boxes are round
 const LABEL_ZOOM = 0.75; // from this zoom on, lines have the shape of their tensor
 const LEAST_TEXT = 6.5; // smallest height of a text, in screen pixels
-const LEAST_CONTRAST = 3.5; // of bold text in the colour of the ground, which is used where possible
+const LEAST_CONTRAST = 3.5; // of bold text in the color of the ground, which is used where possible
 const FAMILY = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
 const SANS = { weight: "", family: FAMILY };
 const BOLD = { weight: "600 ", family: FAMILY };
@@ -15,21 +15,27 @@ const MONO = { weight: "", family: "ui-monospace, SFMono-Regular, Menlo, Consola
 
 report.graphPaint = { draw, drawMap, palette, titleHeight, titleTop, titleLeft };
 
-// Colours of the style sheet for the canvas.
+// Colors of the style sheet for the canvas.
 function palette() {
-  const names = ["ink", "soft", "line", "ground", "band", "mark", "warn", "tint", "shade"];
-  return Object.fromEntries(names.map((name) => [name, report.colour(name)]));
+  return Object.fromEntries(report.constants.colors.map((name) => [name, report.color(name)]));
 }
 
 // Draw the scene. `view` has x, y (scene coordinates of the top left corner), zoom, width, height and ratio;
-// `state` has scene, layout, painter, colours, selected, selectedBlock, hovered, found, paths.
+// `state` has scene, layout, painter, colors, selected, selectedBlock, hovered, found, paths.
 function draw(context, view, state) {
   const { zoom } = view;
-  const { scene, colours } = state;
+  const { scene, colors } = state;
   context.setTransform(view.ratio, 0, 0, view.ratio, 0, 0);
-  context.fillStyle = colours.ground;
+  context.fillStyle = colors.ground;
   context.fillRect(0, 0, view.width, view.height);
-  context.setTransform(view.ratio * zoom, 0, 0, view.ratio * zoom, -view.x * zoom * view.ratio, -view.y * zoom * view.ratio);
+  context.setTransform(
+    view.ratio * zoom,
+    0,
+    0,
+    view.ratio * zoom,
+    -view.x * zoom * view.ratio,
+    -view.y * zoom * view.ratio,
+  );
   const right = view.x + view.width / zoom;
   const bottom = view.y + view.height / zoom;
   const least = zoom < ROUND_ZOOM ? 0.7 / zoom : 0; // lines within a pixel are left out
@@ -48,7 +54,7 @@ function draw(context, view, state) {
     (line, place) => {
       const isInside = Math.min(line.x0, line.x1) <= right && Math.max(line.x0, line.x1) >= view.x && line.y1 >= view.y;
       if (isInside && (line.y1 - line.y0 > least || Math.abs(line.x1 - line.x0) > least)) lines.push(place);
-    }
+    },
   );
   for (const place of frames) drawFrame(context, zoom, state, scene.boxes[place]);
   drawLines(context, zoom, state, lines);
@@ -71,10 +77,10 @@ function isDim(state, box) {
   return box.v >= 0 ? !state.found.has(box.v) : !state.foundBlocks.has(box.block);
 }
 
-function colourOf(state, box) {
-  if (box.v >= 0) return state.painter.colourOf(box.v);
+function colorOf(state, box) {
+  if (box.v >= 0) return state.painter.colorOf(box.v);
   const stripes = state.stripes[box.block];
-  return stripes.length ? stripes[0].colour : null;
+  return stripes.length ? stripes[0].color : null;
 }
 
 // Far out, boxes are rectangles; of those in one pixel, one is drawn.
@@ -86,13 +92,13 @@ function drawDots(context, zoom, state, boxes) {
     const pixel = Math.floor(box.y * zoom) * 100003 + Math.floor(box.x * zoom);
     if (pixel === before) continue;
     before = pixel;
-    const colour = (!isDim(state, box) && colourOf(state, box)) || state.colours.line;
-    if (!groups.has(colour)) groups.set(colour, []);
-    groups.get(colour).push(box);
+    const color = (!isDim(state, box) && colorOf(state, box)) || state.colors.line;
+    if (!groups.has(color)) groups.set(color, []);
+    groups.get(color).push(box);
   }
   const least = 1 / zoom;
-  for (const [colour, group] of groups) {
-    context.fillStyle = colour;
+  for (const [color, group] of groups) {
+    context.fillStyle = color;
     for (const box of group) context.fillRect(box.x, box.y, Math.max(box.w, least), Math.max(box.h, least));
   }
 }
@@ -106,103 +112,112 @@ function drawBox(context, zoom, state, place) {
   context.globalAlpha = 1;
 }
 
-function outline(context, zoom, colours, isHovered) {
+function outline(context, zoom, colors, isHovered) {
   context.lineWidth = Math.max(1, 1 / zoom);
-  context.strokeStyle = isHovered ? colours.mark : colours.line;
+  context.strokeStyle = isHovered ? colors.mark : colors.line;
   context.stroke();
 }
 
 function drawNode(context, zoom, state, box, isHovered) {
-  const { colours } = state;
+  const { colors } = state;
   const { x, y, w, h } = box;
-  const colour = state.painter.colourOf(box.v);
+  const color = state.painter.colorOf(box.v);
   rounded(context, x, y, w, h, 7);
   if (zoom < TEXT_ZOOM) {
-    context.fillStyle = colour || colours.band;
+    context.fillStyle = color || colors.band;
     context.fill();
-    if (!colour) outline(context, zoom, colours, isHovered);
+    if (!color) outline(context, zoom, colors, isHovered);
     if (zoom < NAME_ZOOM) return;
-    context.fillStyle = colour ? onColour(colour, colours) : colours.ink;
+    context.fillStyle = color ? onColor(color, colors) : colors.ink;
     const size = Math.min(26, 11.5 / zoom);
     write(context, BOLD, size, report.opOf(box.v), x + w / 2, y + h / 2 + size * 0.35, w - 12, "center");
     return;
   }
-  context.fillStyle = colours.ground;
+  context.fillStyle = colors.ground;
   context.fill();
-  outline(context, zoom, colours, isHovered);
-  context.fillStyle = colour || colours.line;
+  outline(context, zoom, colors, isHovered);
+  context.fillStyle = color || colors.line;
   context.beginPath();
   context.roundRect(x, y, w, HEAD, [7, 7, 0, 0]);
   context.fill();
   const dtype = report.cell("dtype", box.v) || "";
-  context.fillStyle = colour ? onColour(colour, colours) : colours.ink;
+  context.fillStyle = color ? onColor(color, colors) : colors.ink;
   const tag = state.painter.textOf(box.v) || dtype;
   const tagWidth = write(context, SANS, 10, tag, x + w - 8, y + 14.5, w / 2, "right");
   write(context, BOLD, 12, report.opOf(box.v), x + 9, y + 15, w - 24 - tagWidth, "left");
-  context.fillStyle = colours.ink;
+  context.fillStyle = colors.ink;
   write(context, SANS, 11, report.nameOf(box.v), x + 9, y + 35, w - 18, "left");
-  context.fillStyle = colours.soft;
+  context.fillStyle = colors.soft;
   write(context, MONO, 10.5, report.text.shape(report.cell("shape", box.v)), x + 9, y + 49, w - 18, "left");
 }
 
 function drawPort(context, zoom, state, box, isHovered) {
-  const { colours } = state;
+  const { colors } = state;
   rounded(context, box.x, box.y, box.w, box.h, box.h / 2);
-  context.fillStyle = colours.band;
+  context.fillStyle = colors.band;
   context.fill();
   context.lineWidth = Math.max(1.2, 1 / zoom);
-  context.strokeStyle = isHovered ? colours.mark : colours.soft;
+  context.strokeStyle = isHovered ? colors.mark : colors.soft;
   context.stroke();
   if (zoom < NAME_ZOOM) return;
-  context.fillStyle = colours.ink;
+  context.fillStyle = colors.ink;
   const size = Math.min(19, Math.max(11.5, 10 / zoom));
-  write(context, BOLD, size, report.nameOf(box.v), box.x + box.w / 2, box.y + box.h / 2 + size * 0.35, box.w - 24, "center");
+  write(
+    context,
+    BOLD,
+    size,
+    report.nameOf(box.v),
+    box.x + box.w / 2,
+    box.y + box.h / 2 + size * 0.35,
+    box.w - 24,
+    "center",
+  );
 }
 
 function drawBlock(context, zoom, state, box, isHovered) {
-  const { colours } = state;
+  const { colors } = state;
   const { x, y, w, h } = box;
   const stripes = state.stripes[box.block];
   if (zoom >= ROUND_ZOOM * 2) {
     rounded(context, x + 5, y + 5, w, h, 9); // a second sheet behind the first
-    context.fillStyle = colours.band;
+    context.fillStyle = colors.band;
     context.fill();
-    outline(context, zoom, colours, isHovered);
+    outline(context, zoom, colors, isHovered);
   }
   rounded(context, x, y, w, h, 9);
-  context.fillStyle = colours.ground;
+  context.fillStyle = colors.ground;
   context.fill();
   context.save();
   context.clip();
   let from = x;
-  for (const { colour, share } of stripes) {
-    context.fillStyle = colour || colours.line;
+  for (const { color, share } of stripes) {
+    context.fillStyle = color || colors.line;
     context.fillRect(from, y, w * share + 0.5, zoom < NAME_ZOOM ? h : 8);
     from += w * share;
   }
   context.restore();
   rounded(context, x, y, w, h, 9);
-  outline(context, zoom, colours, isHovered);
+  outline(context, zoom, colors, isHovered);
   if (zoom < NAME_ZOOM) return;
   const name = state.layout.blocks[box.block].name;
-  context.fillStyle = colours.ink;
+  context.fillStyle = colors.ink;
   if (zoom < TEXT_ZOOM) {
     const size = Math.min(24, 11.5 / zoom);
     write(context, BOLD, size, name, x + w / 2, y + h / 2 + 4 + size * 0.35, w - 16, "center");
     return;
   }
   write(context, BOLD, 13, name, x + 12, y + 29, w - 46, "left");
-  context.fillStyle = colours.soft;
+  context.fillStyle = colors.soft;
   const nodes = state.layout.blocks[box.block].nodes;
   const text = state.painter.blockText(nodes) || state.summaries[box.block];
-  write(context, SANS, 11, nodes.length + " nodes, " + text, x + 12, y + 48, w - 24, "left", true);
-  drawSign(context, colours, x + w - 20, y + 25, false);
+  write(context, SANS, 11, `${nodes.length} nodes, ${text}`, x + 12, y + 48, w - 24, "left", true);
+  drawSign(context, colors, x + w - 20, y + 25, false);
 }
 
 // The sign of a block: plus expands it, minus collapses it.
-function drawSign(context, colours, x, y, isExpanded) {
+function drawSign(context, colors, x, y, isExpanded) {
   context.lineWidth = 1.6;
-  context.strokeStyle = colours.soft;
+  context.strokeStyle = colors.soft;
   context.beginPath();
   context.moveTo(x - 4.5, y);
   context.lineTo(x + 4.5, y);
@@ -215,10 +230,10 @@ function drawSign(context, colours, x, y, isExpanded) {
 
 function drawFrame(context, zoom, state, box) {
   rounded(context, box.x, box.y, box.w, box.h, 10);
-  context.fillStyle = state.colours.band;
+  context.fillStyle = state.colors.band;
   context.fill();
   context.lineWidth = Math.max(1, 1 / zoom);
-  context.strokeStyle = state.colours.line;
+  context.strokeStyle = state.colors.line;
   context.stroke();
 }
 
@@ -227,22 +242,22 @@ function drawFrame(context, zoom, state, box) {
 function drawTitle(context, view, state, box, place) {
   const { zoom } = view;
   if (zoom < 0.14) return;
-  const { colours } = state;
+  const { colors } = state;
   const height = titleHeight(box, zoom);
   const y = titleTop(view, box, height);
   const x = titleLeft(view, box, height);
   const size = height * 0.52;
   context.beginPath();
   context.roundRect(box.x, y, box.w, height, [10, 10, 0, 0]);
-  context.fillStyle = place === state.hovered ? colours.tint : colours.line;
+  context.fillStyle = place === state.hovered ? colors.tint : colors.line;
   context.fill();
   if (size * zoom < LEAST_TEXT) return;
   context.save();
   context.translate(x + height * 0.55, y + height / 2);
   context.scale(height / TITLE, height / TITLE);
-  drawSign(context, colours, 0, 0, true);
+  drawSign(context, colors, 0, 0, true);
   context.restore();
-  context.fillStyle = colours.ink;
+  context.fillStyle = colors.ink;
   const width = box.x + box.w - x - height * 1.3;
   write(context, BOLD, size, state.layout.blocks[box.block].name, x + height, y + height * 0.68, width, "left");
 }
@@ -263,19 +278,19 @@ function titleLeft(view, box, height) {
 // --- Lines ---------------------------------------------------------------------------------------------------------
 
 function drawLines(context, zoom, state, places) {
-  const { colours, scene, paths } = state;
+  const { colors, scene, paths } = state;
   const marked = [];
   const plain = [];
   for (const place of places) (paths.has(place) ? marked : plain).push(place);
   context.globalAlpha = paths.size || state.found ? 0.5 : 0.75;
-  stroke(context, zoom, scene, plain, colours.soft, Math.max(1.2, Math.min(1 / zoom, 6)));
+  stroke(context, zoom, scene, plain, colors.soft, Math.max(1.2, Math.min(1 / zoom, 6)));
   context.globalAlpha = 1;
-  if (marked.length) stroke(context, zoom, scene, marked, colours.mark, Math.max(2, Math.min(2 / zoom, 10)));
+  if (marked.length) stroke(context, zoom, scene, marked, colors.mark, Math.max(2, Math.min(2 / zoom, 10)));
 }
 
-function stroke(context, zoom, scene, places, colour, width) {
-  context.strokeStyle = colour;
-  context.fillStyle = colour;
+function stroke(context, zoom, scene, places, color, width) {
+  context.strokeStyle = color;
+  context.fillStyle = color;
   context.lineWidth = width;
   const arrows = [];
   const hasArrows = zoom > 0.16;
@@ -303,8 +318,8 @@ function stroke(context, zoom, scene, places, colour, width) {
 
 // The shape of a tensor beside the line that enters a box, where the line is straight and has space.
 function drawLabels(context, state, places) {
-  const { colours, scene } = state;
-  context.fillStyle = colours.soft;
+  const { colors, scene } = state;
+  context.fillStyle = colors.soft;
   for (const place of places) {
     const line = scene.lines[place];
     if (line.box < 0 || line.bends || line.y1 - line.y0 < 26) continue;
@@ -317,20 +332,20 @@ function drawLabels(context, state, places) {
 function shapeOf(v) {
   const end = report.portOf(v);
   const shape = end ? end.port.shape : report.cell("shape", v);
-  const others = (report.model.more_results || {})[v] || [];
+  const others = report.model.more_results?.[v] || [];
   if (others.some((result) => String(result.shape) !== String(shape))) return "";
-  return shape && shape.length ? shape.join("\u00d7") : "";
+  return shape?.length ? shape.join("\u00d7") : "";
 }
 
 // --- Selection -----------------------------------------------------------------------------------------------------
 
 function drawMarks(context, zoom, state, places) {
-  const { colours, scene } = state;
+  const { colors, scene } = state;
   const width = Math.max(2.5, 2.5 / zoom);
-  const ring = (place, colour) => {
+  const ring = (place, color) => {
     const box = scene.boxes[place];
     const radius = box.kind === PORT ? box.h / 2 + 3 : 9;
-    context.strokeStyle = colour;
+    context.strokeStyle = color;
     context.lineWidth = width;
     rounded(context, box.x - width, box.y - width, box.w + 2 * width, box.h + 2 * width, radius);
     context.stroke();
@@ -338,9 +353,9 @@ function drawMarks(context, zoom, state, places) {
   const selected = state.selected >= 0 ? scene.boxOf[state.selected] : -1;
   for (const place of places) {
     const box = scene.boxes[place];
-    if (state.found && box.kind !== FRAME && !isDim(state, box) && zoom >= ROUND_ZOOM) ring(place, colours.warn);
-    if (box.kind !== NODE && box.block >= 0 && box.block === state.selectedBlock) ring(place, colours.mark);
-    if (place === selected) ring(place, colours.mark);
+    if (state.found && box.kind !== FRAME && !isDim(state, box) && zoom >= ROUND_ZOOM) ring(place, colors.warn);
+    if (box.kind !== NODE && box.block >= 0 && box.block === state.selectedBlock) ring(place, colors.mark);
+    if (place === selected) ring(place, colors.mark);
   }
 }
 
@@ -348,7 +363,7 @@ function drawMarks(context, zoom, state, places) {
 
 // Draw the whole scene small, into a canvas of the given size.
 function drawMap(context, size, state) {
-  const { scene, colours } = state;
+  const { scene, colors } = state;
   context.setTransform(size.ratio, 0, 0, size.ratio, 0, 0);
   context.clearRect(0, 0, size.width, size.height);
   const sx = size.width / Math.max(1, scene.width);
@@ -358,7 +373,7 @@ function drawMap(context, size, state) {
     const pixel = Math.floor(box.y * sy * 2) * 4099 + Math.floor(box.x * sx);
     if (box.kind === FRAME || pixel === before) continue;
     before = pixel;
-    context.fillStyle = (!isDim(state, box) && colourOf(state, box)) || colours.line;
+    context.fillStyle = (!isDim(state, box) && colorOf(state, box)) || colors.line;
     context.fillRect(box.x * sx, box.y * sy, Math.max(1.5, box.w * sx), Math.max(1, box.h * sy * 0.8));
   }
 }
@@ -381,14 +396,14 @@ function remember(map, key, compute) {
 
 // Shorten a text in the middle, or at its end, until it fits.
 function fitted(context, font, size, text, width, isList) {
-  const name = font.weight + font.family + "|" + text;
+  const name = `${font.weight + font.family}|${text}`;
   const limit = (width / size) * MEASURED;
   const measure = (part) => {
-    context.font = font.weight + MEASURED + "px " + font.family;
+    context.font = `${font.weight + MEASURED}px ${font.family}`;
     return context.measureText(part).width;
   };
   if (remember(widths, name, () => measure(text)) <= limit) return text;
-  return remember(texts, Math.round(limit) + "|" + name, () => {
+  return remember(texts, `${Math.round(limit)}|${name}`, () => {
     let low = 1;
     let high = text.length;
     while (low < high) {
@@ -401,15 +416,15 @@ function fitted(context, font, size, text, width, isList) {
 }
 
 function cut(text, length, isList) {
-  if (isList) return text.slice(0, length).replace(/[,\s]+$/, "") + "\u2026";
+  if (isList) return `${text.slice(0, length).replace(/[,\s]+$/, "")}\u2026`;
   const half = Math.ceil(length / 2);
-  return text.slice(0, half) + "\u2026" + text.slice(text.length - (length - half));
+  return `${text.slice(0, half)}\u2026${text.slice(text.length - (length - half))}`;
 }
 
 // Write a text and return its width.
 function write(context, font, size, text, x, y, width, align, isList = false) {
   const shown = fitted(context, font, size, String(text), width, isList);
-  context.font = font.weight + size + "px " + font.family;
+  context.font = `${font.weight + size}px ${font.family}`;
   context.textAlign = align;
   context.fillText(shown, x, y);
   return align === "right" ? context.measureText(shown).width : 0;
@@ -417,22 +432,29 @@ function write(context, font, size, text, x, y, width, align, isList = false) {
 
 const inks = new Map();
 
-// The ground or the ink, whichever is more different from a colour.
-function onColour(colour, colours) {
-  const key = colour + colours.ground;
+// The ground or the ink, whichever is more different from a color.
+function onColor(color, colors) {
+  const key = color + colors.ground;
   if (!inks.has(key)) {
-    const light = luminance(colour);
-    const [ground, ink] = [luminance(colours.ground), luminance(colours.ink)];
+    const light = luminance(color);
+    const [ground, ink] = [luminance(colors.ground), luminance(colors.ink)];
     const contrast = (a, b) => (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-    inks.set(key, contrast(light, ground) >= LEAST_CONTRAST || contrast(light, ground) > contrast(light, ink) ? colours.ground : colours.ink);
+    inks.set(
+      key,
+      contrast(light, ground) >= LEAST_CONTRAST || contrast(light, ground) > contrast(light, ink)
+        ? colors.ground
+        : colors.ink,
+    );
   }
   return inks.get(key);
 }
 
-function luminance(colour) {
-  const rgb = colour.startsWith("#")
-    ? [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16))
-    : colour.match(/\d+/g).slice(0, 3).map(Number);
-  const [r, g, b] = rgb.map((value) => (value / 255 <= 0.04045 ? value / 255 / 12.92 : ((value / 255 + 0.055) / 1.055) ** 2.4));
+function luminance(color) {
+  const rgb = color.startsWith("#")
+    ? [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16))
+    : color.match(/\d+/g).slice(0, 3).map(Number);
+  const [r, g, b] = rgb.map((value) =>
+    value / 255 <= 0.04045 ? value / 255 / 12.92 : ((value / 255 + 0.055) / 1.055) ** 2.4,
+  );
   return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 }

@@ -1,5 +1,5 @@
 // The graph view: a canvas that shows the visible part of the graph, with buttons, a legend, a map and a tooltip.
-// graph_geometry.js computes positions, graph_colours.js colours; graph_paint.js draws, graph_input.js handles events.
+// graph_geometry.js computes positions, graph_colors.js colors; graph_paint.js draws, graph_input.js handles events.
 
 const { element } = report;
 const SMALL = 150; // largest number of nodes of a graph whose blocks are expanded at first
@@ -10,22 +10,47 @@ const MAP = 150; // largest width and height of the map
 
 const view = { x: 0, y: 0, zoom: 1, width: 0, height: 0, ratio: 1 };
 const state = {
-  scene: null, layout: null, painter: null, colours: null, stripes: [], summaries: [], blockOf: [], paths: new Set(),
-  expanded: new Set(), selected: -1, selectedBlock: -1, hovered: -1, found: null, foundBlocks: new Set(),
+  scene: null,
+  layout: null,
+  painter: null,
+  colors: null,
+  stripes: [],
+  summaries: [],
+  blockOf: [],
+  paths: new Set(),
+  expanded: new Set(),
+  selected: -1,
+  selectedBlock: -1,
+  hovered: -1,
+  found: null,
+  foundBlocks: new Set(),
 };
 const parts = {};
 let mode = "kind";
 let isPending = false;
 let isFitted = false;
 
-const LEAD = "Drag to move; zoom with Ctrl and the wheel, or with the wheel alone after a click on the graph. " +
+const LEAD =
+  "Drag to move; zoom with Ctrl and the wheel, or with the wheel alone after a click on the graph. " +
   "Click a node for its details, double click a block to expand or collapse it.";
 
-report.addView("graph", { title: "Graph", lead: LEAD, mount, select, search, colour });
+report.addView("graph", { lead: LEAD, mount, select, search, color });
 
 // State, elements and actions, for graph_input.js and for tests.
 report.graph = {
-  view, state, parts, mapSize, request, fit, startView, center, move, zoomBy, toggle, selectHere, say,
+  view,
+  state,
+  parts,
+  mapSize,
+  request,
+  fit,
+  startView,
+  center,
+  move,
+  zoomBy,
+  toggle,
+  selectHere,
+  say,
   paintNow: paint,
   // Position on the canvas of the box that shows a node.
   screenBox(v) {
@@ -48,12 +73,12 @@ function mount(container) {
   parts.hint = element("div", { class: "graph-hint", hidden: true, "aria-hidden": "true" });
   parts.live = element("p", { class: "graph-live", "aria-live": "polite" });
   parts.legend = element("ul", { class: "graph-legend", "aria-label": "Legend" });
-  parts.colour = element("select", { "aria-label": "Colour by", change: () => colour(parts.colour.value) });
+  parts.color = element("select", { "aria-label": "Color by", change: () => color(parts.color.value) });
   parts.blocks = element(
     "select",
     { "aria-label": "Blocks by", change: showBlocks },
     element("option", { value: "layout" }, "Blocks by source"),
-    element("option", { value: "groups" }, "Blocks by chip group")
+    element("option", { value: "groups" }, "Blocks by chip group"),
   );
   parts.expand = button("Expand all", "Show the nodes of all blocks", () => setAll(true));
   parts.collapse = button("Collapse all", "Show each block as one box", () => setAll(false));
@@ -66,8 +91,8 @@ function mount(container) {
     parts.expand,
     parts.collapse,
     parts.blocks,
-    element("label", {}, element("span", {}, "Colour by"), parts.colour),
-    parts.legend
+    element("label", {}, element("span", {}, "Color by"), parts.color),
+    parts.legend,
   );
   parts.stage = element("div", { class: "graph-stage" }, parts.canvas, parts.mapBox, parts.tip, parts.hint);
   container.classList.add("graph-container");
@@ -75,23 +100,29 @@ function mount(container) {
   report.graphInput.listen(report.graph);
   new ResizeObserver(resize).observe(parts.stage);
   report.onModel(showModel);
-  report.onSelect((index, byUser) => { if (byUser !== false && !state.isOwn) reveal(index); });
-  report.onTheme(recolour);
+  report.onSelect((index, byUser) => {
+    if (byUser !== false && !state.isOwn) reveal(index);
+  });
+  report.onTheme(recolor);
   showModel();
 }
 
 function showModel() {
   const model = report.model;
   const count = report.nodeCount();
-  parts.blocks.hidden = !(model.layout && model.layout.groups);
+  parts.blocks.hidden = !model.layout?.groups;
   parts.blocks.value = "layout";
-  parts.colour.replaceChildren(...report.graphColours.modes().map(([value, title]) => element("option", { value }, title)));
-  if (![...parts.colour.options].some((option) => option.value === mode)) mode = "kind";
-  parts.colour.value = mode;
+  parts.color.replaceChildren(
+    ...report.graphColors.modes().map(([value, title]) => element("option", { value }, title)),
+  );
+  if (![...parts.color.options].some((option) => option.value === mode)) mode = "kind";
+  parts.color.value = mode;
   parts.canvas.setAttribute(
     "aria-label",
-    "Graph with " + count + " nodes. Arrow keys move, plus and minus zoom, 0 fits, Shift with an arrow key goes to a " +
-      "neighbour, Enter expands or collapses a block."
+    "Graph with " +
+      count +
+      " nodes. Arrow keys move, plus and minus zoom, 0 fits, Shift with an arrow key goes to a " +
+      "neighbor, Enter expands or collapses a block.",
   );
   setLayout(model.layout || null);
 }
@@ -102,16 +133,26 @@ function showBlocks() {
 
 function setLayout(layout) {
   const blocks = layout ? layout.blocks : [];
-  Object.assign(state, { layout, selectedBlock: -1, hovered: -1, found: null, foundBlocks: new Set(), blockOf: [], expanded: new Set() });
-  blocks.forEach((block, place) => { for (const v of block.nodes) state.blockOf[v] = place; });
+  Object.assign(state, {
+    layout,
+    selectedBlock: -1,
+    hovered: -1,
+    found: null,
+    foundBlocks: new Set(),
+    blockOf: [],
+    expanded: new Set(),
+  });
+  blocks.forEach((block, place) => {
+    for (const v of block.nodes) state.blockOf[v] = place;
+  });
   state.summaries = blocks.map((block) => summary(block.nodes));
-  if (report.nodeCount() <= SMALL) blocks.forEach((_, place) => state.expanded.add(place));
+  if (report.nodeCount() <= SMALL) state.expanded = new Set(blocks.keys());
   parts.expand.hidden = parts.collapse.hidden = !blocks.length;
   parts.tools.hidden = parts.stage.hidden = !layout;
   isFitted = false;
   state.scene = null;
   rebuild();
-  recolour();
+  recolor();
   startView();
 }
 
@@ -120,7 +161,12 @@ function summary(nodes) {
   const counts = new Map();
   for (const v of nodes) counts.set(report.opOf(v), (counts.get(report.opOf(v)) || 0) + 1);
   const most = [...counts].sort((a, b) => b[1] - a[1]);
-  return most.slice(0, 3).map(([op, count]) => count + " " + op).join(", ") + (most.length > 3 ? ", \u2026" : "");
+  return (
+    most
+      .slice(0, 3)
+      .map(([op, count]) => `${count} ${op}`)
+      .join(", ") + (most.length > 3 ? ", \u2026" : "")
+  );
 }
 
 function rebuild() {
@@ -131,14 +177,14 @@ function rebuild() {
   request();
 }
 
-function recolour() {
+function recolor() {
   if (!state.layout) return;
-  state.colours = report.graphPaint.palette();
-  state.painter = report.graphColours.painter(mode);
+  state.colors = report.graphPaint.palette();
+  state.painter = report.graphColors.painter(mode);
   state.stripes = state.layout.blocks.map((block) => stripes(block.nodes));
-  const items = state.painter.legend.map(([name, colour]) => {
+  const items = state.painter.legend.map(([name, color]) => {
     const swatch = element("span", { class: "swatch", "aria-hidden": "true" });
-    swatch.style.background = colour;
+    swatch.style.background = color;
     return element("li", {}, swatch, name);
   });
   parts.legend.replaceChildren(...items);
@@ -146,19 +192,19 @@ function recolour() {
   request();
 }
 
-// Colours of a collapsed block: shares of its nodes by class, or the colour of the worst node.
+// Colors of a collapsed block: shares of its nodes by class, or the color of the worst node.
 function stripes(nodes) {
   const counts = new Map();
   for (const v of nodes) {
-    const colour = state.painter.colourOf(v);
-    if (colour) counts.set(colour, (counts.get(colour) || 0) + 1);
+    const color = state.painter.colorOf(v);
+    if (color) counts.set(color, (counts.get(color) || 0) + 1);
   }
   const sum = [...counts.values()].reduce((total, count) => total + count, 0);
   if (!state.painter.isClass) {
     const worst = state.painter.worstOf(nodes);
-    return worst === null ? [] : [{ colour: state.painter.colourOf(worst), share: 1 }];
+    return worst === null ? [] : [{ color: state.painter.colorOf(worst), share: 1 }];
   }
-  return [...counts].sort((a, b) => b[1] - a[1]).map(([colour, count]) => ({ colour, share: count / sum }));
+  return [...counts].sort((a, b) => b[1] - a[1]).map(([color, count]) => ({ color, share: count / sum }));
 }
 
 // --- Painting ------------------------------------------------------------------------------------------------------
@@ -180,9 +226,9 @@ function paint() {
   const [sx, sy] = [size.width / scene.width, size.height / scene.height];
   // A transform moves the mark without a layout of the page, which is slow; its size changes only with the zoom.
   const mark = parts.mapMark.style;
-  setStyle(mark, "transform", "translate(" + view.x * sx + "px," + view.y * sy + "px)");
-  setStyle(mark, "width", Math.max(3, (view.width / view.zoom) * sx).toFixed(2) + "px");
-  setStyle(mark, "height", Math.max(3, (view.height / view.zoom) * sy).toFixed(2) + "px");
+  setStyle(mark, "transform", `translate(${view.x * sx}px,${view.y * sy}px)`);
+  setStyle(mark, "width", `${Math.max(3, (view.width / view.zoom) * sx).toFixed(2)}px`);
+  setStyle(mark, "height", `${Math.max(3, (view.height / view.zoom) * sy).toFixed(2)}px`);
 }
 
 function setStyle(style, name, value) {
@@ -201,8 +247,8 @@ function resize() {
   paint(); // at once: a canvas is empty after a change of its size
 }
 
-// The map is shown if the graph is much larger than the view. Its height and width are scaled separately, because a deep
-// network is a thin line otherwise.
+// The map is shown if the graph is much larger than the view. Its height and width are scaled separately, because a
+// deep network is a thin line otherwise.
 function mapSize() {
   const { width, height } = state.scene;
   const scale = Math.min(MAP / width, Math.min(MAP, view.height - 40) / height);
@@ -210,15 +256,15 @@ function mapSize() {
 }
 
 function drawMap() {
-  if (!state.scene || !view.width || !state.colours) return;
+  if (!state.scene || !view.width || !state.colors) return;
   const isLarge = state.scene.width * state.scene.height > 6 * view.width * view.height;
   parts.mapBox.hidden = !isLarge || view.width < 600;
   if (parts.mapBox.hidden) return;
   const size = mapSize();
   parts.map.width = Math.round(size.width * size.ratio);
   parts.map.height = Math.round(size.height * size.ratio);
-  parts.map.style.width = size.width + "px";
-  parts.map.style.height = size.height + "px";
+  parts.map.style.width = `${size.width}px`;
+  parts.map.style.height = `${size.height}px`;
   report.graphPaint.drawMap(parts.map.getContext("2d"), size, state);
 }
 
@@ -242,7 +288,8 @@ function startView() {
   const { width, height } = state.scene;
   view.zoom = Math.max(LEAST_START_ZOOM, Math.min(1, (view.width - 2 * MARGIN) / width));
   view.x = width / 2 - view.width / view.zoom / 2;
-  view.y = height * view.zoom < view.height - 2 * MARGIN ? height / 2 - view.height / view.zoom / 2 : -MARGIN / view.zoom;
+  view.y =
+    height * view.zoom < view.height - 2 * MARGIN ? height / 2 - view.height / view.zoom / 2 : -MARGIN / view.zoom;
   request();
 }
 
@@ -256,7 +303,8 @@ function center(x, y) {
 // A part of the graph stays visible.
 function keepInView() {
   if (!state.scene) return;
-  const clamp = (value, size, length) => Math.max(-length / view.zoom + 60 / view.zoom, Math.min(size - 60 / view.zoom, value));
+  const clamp = (value, size, length) =>
+    Math.max(-length / view.zoom + 60 / view.zoom, Math.min(size - 60 / view.zoom, value));
   view.x = clamp(view.x, state.scene.width, view.width);
   view.y = clamp(view.y, state.scene.height, view.height);
 }
@@ -299,7 +347,7 @@ function toggle(block) {
   view.y += after.y - y;
   state.hovered = -1;
   keepInView();
-  say("Block " + state.layout.blocks[block].name + (state.expanded.has(block) ? " is expanded" : " is collapsed"));
+  say(`Block ${state.layout.blocks[block].name}${state.expanded.has(block) ? " is expanded" : " is collapsed"}`);
 }
 
 // --- Selection -----------------------------------------------------------------------------------------------------
@@ -317,8 +365,8 @@ function selectHere(v) {
   report.select(v);
   state.isOwn = false;
   if (v < 0) return;
-  const shape = report.portOf(v) ? "" : ", " + report.text.shape(report.cell("shape", v));
-  say(report.opOf(v) + " " + report.nameOf(v) + shape);
+  const shape = report.portOf(v) ? "" : `, ${report.text.shape(report.cell("shape", v))}`;
+  say(`${report.opOf(v)} ${report.nameOf(v)}${shape}`);
 }
 
 // Show a node that was selected elsewhere.
@@ -333,7 +381,7 @@ function reveal(index) {
   if (!box) return;
   view.zoom = Math.max(view.zoom, Math.min(0.8, MOST_ZOOM));
   center(box.x + box.w / 2, box.y + box.h / 2);
-  say(report.opOf(index) + " " + report.nameOf(index));
+  say(`${report.opOf(index)} ${report.nameOf(index)}`);
 }
 
 // The lines to and from the selected node: its own nets, and the lines from the producers of its operands.
@@ -354,7 +402,7 @@ function tracePaths() {
 
 // Highlight the nodes that a search found, and show the first ones; null ends the search.
 function search(indices) {
-  state.found = indices && indices.length ? new Set(indices) : null;
+  state.found = indices?.length ? new Set(indices) : null;
   state.foundBlocks = new Set((indices || []).map((v) => state.blockOf[v]).filter((block) => block !== undefined));
   drawMap();
   request();
@@ -363,14 +411,15 @@ function search(indices) {
   if (!boxes.length) return;
   let shown = boxes;
   let bounds = boundsOf(shown);
-  const fitting = (area) => Math.min(view.width / (area.right - area.left + 80), view.height / (area.bottom - area.top + 80));
+  const fitting = (area) =>
+    Math.min(view.width / (area.right - area.left + 80), view.height / (area.bottom - area.top + 80));
   if (fitting(bounds) < LEAST_START_ZOOM) {
     shown = boxes.slice(0, 1);
     bounds = boundsOf(shown);
   }
   view.zoom = Math.max(LEAST_START_ZOOM, Math.min(1, fitting(bounds)));
   center((bounds.left + bounds.right) / 2, (bounds.top + bounds.bottom) / 2);
-  say(indices.length + (indices.length === 1 ? " node is" : " nodes are") + " highlighted");
+  say(`${indices.length + (indices.length === 1 ? " node is" : " nodes are")} highlighted`);
 }
 
 function boundsOf(boxes) {
@@ -384,10 +433,10 @@ function boundsOf(boxes) {
   return bounds;
 }
 
-function colour(by) {
+function color(by) {
   mode = by;
-  parts.colour.value = by;
-  recolour();
+  parts.color.value = by;
+  recolor();
 }
 
 function say(text) {

@@ -12,10 +12,16 @@ from typing import Any
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
-_LONGEST_PREFIX = len(_DIGITS) ** 2 - 1
-"""Longest common prefix of two texts that is used: its length has two digits."""
+PREFIX_BASE = len(_DIGITS)
+"""Base of the length of a common prefix."""
 
-_LEVELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+PREFIX_DIGITS = 2
+"""Number of digits of the length of a common prefix."""
+
+_LONGEST_PREFIX = PREFIX_BASE**PREFIX_DIGITS - 1
+"""Longest common prefix of two texts that is used."""
+
+LEVELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 """Digits of the levels of a histogram."""
 
 _STEPS = 2.0
@@ -96,7 +102,7 @@ def _front_coded(texts: Sequence[str | None], key: int) -> list[str | None]:
             continue
         start = text[:key]
         length = min(_common_prefix(last.get(start, start), text), _LONGEST_PREFIX)
-        found.append(f"{start}{_DIGITS[length // len(_DIGITS)]}{_DIGITS[length % len(_DIGITS)]}{text[length:]}")
+        found.append(f"{start}{_DIGITS[length // PREFIX_BASE]}{_DIGITS[length % PREFIX_BASE]}{text[length:]}")
         last[start] = text
     return found
 
@@ -120,4 +126,4 @@ def pack_counts(counts: Sequence[int]) -> str:
 
 @lru_cache(1 << 12)
 def _level(count: int) -> str:
-    return _LEVELS[min(round(_STEPS * math.log2(1 + count)), len(_LEVELS) - 1)]
+    return LEVELS[min(round(_STEPS * math.log2(1 + count)), len(LEVELS) - 1)]

@@ -6,7 +6,7 @@ const CONDITION = /^([a-z_]+)(<=|>=|<|>|=)(-?\d+(?:\.\d+)?(?:e-?\d+)?)([km]?)$/i
 const FACTORS = { "": 1, k: 1e3, m: 1e6 };
 
 // Return the indices of the nodes that match all words of a query, in the order of the nodes.
-report.find = function (query) {
+report.find = (query) => {
   const conditions = query.trim().split(/\s+/).filter(Boolean).map(conditionOf);
   const found = [];
   const count = report.nodeCount();
@@ -18,7 +18,8 @@ report.find = function (query) {
 
 function conditionOf(word) {
   const compared = CONDITION.exec(word);
-  const column = compared ? report.column(compared[1].toLowerCase()) : null;
+  const name = compared?.[1].toLowerCase();
+  const column = report.isColumn(name) ? report.column(name) : null;
   if (column) {
     const limit = Number(compared[3]) * FACTORS[compared[4].toLowerCase()];
     return (index) => typeof column[index] === "number" && compare(column[index], compared[2], limit);
@@ -29,7 +30,7 @@ function conditionOf(word) {
   return (index) =>
     report.nameOf(index).toLowerCase().includes(lower) ||
     report.opOf(index).includes(lower) ||
-    Boolean(sources && sources[index] && sources[index].some((source) => source.toLowerCase().includes(lower)));
+    Boolean(sources?.[index]?.some((source) => source.toLowerCase().includes(lower)));
 }
 
 function compare(value, operator, limit) {
@@ -41,7 +42,7 @@ function compare(value, operator, limit) {
 }
 
 // The search box in the header, a combobox with a list of nodes.
-report.searchBox = function () {
+report.searchBox = () => {
   const list = element("ul", { id: "found", role: "listbox", "aria-label": "Nodes", hidden: true });
   const input = element("input", {
     type: "search",
@@ -68,7 +69,9 @@ report.searchBox = function () {
 
   function activate(place) {
     active = place;
-    list.querySelectorAll("li[role=option]").forEach((item, index) => item.setAttribute("aria-selected", String(index === active)));
+    list.querySelectorAll("li[role=option]").forEach((item, index) => {
+      item.setAttribute("aria-selected", String(index === active));
+    });
     const item = list.querySelector('li[aria-selected="true"]');
     if (item) {
       input.setAttribute("aria-activedescendant", item.id);
@@ -90,9 +93,9 @@ report.searchBox = function () {
     const items = shown.map((index, place) => {
       const item = element(
         "li",
-        { role: "option", id: "found-" + place, "aria-selected": "false" },
+        { role: "option", id: `found-${place}`, "aria-selected": "false" },
         element("span", { class: "name" }, report.shorten(report.nameOf(index), 60)),
-        element("span", { class: "soft" }, report.opOf(index))
+        element("span", { class: "soft" }, report.opOf(index)),
       );
       item.addEventListener("mousedown", (event) => {
         event.preventDefault();
@@ -100,7 +103,7 @@ report.searchBox = function () {
       });
       return item;
     });
-    const more = indices.length > MOST ? (indices.length - MOST) + " more; the table of nodes shows all" : "";
+    const more = indices.length > MOST ? `${indices.length - MOST} more; the table of nodes shows all` : "";
     const rest = indices.length ? more : "no node matches";
     list.replaceChildren(...items, ...(rest ? [element("li", { class: "soft", role: "presentation" }, rest)] : []));
     list.hidden = false;
@@ -110,7 +113,9 @@ report.searchBox = function () {
   }
 
   input.addEventListener("input", update);
-  input.addEventListener("focus", () => { if (input.value.trim()) update(); });
+  input.addEventListener("focus", () => {
+    if (input.value.trim()) update();
+  });
   input.addEventListener("blur", close);
   input.addEventListener("keydown", (event) => {
     if (event.key === "ArrowDown" && shown.length) activate((active + 1) % shown.length);

@@ -14,7 +14,7 @@ from tpuconvert.precision.tuning_text import headline as tuning_headline
 from tpuconvert.precision.tuning_text import row as tuning_row
 from tpuconvert.report.charts import chart_sections, tuning_curve
 from tpuconvert.report.page.cards import cards
-from tpuconvert.report.page.elements import Cell, NodeLinks, bar, html_table, panel, source_html
+from tpuconvert.report.page.elements import FULL_BAR, Cell, NodeLinks, bar, html_table, panel, slot, source_html
 from tpuconvert.report.report_data import node_indices, worst_nodes
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.text.html_text import escape
@@ -22,9 +22,6 @@ from tpuconvert.schema.types import format_shape
 from tpuconvert.text.table import number, share
 from tpuconvert.text.text_format import bytes_text, operator_counts, several
 from tpuconvert.verify.text import sqnr_text, verdict_lines
-
-_BAR_FULL = 60.0
-"""SQNR in dB at which its bar has the full length."""
 
 _MANY = 8
 """Largest number of nodes of a note, and of groups, that are shown without being expanded by a click."""
@@ -50,7 +47,7 @@ def model_article(description: Description, model: int) -> str:
         _verification(verification) if verification else "",
         _evaluation(description["evaluation"]) if description.get("evaluation") else "",
         _worst(description, links),
-        '<div class="slot" data-view="graph"></div>\n',
+        slot("graph"),
         _charts(description),
         _tuning(description["tuning"]) if description.get("tuning") else "",
         _float(description, groups, links),
@@ -58,7 +55,7 @@ def model_article(description: Description, model: int) -> str:
         _notes("Notes on the source and the samples", "", groups, links, *others),
         _facts(description),
         _groups(description["cost"]) if "cost" in description else "",
-        '<div class="slot" data-view="nodes"></div>\n',
+        slot("nodes"),
     ]
     name = escape(description["file"] or description["name"])
     return (
@@ -118,7 +115,7 @@ def _verification(verification: Description) -> str:
 
 
 def _sqnr_part(entry: Description) -> float:
-    return 1.0 if entry["max_absolute"] == 0.0 else max(0.0, entry["sqnr_db"] or 0.0) / _BAR_FULL
+    return 1.0 if entry["max_absolute"] == 0.0 else max(0.0, entry["sqnr_db"] or 0.0) / FULL_BAR
 
 
 def _evaluation(evaluation: Description) -> str:

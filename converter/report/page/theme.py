@@ -1,4 +1,4 @@
-"""Colours of the report, as variables of the style sheet, for light and dark screens."""
+"""Colors of the report, as variables of the style sheet, for light and dark screens."""
 
 from __future__ import annotations
 
@@ -20,11 +20,14 @@ LIGHT = {
     "s5": "#c23a68",
     "s6": "#5f7488",
 }
-"""Name of a variable -> colour on a light screen.
+"""Name of a variable -> color on a light screen.
 
 ``ink`` and ``soft`` are text, ``line`` borders, ``ground`` the panels, ``band`` the page behind them, ``mark`` links
 and selections, ``tint`` the ground of a selection, ``shade`` shadows, ``s1`` to ``s6`` the series of charts.
 """
+
+SERIES = tuple(name for name in LIGHT if name.startswith("s") and name[1:].isdigit())
+"""Names of the colors of series."""
 
 DARK = {
     "ink": "#e4e9f1",
@@ -44,7 +47,7 @@ DARK = {
     "s5": "#f0809f",
     "s6": "#93a7ba",
 }
-"""Name of a variable -> colour on a dark screen."""
+"""Name of a variable -> color on a dark screen."""
 
 
 def theme_css() -> str:
@@ -57,6 +60,6 @@ def theme_css() -> str:
     )
 
 
-def _declarations(scheme: str, colours: dict[str, str]) -> str:
-    variables = " ".join(f"--{name}: {colour};" for name, colour in colours.items())
+def _declarations(scheme: str, colors: dict[str, str]) -> str:
+    variables = " ".join(f"--{name}: {color};" for name, color in colors.items())
     return f"color-scheme: {scheme}; {variables}"

@@ -1,11 +1,16 @@
-"""A browser and pages of reports. Tests are skipped without Playwright or without a Chromium."""
+"""A browser and pages of reports.
+
+Tests are skipped without Playwright or without a Chromium. With ``TPUCONVERT_REQUIRE_BROWSER``, as in CI, they fail.
+"""
 
 from __future__ import annotations
 
+import importlib.util
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import pytest
 
@@ -23,13 +28,21 @@ OpenPage = Callable[..., Any]
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    pytest.importorskip("playwright", reason="playwright is not installed: pip install -e '.[browser]'")
+    if importlib.util.find_spec("playwright") is None:
+        _skip("playwright is not installed: pip install -e '.[browser]'")
     from tools.pages.browser import find_browser, open_browser  # needs playwright, which is optional
 
     if find_browser() is None:
-        pytest.skip("no Chromium: install one, or name it in TPUCONVERT_CHROMIUM")
+        _skip("no Chromium: install one, or name it in TPUCONVERT_CHROMIUM")
     with open_browser() as browser:
         yield browser
+
+
+def _skip(reason: str) -> NoReturn:
+    """Skip a test that needs a browser, or let it fail where a browser is required."""
+    if os.environ.get("TPUCONVERT_REQUIRE_BROWSER"):
+        pytest.fail(reason)
+    pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")

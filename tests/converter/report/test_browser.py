@@ -8,6 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from tests.support.networks.small_models import model_of, scaled_and_shifted
+from tools.bench.synthetic_report import describe_network
 from tpuconvert.model.description import describe_model
 from tpuconvert.report.html_page import to_html
 from tpuconvert.schema.file.file_model import Note
@@ -56,6 +57,20 @@ def test_worst_node_is_selected_at_the_start_and_a_click_selects_another(open_pa
         for word in ("requant_int32", rule, "noise added", "threshold", "Relu '"):
             assert word in text
         assert page.url.endswith(f"#m0n{worst[3]}")
+
+
+def test_equal_tensor_behind_a_known_deviation_has_no_difference(open_page: Any, tmp_path: Path) -> None:
+    description = describe_network(40)
+    entry = description["verification"]["layers"][0]
+    entry.update(stage="as read", sqnr_db=None, max_absolute=0.0, cosine=1.0)
+    path = tmp_path / "report.html"
+    path.write_text(to_html(description), encoding="utf-8")
+    with open_page(path) as page:
+        index = column(page, "name").index(entry["name"])
+        page.evaluate(f"report.select({index})")
+        text = page.locator("#details").inner_text()
+        assert "difference from the source" in text and "first differs at" not in text
+        assert "as read" in page.locator(f"table.nodes tr[data-index='{index}']").inner_text()
 
 
 def test_details_lead_to_operands_and_users(open_page: Any, report_file: Path) -> None:

@@ -1,4 +1,4 @@
-"""The graph view in a headless Chromium: drawing, selection, blocks, search, colours, keys, and positions."""
+"""The graph view in a headless Chromium: drawing, selection, blocks, search, colors, keys, and positions."""
 
 from __future__ import annotations
 
@@ -92,8 +92,8 @@ def click_node(page: Any, v: int, count: int = 1) -> None:
     page.mouse.click(box["x"] + box["w"] / 3, box["y"] + box["h"] / 2, click_count=count)
 
 
-def colours_of(page: Any) -> set[tuple[int, ...]]:
-    """The colours of the pixels of the canvas, on a grid."""
+def colors_of(page: Any) -> set[tuple[int, ...]]:
+    """The colors of the pixels of the canvas, on a grid."""
     found = page.evaluate(
         """() => {
           report.graph.paintNow();
@@ -101,12 +101,12 @@ def colours_of(page: Any) -> set[tuple[int, ...]]:
           const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d", { willReadFrequently: true });
           copy.drawImage(canvas, 0, 0);
           const { data } = copy.getImageData(0, 0, canvas.width, canvas.height);
-          const colours = new Set();
-          for (let at = 0; at < data.length; at += 4 * 7) colours.add([...data.slice(at, at + 3)].join());
-          return [...colours];
+          const colors = new Set();
+          for (let at = 0; at < data.length; at += 4 * 7) colors.add([...data.slice(at, at + 3)].join());
+          return [...colors];
         }"""
     )
-    return {tuple(map(int, colour.split(","))) for colour in found}
+    return {tuple(map(int, color.split(","))) for color in found}
 
 
 def expanded(page: Any) -> int:
@@ -141,16 +141,16 @@ def test_boxes_and_lines_in_every_state_of_expansion(open_graph: OpenGraph, name
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [400, 1400])
-def test_operators_have_the_colours_of_the_page(
+def test_operators_have_the_colors_of_the_page(
     open_graph: OpenGraph, width: int, theme: Literal["light", "dark"]
 ) -> None:
     with open_graph(residual(2, scopes=False), width, theme) as page:
         conv = (0x2F, 0x6F, 0xD6) if theme == "light" else (0x6F, 0xA3, 0xF2)
-        assert conv in colours_of(page)
+        assert conv in colors_of(page)
         assert page.evaluate("document.documentElement.scrollWidth") == width
         page.emulate_media(color_scheme="dark" if theme == "light" else "light")
-        wait_until(page, "report.graph.state.colours.ground === report.colour('ground')")
-        assert conv not in colours_of(page)
+        wait_until(page, "report.graph.state.colors.ground === report.color('ground')")
+        assert conv not in colors_of(page)
 
 
 def test_click_selects_a_node(open_graph: OpenGraph) -> None:
@@ -235,22 +235,22 @@ def test_search_marks_nodes_and_shows_them(open_graph: OpenGraph) -> None:
         assert page.evaluate("[...report.graph.state.foundBlocks]") == [block]
         box = page.evaluate("report.graph.screenBox(250)")
         assert 0 < box["y"] < page.evaluate("report.graph.view.height")
-        assert (0xB5, 0x48, 0x0B) in colours_of(page)
+        assert (0xB5, 0x48, 0x0B) in colors_of(page)
         page.evaluate("report.showFound(null)")
-        assert (0xB5, 0x48, 0x0B) not in colours_of(page)
+        assert (0xB5, 0x48, 0x0B) not in colors_of(page)
 
 
-def test_colours_by_precision_and_by_measure(open_graph: OpenGraph) -> None:
+def test_colors_by_precision_and_by_measure(open_graph: OpenGraph) -> None:
     with open_graph(transformer(2)) as page:
-        values = page.eval_on_selector_all("[aria-label='Colour by'] option", "all => all.map(o => o.value)")
+        values = page.eval_on_selector_all("[aria-label='Color by'] option", "all => all.map(o => o.value)")
         assert values == ["kind", "precision", "sqnr", "macs"]
-        page.select_option("[aria-label='Colour by']", "precision")
+        page.select_option("[aria-label='Color by']", "precision")
         assert page.locator(".graph-legend li").all_inner_texts() == ["INT8", "float"]
         integer, floating = (0x24, 0x91, 0x5A), (0xD9, 0x73, 0x0D)
-        assert {integer, floating} <= colours_of(page)
-        page.evaluate("report.view('graph').colour('macs')")
+        assert {integer, floating} <= colors_of(page)
+        page.evaluate("report.view('graph').color('macs')")
         assert page.locator(".graph-legend li").first.inner_text() == "0"
-        assert integer not in colours_of(page)
+        assert integer not in colors_of(page)
 
 
 def test_keys_move_zoom_fit_and_select(open_graph: OpenGraph) -> None:
@@ -412,7 +412,7 @@ def test_map_moves_in_a_large_graph(open_graph: OpenGraph) -> None:
         middle = page.evaluate("report.graph.state.scene.height / 2")
         view = page.evaluate("report.graph.view")
         assert view["y"] + view["height"] / view["zoom"] / 2 == pytest.approx(middle, rel=0.02)
-        assert len(colours_of(page)) > 3
+        assert len(colors_of(page)) > 3
 
 
 def test_panning_lays_out_nothing(open_graph: OpenGraph) -> None:
