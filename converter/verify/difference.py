@@ -42,8 +42,8 @@ class Difference(
     Args:
         name: name of the tensor in the source.
         op: operator that computes the tensor in the model.
-        stage: stage that introduced the difference: ``import``, ``optimize``, ``quantize`` or ``legalize``; ``SAME`` if
-            there is no difference, or ``AS_READ`` if there is none, but both deviate from the standard.
+        stage: stage that introduced the difference: ``import``, ``optimize``, ``quantize`` or ``legalize``; ``same`` if
+            there is no difference, or ``as read`` if there is none, but both deviate from the standard.
         reads: names of the nearest compared tensors from which the tensor is computed.
         moves: whether the operator only moves elements.
         added: noise added between the tensors in ``reads`` and this one, as a share of the power of this tensor.
