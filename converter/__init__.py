@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from tpuconvert.conversion.check import Check as Check
     from tpuconvert.conversion.check import check as check
     from tpuconvert.conversion.convert import convert as convert
+    from tpuconvert.conversion.options.packed_weights import PackedWeights as PackedWeights
+    from tpuconvert.conversion.options.quantization import Quantization as Quantization
+    from tpuconvert.conversion.options.source import SourceOptions as SourceOptions
     from tpuconvert.conversion.passes import PassList as PassList
     from tpuconvert.conversion.passes import passes as passes
     from tpuconvert.conversion.quantization.ranges_file import MeasuredRanges as MeasuredRanges
@@ -63,6 +66,7 @@ if TYPE_CHECKING:
     from tpuconvert.optimizer.quantize.ranges.calibrators import register_calibrator as register_calibrator
     from tpuconvert.optimizer.quantize.ranges.ranges import Range as Range
     from tpuconvert.outputs.drawing import Drawing as Drawing
+    from tpuconvert.outputs.head import register_head as register_head
     from tpuconvert.precision.attribution import Attribution as Attribution
     from tpuconvert.precision.attribution import attribute as attribute
     from tpuconvert.precision.tune import Tuning as Tuning
@@ -112,6 +116,9 @@ _MODULES = {
     "tpuconvert.run.bench": ("Benchmark", "bench"),
     "tpuconvert.conversion.calibrate": ("calibrate",),
     "tpuconvert.conversion.check": ("Check", "check"),
+    "tpuconvert.conversion.options.packed_weights": ("PackedWeights",),
+    "tpuconvert.conversion.options.quantization": ("Quantization",),
+    "tpuconvert.conversion.options.source": ("SourceOptions",),
     "tpuconvert.device.device": ("DevicePlan", "GoldenCheck", "device_check", "device_compare", "device_plan"),
     "tpuconvert.run.generate": ("Generation", "generate"),
     "tpuconvert.report.inspect": ("Inspection", "inspect"),
@@ -129,6 +136,7 @@ _MODULES = {
     "tpuconvert.diff.compare": ("diff",),
     "tpuconvert.diff.result": ("ModelDifference",),
     "tpuconvert.outputs.drawing": ("Drawing",),
+    "tpuconvert.outputs.head": ("register_head",),
     "tpuconvert.evaluation.evaluation": ("evaluate",),
     "tpuconvert.evaluation.result": ("Evaluation",),
     "tpuconvert.exporters.export": ("Export", "export"),

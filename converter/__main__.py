@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from tpuconvert.schema.system.gc_control import reduced_gc_frequency
 from tpuconvert.search_path import remove_current_folder
 
 
@@ -25,10 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # on the number of cores. NumPy reads the variable when it is imported. A value set by the user has precedence.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
-        # The imports take 80 ms. They are inside the try block so that an interrupt during them prints no traceback.
-        from tpuconvert.schema.system.gc_control import reduced_gc_frequency
-
         with reduced_gc_frequency():
+            # 80 ms, inside the try block so that an interrupt during the import prints no traceback.
             from tpuconvert.cli.entry import run
 
             code = run(sys.argv[1:] if arguments is None else list(arguments))

@@ -195,9 +195,11 @@ def is_zeros(value: Value) -> bool:
         return False
     if isinstance(producer.op, Lt):
         return producer.inputs[0] is producer.inputs[1]
-    is_kept = Trait.RESHAPES in producer.op.traits or isinstance(producer.op, (Add, Cast, Tile))
-    operands = producer.inputs[: 2 if isinstance(producer.op, Add) else 1]
-    return is_kept and all(operand is not None and is_zeros(operand) for operand in operands)
+    if isinstance(producer.op, Add):
+        return all(operand is not None and is_zeros(operand) for operand in producer.inputs)
+    first = producer.inputs[0]
+    is_kept = Trait.RESHAPES in producer.op.traits or isinstance(producer.op, (Cast, Tile))
+    return is_kept and first is not None and is_zeros(first)
 
 
 def _repeat(g: Graph, x: Value, axis: int, extent: OpenExtent) -> Value:

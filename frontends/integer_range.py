@@ -20,10 +20,10 @@ from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.compare import ScalarComparison, TensorComparison
 from tpuconvert.schema.ops.selection import Where
-from tpuconvert.schema.types import F32, I32, Chip
+from tpuconvert.schema.types import EXACT_FLOAT32, F32, I32, Chip
 
 _EXTREMES = (Arithmetic.MAX, Arithmetic.MIN)
-_FLOAT_LIMIT = float(1 << 24)
+_FLOAT_LIMIT = float(EXACT_FLOAT32)
 _EXACT_FLOATS: Bounds = (-_FLOAT_LIMIT, _FLOAT_LIMIT)
 _BELOW_LIMIT: Bounds = (1 - _FLOAT_LIMIT, _FLOAT_LIMIT - 1)
 _INT32: Bounds = (float(I32.min), float(I32.max))
@@ -86,7 +86,8 @@ class _Finder:
             is_exact = are_within(self._bounds.of(given[0]), _EXACT_FLOATS) or self._only_decides_exactly(result)
             decides = any(user.op.decides_by for user, _ in result.uses)
             return "" if is_exact or not (are_integers or decides) else ROUNDED
-        if result.dtype is I32 and isinstance(op, (BinaryArithmetic, ScalarArithmetic, Clamp)):
+        is_arithmetic = isinstance(op, (BinaryArithmetic, ScalarArithmetic))
+        if result.dtype is I32 and (is_arithmetic or isinstance(op, Clamp)):
             return self._text_of_arithmetic(node, given)
         if result.dtype is F32 and Trait.COMPARISON not in op.traits and not self._through_float.isdisjoint(given):
             self._through_float.add(result)

@@ -18,16 +18,15 @@ from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import BinaryArithmetic, Div, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Divs, Muls, ScalarArithmetic
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
-from tpuconvert.schema.ops.bit_logic import BitAnd, BitAnds, BitOr, BitOrs, BitXor, BitXors, ScalarLogic
+from tpuconvert.schema.ops.bit_logic import ScalarLogic, TensorLogic
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.convolution.conv import Conv
-from tpuconvert.schema.ops.generation import NumberLike, ShapeFetch
+from tpuconvert.schema.ops.generation import NumberLike
 from tpuconvert.schema.ops.host.unpool import HostMaxPositions
 from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.ordering import Arg, Argsort, Sort, Topk
 from tpuconvert.schema.ops.pad import Pad
-from tpuconvert.schema.ops.positions import FormulaPositions, Positions
 from tpuconvert.schema.ops.quantization.round_to_integer import Ceil, Floor
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.selection import ConditionSelect, Select
@@ -50,9 +49,8 @@ _MOST_ELEMENTS = 1 << 20
 
 _RULES = (
     *(BinaryArithmetic, ScalarArithmetic, ConditionSelect, Select, Clamp, Cast, Floor, Ceil, Active, Reduce),
-    *(NumberLike, Arg, Argsort, Topk, Sort, Positions, FormulaPositions, ShapeFetch, MatrixMul, BatchMatmul),
-    *(Conv, HostMaxPositions),
-    *(ArithRshifts, BitAnd, BitAnds, BitOrs, BitXors, BitOr, BitXor),
+    *(NumberLike, Arg, Argsort, Topk, Sort, MatrixMul, BatchMatmul, Conv, HostMaxPositions),
+    *(ArithRshifts, TensorLogic, ScalarLogic),
 )
 """Operators whose results have bounds that follow from those of their operands."""
 
@@ -158,7 +156,8 @@ def _operands(value: Value) -> list[Value]:
 
 
 def _has_rule(op: Op) -> bool:
-    return isinstance(op, _RULES) or op.is_non_negative() or op.keeps_sign() or Trait.MOVES_DATA in op.traits
+    has_trait = bool(op.traits & (Trait.SHAPE_ONLY | Trait.MOVES_DATA))
+    return isinstance(op, _RULES) or op.is_non_negative() or op.keeps_sign() or has_trait
 
 
 def are_within(bounds: Bounds, limits: Bounds) -> bool:
@@ -250,10 +249,13 @@ def _of_function(op: Op, node: Node, result: Value, bounds: list[Bounds]) -> Bou
         return bounds[0]
     if isinstance(op, HostMaxPositions):
         return 0.0, float(max(math.prod(_extent(node.inputs[0], axis) for axis in range(result.rank)) - 1, 0))
-    if isinstance(op, (Positions, FormulaPositions, ShapeFetch)):
+    if Trait.SHAPE_ONLY in op.traits:  # extents and positions
         return 0.0, float(max([LONGEST_EXTENT, *(d for d in node.inputs[0].shape if isinstance(d, int))]))  # type: ignore[union-attr]  # not optional
-    if isinstance(op, (MatrixMul, BatchMatmul, Conv)):
-        return _of_product(node, bounds)
+    if isinstance(op, Conv):  # padding adds products that are 0
+        return _of_products(math.prod(_extent(node.inputs[1], axis) for axis in (1, 2, 3)), bounds)
+    if isinstance(op, (MatrixMul, BatchMatmul)):
+        is_transposed = isinstance(op, BatchMatmul) and op.left_transpose
+        return _of_products(_extent(node.inputs[0], -2 if is_transposed else -1), bounds)
     return _of_bits(op, bounds)
 
 
@@ -262,11 +264,11 @@ def _of_bits(op: Op, bounds: list[Bounds]) -> Bounds:
         amount = min(int(op.scalar_num.value), 32)
         low, high = bounds[0]
         return (low // 2**amount, high // 2**amount) if amount >= 0 else UNKNOWN
-    numbers = [*bounds, *([(float(op.scalar_i.value),) * 2] if isinstance(op, ScalarLogic) else [])]
-    if isinstance(op, (BitAnds, BitAnd)):
-        highs = [high for low, high in numbers if low >= 0]
-        return (0.0, min(highs)) if highs else UNKNOWN
-    if isinstance(op, (BitOrs, BitXors, BitOr, BitXor)):
+    if isinstance(op, (TensorLogic, ScalarLogic)):
+        numbers = [*bounds, *([(float(op.scalar_i.value),) * 2] if isinstance(op, ScalarLogic) else [])]
+        if op.logic is np.bitwise_and:
+            highs = [high for low, high in numbers if low >= 0]
+            return (0.0, min(highs)) if highs else UNKNOWN
         low, high = _union(numbers)
         return (0.0, float((1 << int(high).bit_length()) - 1)) if low >= 0 and high < 1 << 31 else UNKNOWN
     is_non_negative = op.is_non_negative() or (op.keeps_sign() and all(low >= 0 for low, _ in bounds))
@@ -330,12 +332,8 @@ def _of_reduction(op: Reduce, node: Node, bounds: Bounds) -> Bounds:
     return low, high
 
 
-def _of_product(node: Node, bounds: list[Bounds]) -> Bounds:
-    if isinstance(node.op, Conv):  # padding adds products that are 0
-        depth = math.prod(_extent(node.inputs[1], axis) for axis in (1, 2, 3))
-    else:
-        is_transposed = isinstance(node.op, BatchMatmul) and node.op.left_transpose
-        depth = _extent(node.inputs[0], -2 if is_transposed else -1)
+def _of_products(depth: float, bounds: list[Bounds]) -> Bounds:
+    """Bounds of a sum of ``depth`` products or less, plus an optional bias."""
     low, high = arithmetic_bounds(Arithmetic.MUL, bounds[0], bounds[1])
     low, high = min(low, 0.0) * depth, max(high, 0.0) * depth
     if len(bounds) > 2:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from tpuconvert.optimizer.engine.registry import RuleFunction, load_rules, rule,
 from tpuconvert.optimizer.rule_order import ORDER
 from tpuconvert.schema.errors import InternalError, UsageError
 from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.text.spelling import did_you_mean
 from tpuconvert.schema.types import Chip
 from tpuconvert.schema.user_code import note_definition
 
@@ -114,8 +114,7 @@ def _first_sentence(function: Callable[..., object]) -> str:
 
 def unknown_name(name: str, known: Collection[str]) -> UsageError:
     """Return the error for a rule or pass that does not exist."""
-    alike = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean '{alike[0]}'?" if alike else "tpuconvert passes lists all of them"
+    hint = did_you_mean(name, known) or "tpuconvert passes lists all of them"
     return UsageError(f"there is no rule or pass '{name}'", hint=hint)
 
 

@@ -25,6 +25,10 @@ else:
     Array = np.ndarray  # importing numpy.typing takes time, and annotations are not evaluated
 
 MAX_RANK = 8
+"""Largest rank of an operand: the shape field of the operators has eight extents (docs/semantics.md, section 1)."""
+
+EXACT_FLOAT32 = 1 << 24
+"""Float32 represents all integers up to this magnitude: its significand has 24 bits. The next integer is rounded."""
 
 
 class DType(enum.Enum):

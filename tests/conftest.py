@@ -40,3 +40,17 @@ def data_root() -> Path:
     if not (root / "manifest.json").is_file():
         pytest.skip(f"no test data: {root} has no manifest.json (name the folder in TPUCONVERT_TEST_DATA)")
     return root
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Report the number of test functions: how many cases each has says little about what is tested."""
+    outcomes = {
+        name: {report.nodeid.split("[")[0] for report in terminalreporter.getreports(name)}
+        for name in ("failed", "error", "passed", "skipped")
+    }
+    failed = outcomes["failed"] | outcomes["error"]
+    passed = outcomes["passed"] - failed
+    skipped = outcomes["skipped"] - passed - failed
+    counts = {"fail": len(failed), "pass": len(passed), "are skipped": len(skipped)}
+    shown = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+    terminalreporter.write_line(f"test functions: {shown or 'none'}")

@@ -4,6 +4,7 @@ import inspect
 
 import pytest
 
+from tests.support.each import each
 from tests.support.operators import contract
 from tests.support.operators.op_cases import all_cases
 from tpuconvert.schema.definition.op import OpKind, all_ops
@@ -15,13 +16,13 @@ GOLDEN = {entry["name"] for entry in contract.every_entry() if entry["examples"]
 TESTED_OTHERWISE = {"customed_ops": "what it computes is a plugin's business: tests/converter/test_plugins.py"}
 
 
-@pytest.mark.parametrize("name", [name for name, d in OPERATORS.items() if d.kind is OpKind.TPU])
+@each("name", [name for name, d in OPERATORS.items() if d.kind is OpKind.TPU])
 def test_operator_has_a_case_or_an_example(name: str) -> None:
     known = {case.op.name for case in all_cases()} | GOLDEN | set(TESTED_OTHERWISE)
     assert name in known, f"{name} has no case: write CASES in tests/schema/ops/test_{name}.py"
 
 
-@pytest.mark.parametrize("name", OPERATORS)
+@each("name", OPERATORS)
 def test_definition_is_complete(name: str) -> None:
     definition = OPERATORS[name]
     assert definition.__doc__, f"{name}: the docstring of {definition.__name__} is its formula"

@@ -146,7 +146,7 @@ def test_operator_page(copy: Copy) -> None:
     assert passed_count(output) == 3 * 2 + 1  # three cases by the definition and in a model, and the test of the file
 
     copy.root.joinpath(tests).unlink()  # the forgotten step
-    forgotten = copy.run(".venv/bin/pytest tests/test_all_ops.py -k soft_shrink")
+    forgotten = copy.run(".venv/bin/pytest tests/test_all_ops.py")
     assert f"soft_shrink has no case: write CASES in {tests}" in forgotten.stdout
 
     for command in page.generators():  # they also cure pages that were stale before
@@ -248,6 +248,60 @@ def test_converter_page(copy: Copy) -> None:
     assert all(f"run {command.removeprefix('.venv/bin/')}" in message for command, message in stale.items())
 
 
+OPTION_IN_USE = """
+import tpuconvert as tc
+from tpuconvert.cli.entry import run
+
+source, samples = "examples/digits/digits.onnx", "examples/digits/calibration.npz"
+given = {"calibration": samples, "preprocess": "color=GRAY,scale=0.0625"}
+model = tc.convert(source, quantize=tc.Quantization(effort="low", outlier_share=0.25), **given)
+model.save("build/python.tpum")
+with open("build/options.yaml", "w") as file:
+    file.write("quantize: int8\\neffort: low\\noutlier_share: 0.25\\npreprocess: {color: GRAY, scale: 0.0625}\\n")
+command = ["convert", source, "--calibration", samples]
+assert run([*command, "--config", "build/options.yaml", "-o", "build/file.tpum"]) == 0
+flags = ["--quantize", "int8", "--effort", "low", "--outlier-share", "0.25", "--preprocess", given["preprocess"]]
+assert run([*command, *flags, "-o", "build/flag.tpum"]) == 0
+for name in ("python", "file", "flag"):
+    options = tc.load(f"build/{name}.tpum").metadata["recipe"]["options"]
+    assert options == {"quantize": "int8", "effort": "low", "outlier_share": 0.25}, options
+    assert tc.reproduce(f"build/{name}.tpum", source, calibration=samples).is_same
+try:
+    tc.convert(source, outlier_share=0.25)
+except TypeError as error:
+    assert str(error) == "outlier_share is a field of Quantization: quantize=tc.Quantization(outlier_share=...)"
+assert run([*command[:2], "--outlier-share", "0.25"]) == 2  # without quantization
+assert run([*command[:2], "--quantize", "int8", "--outlier-share", "1.5"]) == 2
+"""
+
+
+def test_option_page(copy: Copy) -> None:
+    """One field in one file is an option everywhere."""
+    page = Page("option")
+    [field] = re.findall(
+        r"^```python\n# the last field of Quantization\n(.*?)^```$", page.text, re.DOTALL | re.MULTILINE
+    )
+    group = copy.root / "converter" / "conversion" / "options" / "quantization.py"
+    before, rest = group.read_text("utf-8").split("\n    @property\n", 1)
+    group.write_text(f"{before}{field}\n    @property\n{rest}", encoding="utf-8")
+    copy.root.joinpath("build").mkdir(exist_ok=True)
+    copy.root.joinpath("build", "option_in_use.py").write_text(OPTION_IN_USE, encoding="utf-8")
+    done = copy.run(".venv/bin/python build/option_in_use.py")
+    assert done.returncode == 0, done.stderr
+    for command in ("convert", "quantize"):
+        sections = copy.run(f".venv/bin/python -m tpuconvert {command} --help").stdout.split("\n\n")
+        assert ["--outlier-share SHARE" in part for part in sections if part.startswith("Quantization:")] == [True]
+    [test] = page.tests()
+    assert passed_count(copy.run(test).stdout) == 1
+    changed = {"converter/conversion/options/quantization.py"}
+    assert copy.changed_files() == changed
+    for command in page.generators():
+        assert copy.run(command).returncode == 0, command
+    assert copy.changed_files() - changed == {"docs/command-line.md", "docs/python-api.md"}
+    checked = [sys.executable, "-m", "ruff", "check", *changed]
+    assert subprocess.run(checked, cwd=copy.root, capture_output=True).returncode == 0
+
+
 def test_rule_page(copy: Copy) -> None:
     page = Page("rule")
     _, pattern = page.files
@@ -257,6 +311,16 @@ def test_rule_page(copy: Copy) -> None:
     forgotten = copy.run(".venv/bin/pytest tests/optimizer/engine/test_every_rule.py -k has_a_pattern")
     assert "remove_negation_before_cos" in forgotten.stdout
     assert "add a function with @pattern to tests/support/rules/*_patterns.py" in forgotten.stdout
+
+
+def test_head_page(copy: Copy) -> None:
+    page = Page("head")
+    head, _ = page.files
+    [output] = follow(copy, page)
+    assert passed_count(output) == 1
+    assert list(stale_pages(copy, page)) == page.generators()
+    options = copy.run(".venv/bin/python -m tpuconvert run --help")
+    assert head == "converter/outputs/heads/yolov10.py" and "yolov10" in options.stdout
 
 
 @pytest.mark.slow

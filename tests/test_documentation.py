@@ -28,8 +28,8 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 
 
 LONG = {
-    *("attribution", "ci", "device", "diff", "engine", "evaluation", "grouping"),
-    *("optimizer", "preprocessing", "quantization", "reduce", "report", "tuning"),
+    *("attribution", "ci", "command-line", "device", "diff", "engine", "evaluation", "grouping"),
+    *("optimizer", "preprocessing", "quantization", "reduce", "report", "tuning", "tutorial"),
 }
 """Pages whose examples run at night: 4 to 20 s of CPU time each. Their commands have tests of their own."""
 

@@ -48,6 +48,7 @@ class Page(NamedTuple):
 PAGES = {
     "README.md": Page("tools.pages.readme_tables", is_fast=True),
     "docs/command-line.md": Page("tools.pages.readme_tables", is_fast=True),
+    "docs/drawing.md": Page("tools.pages.readme_tables", is_fast=True),
     "docs/comparison.md": Page("tools.pages.comparison_page", is_fast=True),
     "docs/kernels.md": Page("tools.pages.kernel_page", is_fast=True),
     "docs/operators/index.md": Page("tools.pages.operator_pages", is_fast=True),

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from markdown_it import MarkdownIt
 
+from tests.support.each import each
 from tests.support.operators import contract
 from tools.pages import operator_pages
 from tpuconvert.operators.description import describe, operator_notes
@@ -39,7 +40,7 @@ def test_every_operator_has_a_page_and_stands_in_the_index() -> None:
     assert sorted(re.findall(r"^\| \[([\w.]+)\]\([\w.]+\.md\)", index, re.MULTILINE)) == sorted(names)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@each("page", PAGES, lambda page: page.stem)
 def test_page_is_sound(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for target, anchor in re.findall(r"\]\(([^)#]+)(?:#([^)]*))?\)", text):
@@ -56,7 +57,7 @@ def test_page_is_sound(page: Path) -> None:
     assert "  \n" not in text
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@each("page", PAGES, lambda page: page.stem)
 def test_page_renders_as_it_is_meant(page: Path) -> None:
     """Formulas contain no accidental emphasis or tags, names are complete, and every table is rendered."""
     text = page.read_text(encoding="utf-8")
@@ -69,7 +70,7 @@ def test_page_renders_as_it_is_meant(page: Path) -> None:
     assert rendered.count("<tr>") == len(re.findall(r"^\| ", text, re.MULTILINE))
 
 
-@pytest.mark.parametrize("definition", OPERATORS, ids=lambda definition: definition.name)
+@each("definition", OPERATORS, lambda definition: definition.name)
 def test_description_is_complete(definition: type[Op]) -> None:
     about = describe(definition)
     assert about.formula.endswith((".", ":")), "the first line of the docstring is a sentence"
@@ -79,9 +80,7 @@ def test_description_is_complete(definition: type[Op]) -> None:
     assert all(chip.cases or chip.notes for chip in about.chips)
 
 
-@pytest.mark.parametrize(
-    "entry", [pytest.param(entry, id=entry["name"]) for entry in contract.defined_entries() if entry["examples"]]
-)
+@each("entry", [entry for entry in contract.defined_entries() if entry["examples"]], lambda entry: entry["name"])
 def test_example_has_the_results_of_the_contract(entry: contract.Entry) -> None:
     """The numbers in the notes are those of one of the contract's examples, apart from truncation."""
     lines = operator_notes()[entry["name"]]["example"]

@@ -1,7 +1,8 @@
-"""No module outside ``schema/ops`` contains a list of operators: facts about operators are in their definitions.
+"""No module outside ``schema/ops`` lists operators, in a table or in a call of ``isinstance``.
 
-A separate list is easily forgotten when an operator is added. The traits that replace such lists are members of
-``tpuconvert.schema.definition.op.Trait``; facts that depend on parameters are methods of ``Op``.
+Facts about operators are in their definitions. A separate list is easily forgotten when an operator is added. The
+traits that replace such lists are members of ``tpuconvert.schema.definition.op.Trait``; facts that depend on parameters
+are methods of ``Op``.
 """
 
 import ast
@@ -73,11 +74,57 @@ def elements(node: ast.AST) -> list[ast.expr | None]:
         return [*node.keys, *node.values]
     if isinstance(node, ast.Call):
         return list(node.args)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):  # a union of types
+        return [*elements(node.left), node.left, node.right]
     return []
 
 
 def last_name(node: ast.Name | ast.Attribute) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr
+
+
+def checks(source: str, classes: set[str]) -> Iterator[tuple[int, str, list[str]]]:
+    """Find the calls of ``isinstance`` and ``issubclass`` with at least ``FEWEST`` operator classes.
+
+    Yields:
+        Line, source text, operators.
+    """
+    for node in ast.walk(ast.parse(source)):
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id in ("isinstance", "issubclass")
+        ):
+            listed = [item for item in ast.walk(node.args[1]) if isinstance(item, ast.Name | ast.Attribute)]
+            found = [last_name(item) for item in listed if last_name(item) in classes]
+            if len(found) >= FEWEST:
+                yield node.lineno, ast.unparse(node), found
+
+
+def product_files() -> list[Path]:
+    paths = (path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+    return sorted(path for path in paths if DEFINITIONS not in path.parents)
+
+
+def test_finds_checks_of_operators():
+    source = """
+    isinstance(op, (Add, Sub, ops.Mul))
+    isinstance(op, Add | Sub | Mul)
+    issubclass(kind, (Add, (Sub, Mul)))
+    isinstance(op, (Add, Sub, Other))
+    """
+    assert [line for line, _, _ in checks(textwrap.dedent(source), {"Add", "Sub", "Mul"})] == [2, 3, 4]
+
+
+def test_no_check_lists_operators():
+    classes = operator_classes()
+    problems = [
+        f"{path.relative_to(ROOT)}:{line}: {text}"
+        for path in product_files()
+        for line, text, _ in checks(path.read_text(encoding="utf-8"), classes)
+    ]
+    hint = f"use a trait of the operators ({', '.join(Trait.__members__)}), a method of Op, or their base class"
+    assert not problems, "\n".join([*problems, hint])
 
 
 def test_finds_tables_of_operators():
@@ -88,17 +135,16 @@ def test_finds_tables_of_operators():
         C = (*("add", "sub"), "mul")
     D = ("add", "sub", "else")
     E = Kinds(Add, Sub, Mul)
+    F = Add | Sub | Mul
     """
     found = tables(textwrap.dedent(source), {"add", "sub", "mul"}, {"Add", "Sub", "Mul"})
-    assert [(line, name) for line, name, _ in found] == [(2, "A"), (3, "B"), (5, "C"), (7, "E")]
+    assert [(line, name) for line, name, _ in found] == [(2, "A"), (3, "B"), (5, "C"), (7, "E"), (8, "F")]
 
 
 def test_no_module_lists_operators():
     names, classes = set(all_ops()), operator_classes()
     unused, problems = set(ALLOWED), []
-    for path in sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")):
-        if DEFINITIONS in path.parents:
-            continue
+    for path in product_files():
         place = path.relative_to(ROOT)
         quoted = names if place.parts[0] == "frontends" else names | classes  # source formats have an operator Conv too
         for line, target, operators in tables(path.read_text(encoding="utf-8"), quoted, classes):

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import re
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ MOST_LOOSE = 10
 """Largest number of modules directly in ``converter/``, besides ``__init__`` and ``__main__``."""
 
 
+@functools.cache
 def modules(repository: Path) -> dict[str, Path]:
     """Path of every module of the package, by its dotted name."""
     found = {}
@@ -49,6 +51,7 @@ def imported(path: Path, known: dict[str, Path]) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
 
 
+@functools.cache
 def arrows(repository: Path) -> list[tuple[str, str]]:
     """Imports between modules. The face of the package hands names on and is no room."""
     known = modules(repository)

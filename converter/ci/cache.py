@@ -266,7 +266,7 @@ def content(path: Path) -> bytes:
     return file_sha256(path)
 
 
-def _external(source: Path, allow_root: str | None) -> Iterable[Path]:
+def _external(source: Path, allow_root: str | os.PathLike[str] | None) -> Iterable[Path]:
     """Yield the files with external data of an ONNX model.
 
     Raises:

@@ -14,7 +14,6 @@ manifest. Every other key is an option of ``tpuconvert.convert``.
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -29,6 +28,7 @@ from tpuconvert.conversion.source import SOURCE_SUFFIXES
 from tpuconvert.plugins import load_plugins
 from tpuconvert.samples.preprocess import YAML_SUFFIXES
 from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.text.spelling import did_you_mean
 from tpuconvert.yaml_files import read_yaml
 
 FILES = ("source", "weights", "calibration", "data", "evaluation", "baseline", "output")
@@ -247,8 +247,7 @@ class _Reader:
         known = list(known)
         for key in entry:
             if key not in known:
-                near = difflib.get_close_matches(str(key), known, 1)
-                hint = f"'{near[0]}' perhaps" if near else f"one of {', '.join(sorted(known))}"
+                hint = did_you_mean(str(key), known) or f"one of {', '.join(sorted(known))}"
                 raise self._wrong(f"{where}: unknown key '{key}'", hint=hint)
 
     def _check_outputs(self, jobs: list[Job]) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tpuconvert.ci.manifest import Job
 from tpuconvert.conversion.conversion import Conversion
-from tpuconvert.conversion.options.options import QUANTIZATION_OPTIONS, Options
+from tpuconvert.conversion.options.options import Options
 from tpuconvert.conversion.source import Source
 from tpuconvert.evaluation.evaluation import evaluate
 from tpuconvert.evaluation.result import Evaluation
@@ -145,9 +145,7 @@ def _accuracy(found: Evaluation) -> Measures:
 
 
 def _float_version(job: Job) -> Model:
-    only_int8 = ("quantize", "calibration_method", *QUANTIZATION_OPTIONS)
-    options = {key: value for key, value in job.options.items() if key not in only_int8}
-    return Conversion(Options.of(**options)).of_source(_source(job))
+    return Conversion(Options.of(**job.options).in_float()).of_source(_source(job))
 
 
 def _latency(job: Job, model: Model) -> Measures:

@@ -2,46 +2,50 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import click
 
 from tpuconvert.cli.conversion_options import declared_option
 from tpuconvert.cli.file_parameters import InputFile
-from tpuconvert.cli.json_output import json_option, print_json
+from tpuconvert.cli.json_output import json_option, print_result
+from tpuconvert.cli.option_fields import command_options
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import plugin_option, progress_option, report_option
 from tpuconvert.cli.source_and_model import source_and_model
-from tpuconvert.cli.terminal import echo
+from tpuconvert.conversion.options.declaration import option
 from tpuconvert.model.model import load
 from tpuconvert.plugins import load_plugins
 from tpuconvert.precision.attribution import MEASURED_RULES, NODES, SAMPLES, attribute
 from tpuconvert.report.report import report as write_model_report
 
 
+@dataclass(frozen=True, kw_only=True)
+class AttributeOptions:
+    """Options of ``attribute``."""
+
+    data: str | None = option(
+        None,
+        "Samples: a folder of images, an .npz or .npy file. Default: random numbers.",
+        metavar="DATA",
+        is_file=True,
+    )
+    samples: int = option(SAMPLES, "Largest number of samples.", least=1)
+    nodes: int = option(
+        NODES,
+        "Largest number of nodes to measure on all samples: those with the largest error on the first one.",
+        least=1,
+    )
+    measured_rules: int = option(
+        MEASURED_RULES,
+        "Number of nodes for whose rules the source is quantized again, to find the cheapest rule that helps.",
+        least=0,
+    )
+
+
 @click.command("attribute")
 @click.argument("files", type=InputFile(), nargs=-1, required=True, metavar="MODEL [WEIGHTS] FILE.tpum")
-@click.option(
-    "--data",
-    type=InputFile(),
-    metavar="DATA",
-    help="Samples: a folder of images, an .npz or .npy file. Default: random numbers.",
-)
-@click.option(
-    "--samples", type=click.IntRange(min=1), default=SAMPLES, show_default=True, help="Largest number of samples."
-)
-@click.option(
-    "--nodes",
-    type=click.IntRange(min=1),
-    default=NODES,
-    show_default=True,
-    help="Largest number of nodes to measure on all samples: those with the largest error on the first one.",
-)
-@click.option(
-    "--measured-rules",
-    type=click.IntRange(min=0),
-    default=MEASURED_RULES,
-    show_default=True,
-    help="Number of nodes for whose rules the source is quantized again, to find the cheapest rule that helps.",
-)
+@command_options(AttributeOptions)
 @declared_option("allow_root")
 @progress_option
 @json_option
@@ -49,10 +53,7 @@ from tpuconvert.report.report import report as write_model_report
 @plugin_option
 def command(
     files: tuple[str, ...],
-    data: str | None,
-    samples: int,
-    nodes: int,
-    measured_rules: int,
+    options: AttributeOptions,
     allow_root: str | None,
     progress_mode: str,
     as_json: bool,
@@ -72,20 +73,7 @@ def command(
     load_plugins(plugins)
     model = load(file)
     with show_progress(progress_mode) as progress:
-        found = attribute(
-            model,
-            source,
-            weights,
-            data=data,
-            samples=samples,
-            nodes=nodes,
-            measured_rules=measured_rules,
-            allow_root=allow_root,
-            progress=progress,
-        )
+        found = attribute(model, source, weights, allow_root=allow_root, progress=progress, **vars(options))
     if report is not None:
         write_model_report(model, report, attribution=found)
-    if as_json:
-        print_json(found.to_dict())
-    else:
-        echo(str(found))
+    print_result(found, as_json=as_json)

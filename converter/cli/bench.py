@@ -2,65 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import click
 
 from tpuconvert.cli.file_parameters import InputFile
-from tpuconvert.cli.json_output import json_option, print_json
-from tpuconvert.cli.shared_options import engine_options, memory_limit_option, plugin_option
-from tpuconvert.cli.terminal import echo
+from tpuconvert.cli.json_output import json_option, print_result
+from tpuconvert.cli.option_fields import command_options
+from tpuconvert.cli.shared_options import SessionOptions, plugin_option
+from tpuconvert.conversion.options.declaration import option
 from tpuconvert.run.bench import SECONDS, bench
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions(SessionOptions):
+    """Options of ``bench``."""
+
+    data: str | None = option(
+        None, "Instead of random numbers: .npz, .npy, an image.", flags="--input", metavar="INPUT", is_file=True
+    )
+    seed: int = option(0, "Of the random numbers.", least=0)
+    warmup: int = option(3, "Runs before the first timed.", least=0)
+    runs: int | None = option(None, "Number of timed runs.", least=1)
+    seconds: float | None = option(None, f"Instead: time runs for so long.  [default: {SECONDS}]", least=0.0)
+    profile: bool = option(False, "Show every step of the plan.")
 
 
 @click.command("bench")
 @click.argument("file", type=InputFile())
-@click.option(
-    "--input", "data", type=InputFile(), metavar="INPUT", help="Instead of random numbers: .npz, .npy, an image."
-)
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of the random numbers.")
-@engine_options
-@memory_limit_option
-@click.option("--warmup", type=click.IntRange(min=0), default=3, show_default=True, help="Runs before the first timed.")
-@click.option("--runs", type=click.IntRange(min=1), help="Number of timed runs.")
-@click.option("--seconds", type=click.FloatRange(min=0), help=f"Instead: time runs for so long.  [default: {SECONDS}]")
-@click.option("--profile", is_flag=True, help="Show every step of the plan.")
+@command_options(BenchOptions)
 @json_option
 @plugin_option
-def command(
-    file: str,
-    data: str | None,
-    seed: int,
-    backend: Any,
-    threads: int | None,
-    memory_limit: int | None,
-    warmup: int,
-    runs: int | None,
-    seconds: float | None,
-    profile: bool,
-    as_json: bool,
-    plugins: tuple[str, ...],
-) -> None:
+def command(file: str, options: BenchOptions, as_json: bool, plugins: tuple[str, ...]) -> None:
     """Measure how long the .tpum FILE runs, and with --profile which steps take the time.
 
     \b
     tpuconvert bench net.tpum --threads 2
     tpuconvert bench net.tpum --profile --json > profile.json
     """
-    found = bench(
-        file,
-        data=data,
-        seed=seed,
-        backend=backend,
-        threads=threads,
-        memory_limit=memory_limit,
-        warmup=warmup,
-        runs=runs,
-        seconds=seconds,
-        profile=profile,
-        plugins=plugins,
-    )
-    if as_json:
-        print_json(found.to_dict())
-    else:
-        echo(str(found))
+    print_result(bench(file, plugins=plugins, **vars(options)), as_json=as_json)

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tpuconvert.cli.conversion_options import conversion_options
+from tpuconvert.cli.conversion_options import SectionedCommand, conversion_options
 from tpuconvert.cli.file_parameters import OutputFile
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure, ensure_writable
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import calibration_option, progress_option
 from tpuconvert.cli.terminal import echo
-from tpuconvert.conversion.calibrate import calibrate
-from tpuconvert.conversion.options.options import SOURCE_OPTIONS
+from tpuconvert.conversion.calibrate import RANGE_OPTIONS, calibrate
+from tpuconvert.conversion.options.options import READING_OPTIONS, group_options
 from tpuconvert.schema.text.plain_values import MERGED, Plain
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ class CalibrationDocument(Plain, keys={"ranges": MERGED}):
     ranges: MeasuredRanges
 
 
-@click.command("calibrate")
-@conversion_options(*SOURCE_OPTIONS, "chip", "calibration_method", "precision", "workers", "scheduler")
+@click.command("calibrate", cls=SectionedCommand)
+@conversion_options(*READING_OPTIONS, "chip", *RANGE_OPTIONS)
 @calibration_option(required=True)
 @click.option("-o", "--output", type=OutputFile(), required=True, metavar="RANGES.json", help="The file to write.")
 @progress_option
@@ -71,7 +71,7 @@ def command(
             output=output,
             plugins=plugins,
             progress=progress,
-            **options,
+            **group_options(**options),
         )
     if as_json:
         print_json(CalibrationDocument(model, output, found))

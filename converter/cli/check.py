@@ -7,18 +7,17 @@ from typing import Any
 import click
 
 from tpuconvert.cli.choice import Choice
-from tpuconvert.cli.conversion_options import conversion_options
-from tpuconvert.cli.json_output import json_option, print_json
+from tpuconvert.cli.conversion_options import SectionedCommand, conversion_options
+from tpuconvert.cli.json_output import json_option, print_result
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import progress_option
-from tpuconvert.cli.terminal import echo_text
 from tpuconvert.conversion.check import check
-from tpuconvert.conversion.options.options import SOURCE_OPTIONS
+from tpuconvert.conversion.options.options import READING_OPTIONS, group_options
 from tpuconvert.exporters.form_names import FORM_NAMES
 
 
-@click.command("check")
-@conversion_options(*SOURCE_OPTIONS, "chip", "strict_set")
+@click.command("check", cls=SectionedCommand)
+@conversion_options(*READING_OPTIONS, "chip", "strict_set")
 @click.option(
     "--for",
     "target",
@@ -46,8 +45,5 @@ def command(
     tpuconvert check net.onnx --input-shapes image=1,3,224,224 --for tpulang
     """
     with show_progress(progress_mode) as progress:
-        found = check(model, weights, target=target, plugins=plugins, progress=progress, **options)
-    if as_json:
-        print_json(found.to_dict())
-    else:
-        echo_text(str(found))
+        found = check(model, weights, target=target, plugins=plugins, progress=progress, **group_options(**options))
+    print_result(found, as_json=as_json, wraps=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -12,11 +13,13 @@ from tpuconvert.ci.cache import Cache
 from tpuconvert.ci.manifest import read_manifest
 from tpuconvert.ci.report_page import cached_outcomes, describe_outcomes, overview
 from tpuconvert.ci.runner import Outcome, exit_code, run, select_jobs
-from tpuconvert.cli.file_parameters import InputFile, OutputFile, OutputFolder
+from tpuconvert.cli.file_parameters import InputFile, OutputFolder
 from tpuconvert.cli.json_output import json_option, print_json
+from tpuconvert.cli.option_fields import command_options
 from tpuconvert.cli.problems import ensure, ensure_writable
-from tpuconvert.cli.shared_options import no_plugins_option, report_option, scheduler_option
+from tpuconvert.cli.shared_options import no_plugins_option, report_option
 from tpuconvert.cli.terminal import echo, write_commands
+from tpuconvert.conversion.options.declaration import option
 from tpuconvert.installed import version
 from tpuconvert.report.report_file import write_reports
 from tpuconvert.schema.system.file_replacement import replacing
@@ -27,28 +30,37 @@ DEFAULT = "tpuconvert.yaml"
 DEFAULT_CACHE = ".tpuconvert-cache"
 
 
+@dataclass(frozen=True, kw_only=True)
+class CiOptions:
+    """Options of ``ci``."""
+
+    only: tuple[str, ...] = option((), "Models by name, such as 'face*'.", metavar="PATTERN", is_repeated=True)
+    jobs: int | None = option(None, "Models made at once. Default: one per processor.", flags="--jobs -j", least=1)
+    scheduler: str | None = option(
+        None,
+        "Address of a dask scheduler whose workers convert the models, such as tcp://host:8786.",
+        metavar="ADDRESS",
+    )
+    folder: str = option(
+        DEFAULT_CACHE,
+        "Folder of converted models, with the digest of their inputs as key.",
+        flags="--cache",
+        metavar="FOLDER",
+        type=OutputFolder(),
+    )
+    junit: str | None = option(None, "Write the outcome as JUnit XML.", metavar="FILE", is_output=True)
+    sarif: str | None = option(None, "Write what is wrong as SARIF 2.1.0.", metavar="FILE", is_output=True)
+    markdown: str | None = option(
+        None,
+        "Write a summary as Markdown; $GITHUB_STEP_SUMMARY gets it as well.",
+        metavar="FILE",
+        is_output=True,
+    )
+
+
 @click.command("ci")
 @click.argument("manifest", type=InputFile(), default=DEFAULT, metavar=f"[{DEFAULT}]")
-@click.option("--only", multiple=True, metavar="PATTERN", help="Models by name, such as 'face*'. Several: repeat it.")
-@click.option("--jobs", "-j", type=click.IntRange(min=1), help="Models made at once. Default: one per processor.")
-@scheduler_option(help="Address of a dask scheduler whose workers convert the models, such as tcp://host:8786.")
-@click.option(
-    "--cache",
-    "folder",
-    type=OutputFolder(),
-    default=DEFAULT_CACHE,
-    show_default=True,
-    metavar="FOLDER",
-    help="Folder of converted models, with the digest of their inputs as key.",
-)
-@click.option("--junit", type=OutputFile(), metavar="FILE", help="Write the outcome as JUnit XML.")
-@click.option("--sarif", type=OutputFile(), metavar="FILE", help="Write what is wrong as SARIF 2.1.0.")
-@click.option(
-    "--markdown",
-    type=OutputFile(),
-    metavar="FILE",
-    help="Write a summary as Markdown; $GITHUB_STEP_SUMMARY gets it as well.",
-)
+@command_options(CiOptions)
 @report_option
 @no_plugins_option
 @json_option
@@ -56,13 +68,7 @@ DEFAULT_CACHE = ".tpuconvert-cache"
 def command(
     context: click.Context,
     manifest: str,
-    only: tuple[str, ...],
-    jobs: int | None,
-    scheduler: str | None,
-    folder: str,
-    junit: str | None,
-    sarif: str | None,
-    markdown: str | None,
+    options: CiOptions,
     report: str | None,
     as_json: bool,
 ) -> None:
@@ -73,35 +79,43 @@ def command(
     \b
     tpuconvert ci models.yaml --jobs 2 --junit results.xml --report report.html
     """
-    ensure(jobs is None or scheduler is None, "--jobs with --scheduler", hint="the scheduler has its own workers")
     ensure(
-        folder != DEFAULT_CACHE or not os.path.islink(folder),
-        f"{folder} is a link, which anybody may have put beside the manifest",
+        options.jobs is None or options.scheduler is None,
+        "--jobs with --scheduler",
+        hint="the scheduler has its own workers",
+    )
+    ensure(
+        options.folder != DEFAULT_CACHE or not os.path.islink(options.folder),
+        f"{options.folder} is a link, which anybody may have put beside the manifest",
         hint="remove it, or name the folder: --cache FOLDER",
     )
     jobs_of_all = read_manifest(Path(manifest))
     for location in (location for job in jobs_of_all for location in job.inputs):
         note_input(location)
     made = {os.path.realpath(job.files["output"]): job.name for job in jobs_of_all if "output" in job.files}
-    for path in (junit, sarif, markdown, report):
+    for path in (options.junit, options.sarif, options.markdown, report):
         ensure_writable(path)
         name = None if path is None else made.get(os.path.realpath(path))
         ensure(name is None, f"{path}: is the output of the model '{name}'", hint="name another file for the report")
-    wanted = select_jobs(jobs_of_all, only)
+    wanted = select_jobs(jobs_of_all, options.only)
 
     def watch(outcome: Outcome) -> None:
         echo(reports.to_text(outcome), err=as_json)
 
-    outcomes = run(wanted, Cache(Path(folder)), jobs or os.cpu_count() or 1, watch, scheduler)
+    outcomes = run(wanted, Cache(Path(options.folder)), options.jobs or os.cpu_count() or 1, watch, options.scheduler)
     if as_json:
         print_json(reports.CiDocument(version(), outcomes))
-    written = [(junit, reports.to_junit), (sarif, reports.to_sarif), (markdown, reports.to_markdown)]
+    written = [
+        (options.junit, reports.to_junit),
+        (options.sarif, reports.to_sarif),
+        (options.markdown, reports.to_markdown),
+    ]
     for path, form in written:
         if path is not None:
             with replacing(Path(path)) as file:
                 file.write(form(outcomes).encode("utf-8"))
     if report is not None:
-        with cached_outcomes(outcomes, folder):
+        with cached_outcomes(outcomes, options.folder):
             write_reports(Path(report), describe_outcomes(outcomes), Path(manifest).name, overview(outcomes))
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if summary:

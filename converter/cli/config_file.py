@@ -5,7 +5,6 @@ One file serves all commands that read a source. They ignore options that only `
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +14,7 @@ import click
 from tpuconvert.conversion.options.rule_files import expand_rules
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.system.input_files import note_input
+from tpuconvert.schema.text.spelling import did_you_mean
 from tpuconvert.yaml_files import parse_yaml, read_yaml
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -187,7 +187,5 @@ def _parse(texts: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _unknown(where: str, key: str, known: list[str]) -> Exception:
-    near = difflib.get_close_matches(_normalized_key(key), known, 1)
-    return UsageError(
-        f"{where}: unknown option '{key}'", hint=f"'{near[0]}' perhaps" if near else f"one of {', '.join(known)}"
-    )
+    hint = did_you_mean(_normalized_key(key), known) or f"one of {', '.join(known)}"
+    return UsageError(f"{where}: unknown option '{key}'", hint=hint)

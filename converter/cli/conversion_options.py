@@ -1,31 +1,54 @@
-"""Command-line options of a conversion, derived from their declarations in ``options.py``."""
+"""Command-line options of a conversion, derived from the fields of the groups in ``conversion/options/``."""
 
 from __future__ import annotations
 
-import enum
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
-from tpuconvert.cli.choice import Choice
 from tpuconvert.cli.config_file import config_options
 from tpuconvert.cli.file_parameters import InputFile
+from tpuconvert.cli.option_fields import click_option
 from tpuconvert.cli.shared_options import plugin_option
 from tpuconvert.cli.terminal import echo
 from tpuconvert.cli.value_completion import COMPLETERS
-from tpuconvert.conversion.options.options import SOURCE_OPTIONS, declaration, default_of
+from tpuconvert.conversion.options.declaration import OptionGroup
+from tpuconvert.conversion.options.options import GROUP_OF, OPTIONS, READING_OPTIONS
 from tpuconvert.schema.definition.chip_names import alias_of, parse_chip
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 NEEDED_AGAIN = {
-    "verify": (*(name for name in SOURCE_OPTIONS if name != "preprocess"), "plugins"),
+    "verify": (*(name for name in READING_OPTIONS if name != "preprocess"), "plugins"),
     "attribute": ("allow_root", "plugins"),
-    "convert": (*SOURCE_OPTIONS, "plugins"),
+    "convert": (*READING_OPTIONS, "plugins"),
 }
 """Options that a later command must repeat with the values given to ``convert``. Preprocessing is stored in the model;
 ``attribute`` reads all options except paths from its recipe."""
+
+
+class SectionedCommand(click.Command):
+    """A command whose help has one section for each group of options."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, those without a group first."""
+        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None and isinstance(parameter, click.Option):
+                group = GROUP_OF.get(parameter.name or "")
+                sections.setdefault(_title_of(group) if group else "Options", []).append(record)
+        for title, records in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+
+def _title_of(group: type[OptionGroup]) -> str:
+    """Return the name of a group as words: ``PackedWeights -> Packed weights``."""
+    first, *rest = re.findall("[A-Z][a-z]*", group.__name__)
+    return " ".join([first, *map(str.lower, rest)])
 
 
 def conversion_options(*names: str, needs_model: bool = True) -> Callable[[F], F]:
@@ -52,38 +75,11 @@ def declared_options(*names: str) -> Callable[[F], F]:
 
 def declared_option(name: str, **changes: Any) -> Callable[[F], F]:
     """Add the option of ``Options`` with this name; ``changes`` are arguments of ``click.option``."""
-    declared, default = declaration(name), default_of(name)
-    if isinstance(default, enum.Enum):
-        default = default.value
-    arguments: dict[str, Any] = {"help": f"{declared.help} {declared.syntax}".replace("``", "").strip()}
-    if isinstance(default, bool):
-        arguments |= {"is_flag": True, "default": default, "show_default": "/" in declared.flags}
-    else:
-        arguments |= {"metavar": declared.metavar, "multiple": declared.is_repeated, "type": _type_of(name)}
-        if declared.is_repeated:
-            arguments["help"] += " Can be repeated."
-        elif isinstance(default, str):
-            arguments |= {"default": default.lower(), "show_default": True}
-        elif isinstance(default, int):
-            arguments |= {"default": default, "show_default": True}
-        elif declared.choices:
-            arguments |= {"default": declared.choices[0], "show_default": True}
     if name in COMPLETERS:
-        arguments["shell_complete"] = COMPLETERS[name]
+        changes["shell_complete"] = COMPLETERS[name]
     if name == "chip":
-        arguments["callback"] = report_chip_alias
-    return click.option(declared.flags or f"--{name.replace('_', '-')}", name, **(arguments | changes))
-
-
-def _type_of(name: str) -> click.ParamType[Any] | None:
-    declared = declaration(name)
-    if declared.choices:
-        return Choice(declared.choices)
-    if declared.is_file:
-        return InputFile(is_named=declared.is_repeated)
-    if isinstance(declared.least, float):
-        return click.FloatRange(declared.least, declared.most)
-    return None if declared.least is None else click.IntRange(min=int(declared.least))
+        changes["callback"] = report_chip_alias
+    return click_option(OPTIONS[name], **changes)
 
 
 def report_chip_alias(_context: click.Context, _parameter: click.Parameter, chip: str | None) -> str | None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tpuconvert.cli.conversion import Files, convert_files, print_summary
-from tpuconvert.cli.conversion_options import conversion_options, source_option_args
-from tpuconvert.cli.file_parameters import InputFile, OutputFile
+from tpuconvert.cli.conversion_options import SectionedCommand, conversion_options, source_option_args
+from tpuconvert.cli.file_parameters import OutputFile
 from tpuconvert.cli.json_output import json_option
+from tpuconvert.cli.option_fields import command_options
 from tpuconvert.cli.problems import ensure, ensure_writable
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import (
@@ -21,33 +23,57 @@ from tpuconvert.cli.shared_options import (
     verify_option,
 )
 from tpuconvert.cli.terminal import echo_error
+from tpuconvert.conversion.options.declaration import option
 from tpuconvert.conversion.options.options import OPTIONS, Options
 from tpuconvert.conversion.pass_instrumentation import Sink, Watch
 from tpuconvert.plugins import load_plugins
 
 
-@click.command("convert")
+@dataclass(frozen=True, kw_only=True)
+class PassOptions:
+    """Instrumentation of the optimizer's passes."""
+
+    trace: bool = option(False, "Print on stderr which rewrite rules fired, and why others declined.")
+    dumps: tuple[str, ...] = option(
+        (),
+        "Print the graph after a rule or pass on stderr, or write it as .tpum or text.",
+        flags="--dump-after",
+        metavar="NAME[=FILE]",
+        type=OutputFile(is_named=True),
+        is_repeated=True,
+    )
+    validate: bool = option(False, "Run the graph before and after every pass; report the rule that changes results.")
+    validate_on: str | None = option(
+        None,
+        "As --validate, also on these samples: a folder of images, an .npz or .npy file.",
+        metavar="DATA",
+        is_file=True,
+    )
+
+    def watch(self, calibration: str | None) -> Watch | None:
+        """Create the instrumentation. Calibration samples validate if there are no others.
+
+        Raises:
+            UsageError: a dump names no rule or pass, is given twice, or its file cannot be written.
+
+        """
+        validates = self.validate or self.validate_on is not None
+        if not (self.trace or self.dumps or validates):
+            return None
+        sinks: dict[str, Sink] = {}
+        for text in self.dumps:
+            name, _, file = text.partition("=")
+            ensure(name not in sinks, f"--dump-after {name} is given twice")
+            ensure_writable(file or None)
+            sinks[name] = Path(file) if file else echo_error
+        return Watch(echo_error if self.trace else None, sinks, validates, self.validate_on or calibration)
+
+
+@click.command("convert", cls=SectionedCommand)
 @conversion_options(*OPTIONS)
 @model_output_option
 @calibration_option()
-@click.option("--trace", is_flag=True, help="Print on stderr which rewrite rules fired, and why others declined.")
-@click.option(
-    "--dump-after",
-    "dumps",
-    type=OutputFile(is_named=True),
-    multiple=True,
-    metavar="NAME[=FILE]",
-    help="Print the graph after a rule or pass on stderr, or write it as .tpum or text. Can be repeated.",
-)
-@click.option(
-    "--validate", is_flag=True, help="Run the graph before and after every pass; report the rule that changes results."
-)
-@click.option(
-    "--validate-on",
-    type=InputFile(),
-    metavar="DATA",
-    help="As --validate, also on these samples: a folder of images, an .npz or .npy file.",
-)
+@command_options(PassOptions, "passes")
 @verify_option
 @report_option
 @progress_option
@@ -58,10 +84,7 @@ def command(
     output: str | None,
     calibration: str | None,
     plugins: tuple[str, ...],
-    trace: bool,
-    dumps: tuple[str, ...],
-    validate: bool,
-    validate_on: str | None,
+    passes: PassOptions,
     with_verification: bool,
     report: str | None,
     progress_mode: str,
@@ -80,9 +103,7 @@ def command(
     files.check()
     load_plugins(plugins)
     checked = Options.of(**options)
-    watch = None
-    if trace or dumps or validate or validate_on is not None:
-        watch = _create_watch(trace, dumps, validate or validate_on is not None, validate_on or calibration)
+    watch = passes.watch(calibration)
     with show_progress(progress_mode) as progress:
         summary = convert_files(
             files,
@@ -93,19 +114,3 @@ def command(
             source_args=source_option_args,
         )
     print_summary(summary, as_json=as_json)
-
-
-def _create_watch(trace: bool, dumps: tuple[str, ...], validate: bool, samples: str | None) -> Watch:
-    """Create the instrumentation for the options --trace, --dump-after and --validate.
-
-    Raises:
-        UsageError: a dump names no rule or pass, is given twice, or its file cannot be written.
-
-    """
-    sinks: dict[str, Sink] = {}
-    for text in dumps:
-        name, _, file = text.partition("=")
-        ensure(name not in sinks, f"--dump-after {name} is given twice")
-        ensure_writable(file or None)
-        sinks[name] = Path(file) if file else echo_error
-    return Watch(echo_error if trace else None, sinks, validate, samples)

@@ -5,11 +5,9 @@ from __future__ import annotations
 import click
 
 from tpuconvert.cli.file_parameters import InputFile, OutputFolder
-from tpuconvert.cli.json_output import json_option, print_json
+from tpuconvert.cli.json_output import json_option, print_result
 from tpuconvert.cli.shared_options import plugin_option
-from tpuconvert.cli.terminal import echo
 from tpuconvert.device.device import device_check, device_compare, device_plan
-from tpuconvert.text.result import Result
 
 
 @click.group("device", context_settings={"help_option_names": ["-h", "--help"]})
@@ -41,7 +39,7 @@ def plan(file: str, folder: str, data: str | None, as_json: bool, plugins: tuple
     python3 net_plan/run_device.py net.bmodel dumps.npz       # on the device
     tpuconvert device compare net.tpum dumps.npz --plan net_plan
     """
-    _print(device_plan(file, folder, data=data, plugins=plugins), as_json)
+    print_result(device_plan(file, folder, data=data, plugins=plugins), as_json=as_json)
 
 
 @command.command("compare", short_help="Find and explain the first tensor that differs on a device.")
@@ -63,7 +61,7 @@ def compare(
     tpuconvert device compare net.tpum dumps.npz --plan net_plan
     """
     found = device_compare(file, dumps, plan=folder, data=data, plugins=plugins)
-    _print(found, as_json)
+    print_result(found, as_json=as_json)
     found.check()
 
 
@@ -80,12 +78,5 @@ def check(file: str, as_json: bool, plugins: tuple[str, ...]) -> None:
     tpuconvert device check net.tpum
     """
     found = device_check(file, plugins=plugins)
-    _print(found, as_json)
+    print_result(found, as_json=as_json)
     found.check()
-
-
-def _print(found: Result, as_json: bool) -> None:
-    if as_json:
-        print_json(found.to_dict())
-    else:
-        echo(str(found))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +12,23 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from tpuconvert.cli.config_file import config_options
-from tpuconvert.cli.conversion_options import declared_options
-from tpuconvert.cli.file_parameters import InputFile, OutputFile
+from tpuconvert.cli.conversion_options import SectionedCommand, declared_option, declared_options
+from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option, print_json
+from tpuconvert.cli.option_fields import command_options
 from tpuconvert.cli.output_files import write_text
 from tpuconvert.cli.problems import ensure, ensure_writable
 from tpuconvert.cli.progress_bar import show_progress
-from tpuconvert.cli.shared_options import limit_options, plugin_option, progress_option
+from tpuconvert.cli.shared_options import LimitOptions, plugin_option, progress_option
 from tpuconvert.cli.terminal import echo
-from tpuconvert.conversion.options.options import SOURCE_OPTIONS
+from tpuconvert.conversion.options.declaration import option
+from tpuconvert.conversion.options.options import READING_OPTIONS
 from tpuconvert.diff.change import CATEGORIES
-from tpuconvert.diff.compare import SAMPLES, diff
+from tpuconvert.diff.compare import SAMPLES, compare
 from tpuconvert.diff.limits import ANY, GROWTH_LIMITS, OUTPUTS, parse_categories, parse_growth
 from tpuconvert.diff.markdown import to_markdown
 from tpuconvert.frontends.sniffing import SourceFile
+from tpuconvert.plugins import load_plugins
 from tpuconvert.text.text_format import several
 
 _USAGE = "tpuconvert diff BEFORE [WEIGHTS] AFTER [WEIGHTS]"
@@ -57,50 +61,51 @@ class _Growth(click.ParamType):  # type: ignore[type-arg]
         return parse_growth(value) if isinstance(value, str) else value
 
 
-@click.command("diff")
+@dataclass(frozen=True, kw_only=True)
+class DiffOptions:
+    """Options of ``diff`` besides those for sources."""
+
+    as_read: bool = option(False, "Compare source files as they are read, without the optimizer.")
+    data: str | None = option(
+        None,
+        "Samples for the outputs: a folder of images, an .npz or .npy file. Default: random numbers.",
+        metavar="DATA",
+        is_file=True,
+    )
+    samples: int = option(SAMPLES, "Largest number of samples; 0 compares no outputs.", least=0)
+    everything: bool = option(False, "Print every change, not only the most severe ones.", flags="--all")
+    markdown: str | None = option(None, "Also write Markdown, for a pull request.", metavar="OUT.md", is_output=True)
+    page: str | None = option(
+        None, "Also write one self-contained page.", flags="--html", metavar="OUT.html", is_output=True
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiffLimits(LimitOptions):
+    """Differences that are errors. The limits of the growth of files and costs are options of their own."""
+
+    fail_on: tuple[str, ...] = option(
+        (),
+        f"Exit code 5 if there are such changes: {', '.join(_FAIL_ON)}.",
+        type=_Categories(),
+        metavar="CATEGORY,...",
+    )
+
+
+@click.command("diff", cls=SectionedCommand)
 @click.argument("files", type=InputFile(), nargs=-1, required=True, metavar="BEFORE [WEIGHTS] AFTER [WEIGHTS]")
-@declared_options(*SOURCE_OPTIONS, "chip")
+@declared_options(*READING_OPTIONS)
+@declared_option("chip", default=None, show_default=False)
 @config_options
-@click.option("--as-read", is_flag=True, help="Compare source files as they are read, without the optimizer.")
-@click.option(
-    "--data",
-    type=InputFile(),
-    metavar="DATA",
-    help="Samples for the outputs: a folder of images, an .npz or .npy file. Default: random numbers.",
-)
-@click.option(
-    "--samples",
-    type=click.IntRange(min=0),
-    default=SAMPLES,
-    show_default=True,
-    help="Largest number of samples; 0 compares no outputs.",
-)
-@click.option("--all", "everything", is_flag=True, help="Print every change, not only the most severe ones.")
-@click.option("--markdown", type=OutputFile(), metavar="OUT.md", help="Also write Markdown, for a pull request.")
-@click.option("--html", "page", type=OutputFile(), metavar="OUT.html", help="Also write one self-contained page.")
-@click.option(
-    "--fail-on",
-    type=_Categories(),
-    default=(),
-    metavar="CATEGORY,...",
-    help=f"Exit code 5 if there are such changes: {', '.join(_FAIL_ON)}.",
-)
-@limit_options
+@command_options(DiffOptions, "settings")
+@command_options(DiffLimits, "limits")
 @progress_option
 @json_option
 @plugin_option
 def command(
     files: tuple[str, ...],
-    as_read: bool,
-    data: str | None,
-    samples: int,
-    everything: bool,
-    markdown: str | None,
-    page: str | None,
-    fail_on: tuple[str, ...],
-    max_difference: float | None,
-    min_cosine: float | None,
-    min_sqnr: float | None,
+    settings: DiffOptions,
+    limits: DiffLimits,
     progress_mode: str,
     as_json: bool,
     plugins: tuple[str, ...],
@@ -115,6 +120,7 @@ def command(
     \b
     tpuconvert diff old.tpum new.tpum --fail-on nodes,interface --max-size-growth 5%
     """
+    markdown, page = settings.markdown, settings.page
     ensure_writable(markdown)
     ensure_writable(page)
     ensure(page is None or page.lower().endswith((".html", ".htm")), f"{page}: the page's name ends in .html")
@@ -122,29 +128,29 @@ def command(
     growth = {key: others.pop(key) for key in keys if others[key] is not None}
     given = click.get_current_context().get_parameter_source
     options = {name: others[name] for name in others if name not in keys and given(name) != ParameterSource.DEFAULT}
+    load_plugins(plugins)
     (first, first_weights), (second, second_weights) = _pair_files(files)
     with show_progress(progress_mode) as progress:
-        found = diff(
+        weights = first_weights, second_weights
+        found = compare(
             first,
             second,
-            first_weights,
-            second_weights,
-            data=data,
-            samples=samples,
-            as_read=as_read,
-            plugins=plugins,
+            weights,
+            options,
+            settings.data,
+            settings.samples,
+            as_read=settings.as_read,
             progress=progress,
-            **options,
         )
     if page is not None:
         found.save(page)
     if markdown is not None:
         write_text(Path(markdown), to_markdown(found))
     if as_json:
-        print_json(found.to_dict())
+        print_json(found)
     else:
-        echo(found.text(everything=everything))
-    found.check(fail_on=fail_on, max_difference=max_difference, min_cosine=min_cosine, min_sqnr=min_sqnr, **growth)
+        echo(found.text(everything=settings.everything))
+    found.check(**vars(limits), **growth)
 
 
 for _limit in reversed(GROWTH_LIMITS):

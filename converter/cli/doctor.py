@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
-from tpuconvert.cli.conversion_options import conversion_options
-from tpuconvert.cli.file_parameters import InputFile
-from tpuconvert.cli.json_output import json_option, print_json
+from tpuconvert.cli.conversion_options import SectionedCommand, conversion_options
+from tpuconvert.cli.json_output import json_option, print_result
+from tpuconvert.cli.option_fields import command_options
 from tpuconvert.cli.progress_bar import show_progress
-from tpuconvert.cli.shared_options import engine_options, progress_option
-from tpuconvert.cli.terminal import echo_text
-from tpuconvert.conversion.options.options import SOURCE_OPTIONS
+from tpuconvert.cli.shared_options import EngineOptions, progress_option
+from tpuconvert.conversion.options.declaration import option
+from tpuconvert.conversion.options.options import READING_OPTIONS, group_options
 from tpuconvert.doctor.doctor import doctor
 from tpuconvert.doctor.installation import installation
 from tpuconvert.schema.errors import UsageError
@@ -22,34 +23,37 @@ OF_BOTH = ("as_json", "progress_mode")
 """Options that also the check of the installation has."""
 
 
-@click.command("doctor")
-@conversion_options(*SOURCE_OPTIONS, "chip", "calibration_method", needs_model=False)
-@click.option(
-    "--data",
-    type=InputFile(),
-    metavar="SAMPLES",
-    help="A folder of images, an .npz or .npy file; with labels: an array 'labels', or a folder per class.",
-)
-@click.option(
-    "--labels",
-    type=InputFile(),
-    metavar="FILE",
-    help="Labels beside the samples: .npy, .npz, or text with one per line.",
-)
-@click.option("--scores", metavar="OUTPUT", help="The output that holds the scores. Default: the first.")
+@dataclass(frozen=True, kw_only=True)
+class DoctorOptions(EngineOptions):
+    """Options of ``doctor`` that are arguments of ``tpuconvert.doctor``."""
+
+    data: str | None = option(
+        None,
+        "A folder of images, an .npz or .npy file; with labels: an array 'labels', or a folder per class.",
+        metavar="SAMPLES",
+        is_file=True,
+    )
+    labels: str | None = option(
+        None,
+        "Labels beside the samples: .npy, .npz, or text with one per line.",
+        metavar="FILE",
+        is_file=True,
+    )
+    scores: str | None = option(None, "The output that holds the scores. Default: the first.", metavar="OUTPUT")
+
+
+@click.command("doctor", cls=SectionedCommand)
+@conversion_options(*READING_OPTIONS, "chip", "calibration_method", needs_model=False)
+@command_options(DoctorOptions, "settings")
 @click.option("--strict", is_flag=True, help="Fail (exit code 5) with a warning.")
-@engine_options
 @progress_option
 @json_option
 def command(
     model: str | None,
     weights: str | None,
-    data: str | None,
-    labels: str | None,
-    scores: str | None,
+    settings: DoctorOptions,
     strict: bool,
-    backend: Any,
-    threads: int | None,
+    calibration_method: str,
     plugins: tuple[str, ...],
     progress_mode: str,
     as_json: bool,
@@ -67,25 +71,12 @@ def command(
     if model is None:
         check_installation(as_json)
         return
-    if data is None:
+    if settings.data is None:
         raise UsageError("MODEL without --data", hint="add the samples: tpuconvert doctor MODEL --data SAMPLES")
+    arguments = {**vars(settings), "calibration_method": calibration_method, **group_options(**options)}
     with show_progress(progress_mode) as progress:
-        found = doctor(
-            model,
-            data,
-            weights,
-            labels=labels,
-            scores=scores,
-            backend=backend,
-            threads=threads,
-            plugins=plugins,
-            progress=progress,
-            **options,
-        )
-    if as_json:
-        print_json(found.to_dict())
-    else:
-        echo_text(str(found))
+        found = doctor(model, weights=weights, plugins=plugins, progress=progress, **arguments)
+    print_result(found, as_json=as_json, wraps=True)
     if strict:
         found.check()
 
@@ -105,8 +96,5 @@ def check_installation(as_json: bool) -> None:
             hint = "name the model: tpuconvert doctor MODEL --data SAMPLES; without options the installation is checked"
             raise UsageError(f"{max(item.opts, key=len)} without MODEL", hint=hint)
     found = installation()
-    if as_json:
-        print_json(found.to_dict())
-    else:
-        echo_text(str(found))
+    print_result(found, as_json=as_json, wraps=True)
     found.check()

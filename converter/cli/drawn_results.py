@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
-import click
-
-from tpuconvert.cli.file_parameters import InputFile, OutputFile
 from tpuconvert.cli.problems import ensure
+from tpuconvert.conversion.options.declaration import option
 from tpuconvert.evaluation.images import image_size
 from tpuconvert.outputs.drawing import as_picture, dequantize_outputs, sample_outputs
-from tpuconvert.outputs.heads import CLASSES, head_names
-from tpuconvert.outputs.interpretation import MIN_SCORE, NMS_IOU, Interpretation, Interpreter
+from tpuconvert.outputs.head import head_names
+from tpuconvert.outputs.interpretation import Interpretation, Interpreter
 from tpuconvert.outputs.labels import ClassNames, labels_of_metadata
 from tpuconvert.outputs.picture import PICTURE_SUFFIXES, draw_results, import_pillow, save_picture
 from tpuconvert.samples.image_files import IMAGE_SUFFIXES
+from tpuconvert.schema.arithmetic.boxes import MIN_SCORE, NMS_IOU
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.system.input_files import refuse_input
 from tpuconvert.schema.text.plain_values import Plain, Unbounded
@@ -28,59 +27,32 @@ if TYPE_CHECKING:
     from tpuconvert.samples.preprocess import Preprocess
     from tpuconvert.schema.types import Array
 
-F = TypeVar("F", bound=Callable[..., Any])
 
-
-def drawing_options(function: F) -> F:
-    """Add --draw, --labels, --decode, --min-score and --nms-iou."""
-    options = (
-        click.option(
-            "--draw",
-            type=OutputFile(),
-            metavar="OUT",
-            help="Draw the results on the images: a .png or .jpg file for one image, a folder for several.",
-        ),
-        click.option(
-            "--labels",
-            type=InputFile(),
-            metavar="FILE",
-            help="Names of the classes: text with one per line, or JSON. Default: those that a TFLite file stored.",
-        ),
-        click.option(
-            "--decode",
-            metavar="HEAD",
-            help=f"How outputs become results: {', '.join(head_names())}, or module:function. "
-            "Default: found from the outputs.",
-        ),
-        click.option(
-            "--min-score",
-            type=click.FloatRange(0, 1),
-            default=MIN_SCORE,
-            show_default=True,
-            help="Smallest score of a detected object.",
-        ),
-        click.option(
-            "--nms-iou",
-            type=click.FloatRange(0, 1),
-            default=NMS_IOU,
-            show_default=True,
-            help="Built-in decoders suppress boxes that overlap a better one by more.",
-        ),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DrawingOptions:
-    """Values of the options of :func:`drawing_options`."""
+    """How results of images are interpreted and drawn."""
 
-    draw: str | None
-    labels: str | None
-    decode: str | None
-    min_score: float
-    nms_iou: float
+    draw: str | None = option(
+        None,
+        "Draw the results on the images: a .png or .jpg file for one image, a folder for several.",
+        metavar="OUT",
+        is_output=True,
+    )
+    labels: str | None = option(
+        None,
+        "Names of the classes: text with one per line, or JSON. Default: those that a TFLite file stored.",
+        metavar="FILE",
+        is_file=True,
+    )
+    decode: str | None = option(
+        None,
+        f"How outputs become results: {', '.join(head_names())}, or module:function. Default: found from the outputs.",
+        metavar="HEAD",
+    )
+    min_score: float = option(MIN_SCORE, "Smallest score of a detected object.", least=0.0, most=1.0)
+    nms_iou: float = option(
+        NMS_IOU, "Built-in decoders suppress boxes that overlap a better one by more.", least=0.0, most=1.0
+    )
 
     def check(self, feeds: FeedSource) -> None:
         """Refuse options that do not fit the inputs, before the model runs.
@@ -217,7 +189,7 @@ def result_lines(
     images: Sequence[str], found: Sequence[Interpretation], summaries: Sequence[OutputSummary]
 ) -> list[str]:
     """Return the results of every image as text, unless they are in the summaries of the outputs already."""
-    if not found or (found[0].head == CLASSES and any(summary.best for summary in summaries)):
+    if not found or (found[0].classes and any(summary.best for summary in summaries)):
         return []
     lines = []
     for image, results in zip(images, found, strict=True):

@@ -9,26 +9,21 @@ import click
 
 from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option, print_json
+from tpuconvert.cli.option_fields import command_options
+from tpuconvert.cli.preprocess_option import PreprocessOption
 from tpuconvert.cli.problems import ensure
 from tpuconvert.cli.progress_bar import show_progress
-from tpuconvert.cli.shared_options import (
-    engine_options,
-    plugin_option,
-    preprocess_option,
-    progress_option,
-    report_option,
-    workers_options,
-)
+from tpuconvert.cli.shared_options import EngineOptions, plugin_option, progress_option, report_option
 from tpuconvert.cli.terminal import echo, echo_text
+from tpuconvert.conversion.options.declaration import REQUIRED, option
 from tpuconvert.doctor.doctor import Diagnosis, doctor
 from tpuconvert.evaluation.evaluation import DEFAULT_METRICS, evaluate
 from tpuconvert.evaluation.metric import METRIC_NAMES, Setup
 from tpuconvert.evaluation.result import Evaluation, check_names, measure_names
 from tpuconvert.model.model import load
-from tpuconvert.outputs.decoders import decoder_names
+from tpuconvert.outputs.head import detector_names
 from tpuconvert.plugins import load_plugins
 from tpuconvert.report.report import report as write_model_report
-from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.text.plain_values import MERGED, Plain
 from tpuconvert.text.styled_text import join_lines
 
@@ -59,91 +54,104 @@ class _Limit(click.ParamType):  # type: ignore[type-arg]  # a generic class only
             self.fail(f"'{value}' is not NAME=NUMBER, such as top1=0.75", param, ctx)
 
 
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions(EngineOptions, PreprocessOption):
+    """Options of ``evaluate`` that are arguments of ``tpuconvert.evaluate``."""
+
+    data: str = option(
+        REQUIRED,
+        "A folder of images, or an .npz file. Without --labels: a folder of images per class, an .npz file with an "
+        "array 'labels', or for map a folder with instances.json or text files.",
+        metavar="SAMPLES",
+        is_file=True,
+    )
+    labels: str | None = option(
+        None,
+        "topK: .npy, .npz or text. map: a COCO file, or a folder of text files. miou: a folder of label images.",
+        is_file=True,
+    )
+    metrics: tuple[str, ...] = option(
+        DEFAULT_METRICS, f"What to measure: {METRIC_NAMES}.", flags="--metric", is_repeated=True
+    )
+    decode: str | None = option(
+        None,
+        f"For map, how outputs become boxes: {', '.join(detector_names())}, or module:function.",
+        metavar="HEAD",
+    )
+    reference: str | None = option(
+        None,
+        "Also measure this .tpum model, usually the float one, and compare the predictions.",
+        metavar="MODEL",
+        is_file=True,
+    )
+    unlabelled: bool = option(False, "The samples have no labels: only compare with --reference.")
+    scores: str | None = option(None, "The output that holds the scores. Default: the first.", metavar="OUTPUT")
+    min_score: float = option(
+        Setup.min_score, "Smallest score of a detection of a built-in decoder.", least=0.0, most=1.0
+    )
+    nms_iou: float = option(
+        Setup.nms_iou, "Built-in decoders suppress boxes that overlap a better one by more.", least=0.0, most=1.0
+    )
+    workers: int = option(
+        1,
+        "Number of threads that the samples are split over. Results do not depend on it.",
+        metavar="N",
+        least=1,
+    )
+    scheduler: str | None = option(
+        None,
+        "Address of a dask scheduler, such as tcp://host:8786: the samples are split over its workers.",
+        metavar="ADDRESS",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions:
+    """Limits of an evaluation, and what else is printed."""
+
+    least: tuple[tuple[str, float], ...] = option(
+        (), "Fail (exit code 5) below.", flags="--min", type=_Limit(), metavar="NAME=X", is_repeated=True
+    )
+    most: tuple[tuple[str, float], ...] = option(
+        (), "Fail (exit code 5) above.", flags="--max", type=_Limit(), metavar="NAME=X", is_repeated=True
+    )
+    min_top1: float | None = option(None, "The same as --min top1=SHARE.", metavar="SHARE", least=0.0, most=1.0)
+    min_top5: float | None = option(None, "The same as --min top5=SHARE.", metavar="SHARE", least=0.0, most=1.0)
+    per_class: bool = option(False, "Also print the measures of each class.")
+    doctor: bool = option(False, "Also look for a preprocessing that classifies better.")
+
+    def limits(self) -> tuple[dict[str, float], dict[str, float]]:
+        """Return the lower and the upper limits by measure.
+
+        Raises:
+            UsageError: a measure has two limits of a kind.
+
+        """
+        short = list(self.short.items())
+        for flag, limits in (("--min", [*short, *self.least]), ("--max", self.most)):
+            names = [name for name, _ in limits]
+            ensure(len(set(names)) == len(names), f"{flag}: a measure is given twice: {', '.join(names)}")
+        return dict([*self.least, *short]), dict(self.most)
+
+    @property
+    def short(self) -> dict[str, float]:
+        """Lower limits that have their own option."""
+        given = (("top1", self.min_top1), ("top5", self.min_top5))
+        return {name: limit for name, limit in given if limit is not None}
+
+
 @click.command("evaluate")
 @click.argument("file", type=InputFile())
-@click.option(
-    "--data",
-    type=InputFile(),
-    required=True,
-    metavar="SAMPLES",
-    help="A folder of images, or an .npz file. Without --labels: a folder of images per class, an .npz file with an "
-    "array 'labels', or for map a folder with instances.json or text files.",
-)
-@click.option(
-    "--labels",
-    type=InputFile(),
-    help="topK: .npy, .npz or text. map: a COCO file, or a folder of text files. miou: a folder of label images.",
-)
-@click.option(
-    "--metric",
-    "metrics",
-    multiple=True,
-    default=DEFAULT_METRICS,
-    show_default=True,
-    help=f"What to measure: {METRIC_NAMES}. Several: repeat it.",
-)
-@click.option(
-    "--decode",
-    metavar="HEAD",
-    help=f"For map, how outputs become boxes: {', '.join(decoder_names())}, or module:function.",
-)
-@click.option(
-    "--reference",
-    type=InputFile(),
-    metavar="MODEL",
-    help="Also measure this .tpum model, usually the float one, and compare the predictions.",
-)
-@click.option("--unlabelled", is_flag=True, help="The samples have no labels: only compare with --reference.")
-@click.option("--min", "least", type=_Limit(), multiple=True, metavar="NAME=X", help="Fail (exit code 5) below.")
-@click.option("--max", "most", type=_Limit(), multiple=True, metavar="NAME=X", help="Fail (exit code 5) above.")
-@click.option("--min-top1", type=click.FloatRange(0, 1), metavar="SHARE", help="The same as --min top1=SHARE.")
-@click.option("--min-top5", type=click.FloatRange(0, 1), metavar="SHARE", help="The same as --min top5=SHARE.")
-@click.option("--scores", metavar="OUTPUT", help="The output that holds the scores. Default: the first.")
-@click.option(
-    "--min-score",
-    type=click.FloatRange(0, 1),
-    default=Setup.min_score,
-    show_default=True,
-    help="Smallest score of a detection of a built-in decoder.",
-)
-@click.option(
-    "--nms-iou",
-    type=click.FloatRange(0, 1),
-    default=Setup.nms_iou,
-    show_default=True,
-    help="Built-in decoders suppress boxes that overlap a better one by more.",
-)
-@click.option("--per-class", is_flag=True, help="Also print the measures of each class.")
-@preprocess_option
-@engine_options
-@workers_options
-@click.option("--doctor", "with_doctor", is_flag=True, help="Also look for a preprocessing that classifies better.")
+@command_options(EvaluateOptions)
+@command_options(CheckOptions, "checks")
 @plugin_option
 @progress_option
 @json_option
 @report_option
 def command(
     file: str,
-    data: str,
-    labels: str | None,
-    metrics: tuple[str, ...],
-    decode: str | None,
-    reference: str | None,
-    unlabelled: bool,
-    least: tuple[tuple[str, float], ...],
-    most: tuple[tuple[str, float], ...],
-    min_top1: float | None,
-    min_top5: float | None,
-    scores: str | None,
-    min_score: float,
-    nms_iou: float,
-    per_class: bool,
-    preprocess: str | None,
-    backend: Any,
-    threads: int | None,
-    workers: int,
-    scheduler: str | None,
-    with_doctor: bool,
+    options: EvaluateOptions,
+    checks: CheckOptions,
     plugins: tuple[str, ...],
     progress_mode: str,
     as_json: bool,
@@ -157,50 +165,23 @@ def command(
     tpuconvert evaluate detector.tpum --data coco/ --metric map --decode yolov8 --max map_drop=0.01
     """
     load_plugins(plugins)
-    short = {name: limit for name, limit in (("top1", min_top1), ("top5", min_top5)) if limit is not None}
-    asked = tuple(dict.fromkeys((*metrics, *short)))
-    for option, names in (("--min", [*short, *(name for name, _ in least)]), ("--max", [name for name, _ in most])):
-        ensure(len(set(names)) == len(names), f"{option}: a measure is given twice: {', '.join(names)}")
-    low, high = {**dict(least), **short}, dict(most)
-    check_names([*low, *high], measure_names(asked, reference is not None, unlabelled))
-    rule = Preprocess.parse(preprocess) if preprocess is not None else None
+    asked = tuple(dict.fromkeys((*options.metrics, *checks.short)))
+    low, high = checks.limits()
+    check_names([*low, *high], measure_names(asked, options.reference is not None, options.unlabelled))
+    arguments = {**vars(options), "metrics": asked, "preprocess": options.rule}
     examined = None
     with show_progress(progress_mode) as progress:
-        found = evaluate(
-            file,
-            data,
-            labels,
-            metrics=asked,
-            reference=reference,
-            unlabelled=unlabelled,
-            decode=decode,
-            scores=scores,
-            preprocess=rule,
-            min_score=min_score,
-            nms_iou=nms_iou,
-            backend=backend,
-            threads=threads,
-            progress=progress,
-            workers=workers,
-            scheduler=scheduler,
-        )
-        if with_doctor:
-            examined = doctor(
-                load(file),
-                data,
-                labels=labels if found.right else None,
-                scores=scores,
-                backend=backend,
-                threads=threads,
-                progress=progress,
-                preprocess=rule,
-            )
+        found = evaluate(file, progress=progress, **arguments)
+        if checks.doctor:
+            shared = {name: arguments[name] for name in ("data", "scores", "backend", "threads", "preprocess")}
+            labels = options.labels if found.right else None
+            examined = doctor(load(file), labels=labels, progress=progress, **shared)
     if report is not None:
         write_model_report(file, report, evaluation=found)
     if as_json:
         print_json(EvaluationDocument(found, examined))
     else:
-        echo(join_lines(found.lines(per_class=per_class)))
+        echo(join_lines(found.lines(per_class=checks.per_class)))
         if examined is not None:
             echo_text(str(examined))
     found.check(low, high)

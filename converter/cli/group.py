@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import importlib
 import os
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from tpuconvert.cli.stdout_document import StdoutDocument
 from tpuconvert.cli.terminal import echo
 from tpuconvert.installed import version
 from tpuconvert.schema.system.limits import ENVIRONMENT, NAMES, parse_limits
+from tpuconvert.schema.text.spelling import did_you_mean
 
 COMMANDS = {
     "convert": "Convert a source model to a .tpum file.",
@@ -89,9 +89,8 @@ class CommandGroup(click.Group):
 
         """
         if cmd_name not in COMMANDS:
-            alike = difflib.get_close_matches(cmd_name, COMMANDS, n=1)
-            suggestion = f" Did you mean '{alike[0]}'?" if alike else f" There are: {', '.join(COMMANDS)}."
-            raise click.UsageError(f"No such command '{cmd_name}'.{suggestion}", ctx)
+            hint = did_you_mean(cmd_name, COMMANDS) or f"there are {', '.join(COMMANDS)}"
+            raise click.UsageError(f"No such command '{cmd_name}': {hint}", ctx)
         command: click.Command = importlib.import_module(f"tpuconvert.cli.{cmd_name.replace('-', '_')}").command
         return command
 

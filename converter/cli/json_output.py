@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import click
 
 from tpuconvert.cli.stdout_document import StdoutDocument
+from tpuconvert.cli.terminal import echo
 from tpuconvert.schema.errors import UnsupportedError
 from tpuconvert.schema.text.plain_values import Keyword, to_plain
 from tpuconvert.schema.text.visible_text import for_json
 
 if TYPE_CHECKING:
     from tpuconvert.schema.errors import TpuConvertError
+    from tpuconvert.text.result import Result
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 """The option --json of every command that prints a result. The JSON Schema files are in docs/schemas."""
@@ -26,6 +28,14 @@ def print_json(content: Any) -> None:
     assert answer is not None, "commands are run by tpuconvert.cli.entry.run"
     answer.is_given = True
     write_document(to_json(content))
+
+
+def print_result(found: Result, *, as_json: bool, wraps: bool = False) -> None:
+    """Print a result as JSON or as text; on a terminal, ``wraps`` breaks long lines of the text at word boundaries."""
+    if as_json:
+        print_json(found)
+    else:
+        echo(str(found), wraps=wraps)
 
 
 def write_document(text: str) -> None:

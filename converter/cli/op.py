@@ -5,9 +5,8 @@ from __future__ import annotations
 import click
 
 from tpuconvert.cli.file_parameters import InputFile
-from tpuconvert.cli.json_output import json_option, print_json
+from tpuconvert.cli.json_output import json_option, print_result
 from tpuconvert.cli.shared_options import no_plugins_option
-from tpuconvert.cli.terminal import echo_text
 from tpuconvert.operators.op_test import op_test
 
 
@@ -35,8 +34,5 @@ def test(file: str, as_json: bool, require_native: bool) -> None:
     tpuconvert op test swish.py --require-native
     """
     found = op_test(file, require_native=require_native)
-    if as_json:
-        print_json(found.to_dict())
-    else:
-        echo_text(str(found))
+    print_result(found, as_json=as_json, wraps=True)
     found.check()

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from tpuconvert.cli.conversion import Files, convert_files, print_summary
-from tpuconvert.cli.conversion_options import conversion_options, source_option_args
+from tpuconvert.cli.conversion_options import SectionedCommand, conversion_options, source_option_args
 from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option
 from tpuconvert.cli.problems import ensure
@@ -19,19 +19,18 @@ from tpuconvert.cli.shared_options import (
     report_option,
     verify_option,
 )
-from tpuconvert.conversion.options.options import QUANTIZATION_OPTIONS, SOURCE_OPTIONS, Options
+from tpuconvert.conversion.options.options import READING_OPTIONS, Options, names_of
+from tpuconvert.conversion.options.quantization import Quantization
 from tpuconvert.conversion.quantize import check_data
 from tpuconvert.frontends.sniffing import SourceFile
 from tpuconvert.plugins import load_plugins
 
 
-@click.command("quantize")
+@click.command("quantize", cls=SectionedCommand)
 @conversion_options(
-    *SOURCE_OPTIONS,
+    *READING_OPTIONS,
     "chip",
-    "calibration_method",
-    *QUANTIZATION_OPTIONS,
-    "min_int8_share",
+    *names_of(Quantization),
     "strict_accuracy",
     "strict_set",
 )

@@ -2,73 +2,65 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tpuconvert.cli.config_file import config_options
-from tpuconvert.cli.conversion_options import declared_options
-from tpuconvert.cli.file_parameters import InputFile, OutputFile
-from tpuconvert.cli.json_output import json_option, print_json
+from tpuconvert.cli.conversion_options import SectionedCommand, declared_options
+from tpuconvert.cli.file_parameters import InputFile
+from tpuconvert.cli.json_output import json_option, print_result
+from tpuconvert.cli.option_fields import command_options
 from tpuconvert.cli.problems import ensure_writable
 from tpuconvert.cli.progress_bar import show_progress
-from tpuconvert.cli.shared_options import limit_options, plugin_option, progress_option
-from tpuconvert.cli.terminal import echo
-from tpuconvert.conversion.options.options import OPTIONS
-from tpuconvert.conversion.options.types import ReduceOptions
+from tpuconvert.cli.shared_options import LimitOptions, plugin_option, progress_option
+from tpuconvert.conversion.options.declaration import option
+from tpuconvert.conversion.options.options import OPTIONS, group_options
 from tpuconvert.conversion.source import Source
 from tpuconvert.reduction.reduce import reduce
 from tpuconvert.reduction.source_files import SUFFIXES
 
 
-@click.command("reduce")
+@dataclass(frozen=True, kw_only=True)
+class ReduceOptions(LimitOptions):
+    """Options of the search."""
+
+    until: str = option(
+        "error|difference",
+        "error, difference, or both; module:function, which is called with the path of a model and returns True if it "
+        "fails; or a command with {} in place of the path, with exit code 0 if it fails. A caffemodel has the same "
+        "name.",
+        metavar="FAILURE",
+    )
+    output: str | None = option(
+        None,
+        "File to write, in the format of the source; the smallest model so far at any time. A caffemodel is written "
+        "beside a prototxt. Default: the name of the source with .reduced before its suffix.",
+        flags="-o --output",
+        metavar="OUT",
+        is_output=True,
+    )
+    match: str | None = option(None, "Text in the message, to choose one of several failures.", metavar="REGEX")
+    budget: str = option("10m", "No trial of the search begins after it: 90s, 10m or 2h.", metavar="TIME")
+    seed: int = option(0, "Of random weights and inputs.", least=0)
+    resume: bool = option(False, "Continue from OUT, if it fails in the same way.")
+
+
+@click.command("reduce", cls=SectionedCommand)
 @click.argument("model", type=InputFile())
 @click.argument("weights", type=InputFile(), required=False)
-@declared_options(*(name for name in OPTIONS if name in ReduceOptions.__annotations__))
+@declared_options(*(name for name in OPTIONS if name not in ("max_transposes", "golden")))
 @config_options
-@click.option(
-    "--until",
-    default="error|difference",
-    show_default=True,
-    metavar="FAILURE",
-    help="error, difference, or both; module:function, which is called with the path of a model and returns True if it "
-    "fails; or a command with {} in place of the path, with exit code 0 if it fails. A caffemodel has the same name.",
-)
-@click.option(
-    "-o",
-    "--output",
-    type=OutputFile(),
-    metavar="OUT",
-    help="File to write, in the format of the source; the smallest model so far at any time. A caffemodel is written "
-    "beside a prototxt. Default: the name of the source with .reduced before its suffix.",
-)
-@click.option("--match", metavar="REGEX", help="Text in the message, to choose one of several failures.")
-@click.option(
-    "--budget",
-    default="10m",
-    show_default=True,
-    metavar="TIME",
-    help="No trial of the search begins after it: 90s, 10m or 2h.",
-)
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of random weights and inputs.")
-@click.option("--resume", is_flag=True, help="Continue from OUT, if it fails in the same way.")
-@limit_options
+@command_options(ReduceOptions, "search")
 @progress_option
 @json_option
 @plugin_option
 def command(
     model: str,
     weights: str | None,
-    until: str,
-    output: str | None,
-    match: str | None,
-    budget: str,
-    seed: int,
-    resume: bool,
-    max_difference: float | None,
-    min_cosine: float | None,
-    min_sqnr: float | None,
+    search: ReduceOptions,
     progress_mode: str,
     as_json: bool,
     plugins: tuple[str, ...],
@@ -87,26 +79,9 @@ def command(
     tpuconvert reduce net.tflite --until "python check.py {}" --budget 1h
     tpuconvert reduce net.prototxt net.caffemodel -o small.prototxt
     """
-    target = output or str(Path(model).with_suffix(f".reduced{SUFFIXES[Source(model).format]}"))
+    target = search.output or str(Path(model).with_suffix(f".reduced{SUFFIXES[Source(model).format]}"))
     ensure_writable(target)
     with show_progress(progress_mode) as progress:
-        found = reduce(
-            model,
-            weights,
-            until=until,
-            output=target,
-            match=match,
-            budget=budget,
-            seed=seed,
-            resume=resume,
-            max_difference=max_difference,
-            min_cosine=min_cosine,
-            min_sqnr=min_sqnr,
-            plugins=plugins,
-            progress=progress,
-            **options,
-        )
-    if as_json:
-        print_json(found.to_dict())
-    else:
-        echo(str(found))
+        arguments = {**vars(search), "output": target, **group_options(**options)}
+        found = reduce(model, weights, plugins=plugins, progress=progress, **arguments)
+    print_result(found, as_json=as_json)

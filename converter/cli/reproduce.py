@@ -2,35 +2,50 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import click
 
 from tpuconvert.cli.conversion_options import declared_option
-from tpuconvert.cli.file_parameters import InputFile, OutputFile
-from tpuconvert.cli.json_output import json_option, print_json
+from tpuconvert.cli.file_parameters import InputFile
+from tpuconvert.cli.json_output import json_option, print_result
+from tpuconvert.cli.option_fields import command_options
 from tpuconvert.cli.problems import ensure_model_name
 from tpuconvert.cli.progress_bar import show_progress
-from tpuconvert.cli.shared_options import calibration_option, plugin_option, progress_option
+from tpuconvert.cli.shared_options import plugin_option, progress_option
 from tpuconvert.cli.source_and_model import source_and_model
-from tpuconvert.cli.terminal import echo
+from tpuconvert.conversion.options.declaration import option
 from tpuconvert.conversion.reproduction import reproduce
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReproduceOptions:
+    """Options of ``reproduce``."""
+
+    calibration: str | None = option(
+        None, "The samples with which the file was quantized.", metavar="DATA", is_file=True
+    )
+    ranges: str | None = option(
+        None, "The ranges that the file was quantized with.", metavar="RANGES.json", is_file=True
+    )
+    output: str | None = option(
+        None, "Keep the file that is made.", flags="-o --output", metavar="OUT.tpum", is_output=True
+    )
+    statement: str | None = option(
+        None, "Write an in-toto statement if it succeeds.", metavar="FILE.json", is_output=True
+    )
 
 
 @click.command("reproduce")
 @click.argument("files", type=InputFile(), nargs=-1, required=True, metavar="MODEL [WEIGHTS] FILE.tpum")
-@calibration_option(help="The samples with which the file was quantized.")
-@click.option("--ranges", type=InputFile(), metavar="RANGES.json", help="The ranges that the file was quantized with.")
-@click.option("-o", "--output", type=OutputFile(), metavar="OUT.tpum", help="Keep the file that is made.")
-@click.option("--statement", type=OutputFile(), metavar="FILE.json", help="Write an in-toto statement if it succeeds.")
+@command_options(ReproduceOptions)
 @declared_option("allow_root")
 @progress_option
 @json_option
 @plugin_option
 def command(
     files: tuple[str, ...],
-    calibration: str | None,
-    ranges: str | None,
-    output: str | None,
-    statement: str | None,
+    options: ReproduceOptions,
     allow_root: str | None,
     progress_mode: str,
     as_json: bool,
@@ -44,23 +59,12 @@ def command(
     tpuconvert reproduce net.onnx net.tpum --calibration images/
     """
     model, weights, file = source_and_model("reproduce", files)
-    if output is not None:
-        ensure_model_name(output)
+    if options.output is not None:
+        ensure_model_name(options.output)
     with show_progress(progress_mode) as progress:
         found = reproduce(
-            file,
-            model,
-            weights,
-            calibration=calibration,
-            ranges=ranges,
-            output=output,
-            statement=statement,
-            allow_root=allow_root,
-            plugins=plugins,
-            progress=progress,
+            file, model, weights, allow_root=allow_root, plugins=plugins, progress=progress, **vars(options)
         )
-    if as_json:
-        print_json(found.to_dict())
-    elif found.is_same:
-        echo(str(found))
+    if as_json or found.is_same:
+        print_result(found, as_json=as_json)
     found.check()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,24 +13,25 @@ from tpuconvert.cli.drawn_results import (
     OutputSummary,
     Score,
     add_labels,
-    drawing_options,
     interpret_images,
     result_lines,
     write_pictures,
 )
-from tpuconvert.cli.file_parameters import InputFile, OutputFile
+from tpuconvert.cli.file_parameters import InputFile
 from tpuconvert.cli.json_output import json_option, print_json
+from tpuconvert.cli.option_fields import command_options
 from tpuconvert.cli.output_files import write_arrays
+from tpuconvert.cli.preprocess_option import PreprocessOption
 from tpuconvert.cli.problems import ensure, ensure_writable
-from tpuconvert.cli.shared_options import engine_options, memory_limit_option, plugin_option, preprocess_option
+from tpuconvert.cli.shared_options import SessionOptions, plugin_option
 from tpuconvert.cli.terminal import echo
+from tpuconvert.conversion.options.declaration import option
 from tpuconvert.model.model import load
 from tpuconvert.plugins import load_plugins
 from tpuconvert.runtime.session.batches import check_joinable
 from tpuconvert.runtime.session.session import Session
 from tpuconvert.samples.array_files import load_arrays
 from tpuconvert.samples.calibration_data import load_feeds
-from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.text.spelling import did_you_mean
 
@@ -60,35 +61,31 @@ class RunDocument:
     drawn: list[Path]
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(SessionOptions, PreprocessOption):
+    """Options of ``run`` besides those of drawings."""
+
+    output: str | None = option(
+        None,
+        "Write all outputs; samples are concatenated along the first axis.",
+        flags="-o --output",
+        metavar="OUT.npz",
+        is_output=True,
+    )
+
+
 @click.command("run")
 @click.argument("file", type=InputFile())
 @click.argument("inputs", type=InputFile(is_named=True), nargs=-1, metavar="[NAME=]INPUT...", required=True)
-@click.option(
-    "-o",
-    "--output",
-    type=OutputFile(),
-    metavar="OUT.npz",
-    help="Write all outputs; samples are concatenated along the first axis.",
-)
-@drawing_options
-@preprocess_option
-@engine_options
-@memory_limit_option
+@command_options(RunOptions)
+@command_options(DrawingOptions, "drawing")
 @json_option
 @plugin_option
 def command(
     file: str,
     inputs: tuple[str, ...],
-    output: str | None,
-    draw: str | None,
-    labels: str | None,
-    decode: str | None,
-    min_score: float,
-    nms_iou: float,
-    preprocess: str | None,
-    backend: Any,
-    threads: int | None,
-    memory_limit: int | None,
+    options: RunOptions,
+    drawing: DrawingOptions,
     as_json: bool,
     plugins: tuple[str, ...],
 ) -> None:
@@ -102,19 +99,20 @@ def command(
     """
     import numpy as np
 
+    output = options.output
     ensure(output is None or output.lower().endswith(".npz"), f"{output}: the name of the outputs ends in .npz")
     ensure_writable(output)
     load_plugins(plugins)
     model = load(file)
-    rule = Preprocess.parse(preprocess) if preprocess is not None else model.preprocess
+    rule = options.rule or model.preprocess
     feeds = load_feeds(_inputs(inputs, [tensor.name for tensor in model.inputs]), model.graph.input_ports, rule)
     feeds.check_complete()
-    drawing = DrawingOptions(draw, labels, decode, min_score, nms_iou)
     drawing.check(feeds)
     names = drawing.class_names(model)
     if len(feeds) > 1:
         check_joinable(model.graph.input_ports, model.graph.output_ports)
-    with Session(model, backend=backend, threads=threads, memory_limit=memory_limit) as session:
+    engine = {item.name: getattr(options, item.name) for item in fields(SessionOptions)}
+    with Session(model, **engine) as session:
         results = [session.run(feed) for feed in feeds]
     found = interpret_images(drawing, model, rule, feeds, results)
     outputs: dict[str, Array] = results[0]

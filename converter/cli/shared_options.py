@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, cast
 
 import click
 
@@ -12,9 +13,11 @@ from tpuconvert.cli.choice import Choice
 from tpuconvert.cli.file_parameters import InputFile, OutputFile
 from tpuconvert.cli.problems import ensure, ensure_report_name
 from tpuconvert.cli.progress_bar import MODES
+from tpuconvert.conversion.options.declaration import option
 from tpuconvert.plugins import without_installed_plugins
 
 F = TypeVar("F", bound=Callable[..., Any])
+Backend = Literal["auto", "native", "reference"]
 
 
 def progress_option(function: F) -> F:
@@ -102,67 +105,34 @@ def calibration_option(**arguments: Any) -> Callable[[F], F]:
     return click.option("--calibration", type=InputFile(), metavar="DATA", **settings)
 
 
-def limit_options(function: F) -> F:
-    """Add the limits for every output: --max-difference, --min-cosine and --min-sqnr."""
-    options = (
-        ("--max-difference", "SHARE", "Largest difference, as a share of the range."),
-        ("--min-cosine", "X", "Smallest cosine similarity of an output."),
-        ("--min-sqnr", "DB", "Smallest signal-to-difference ratio of an output."),
+@dataclass(frozen=True, kw_only=True)
+class LimitOptions:
+    """Limits for every output."""
+
+    max_difference: float | None = option(None, "Largest difference, as a share of the range.", metavar="SHARE")
+    min_cosine: float | None = option(None, "Smallest cosine similarity of an output.", metavar="X")
+    min_sqnr: float | None = option(None, "Smallest signal-to-difference ratio of an output.", metavar="DB")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """Engine that runs a model."""
+
+    backend: Backend = option(
+        "auto",
+        "native: the compiled engine; reference: NumPy; auto: native where it was built.",
+        choices=("auto", "native", "reference"),
     )
-    for name, metavar, about in reversed(options):
-        function = click.option(name, type=float, metavar=metavar, help=about)(function)
-    return function
+    threads: int | None = option(None, "Number of threads of the native engine.", least=1)
 
 
-def engine_options(function: F) -> F:
-    """Add --backend and --threads."""
-    backend = click.option(
-        "--backend",
-        type=Choice(["auto", "native", "reference"]),
-        default="auto",
-        show_default=True,
-        help="native: the compiled engine; reference: NumPy; auto: native where it was built.",
-    )
-    threads = click.option("--threads", type=click.IntRange(min=1), help="Number of threads of the native engine.")
-    return backend(threads(function))
+@dataclass(frozen=True, kw_only=True)
+class SessionOptions(EngineOptions):
+    """Engine that runs a model, and the memory of its plan."""
 
-
-def memory_limit_option(function: F) -> F:
-    """Add --memory-limit, for commands that run a model."""
-    return click.option(
-        "--memory-limit",
-        type=click.IntRange(min=0),
+    memory_limit: int | None = option(
+        None,
+        "Largest size of a plan of the native engine: arena, scratch memory and packed weights.",
         metavar="BYTES",
-        help="Largest size of a plan of the native engine: arena, scratch memory and packed weights.",
-    )(function)
-
-
-def preprocess_option(function: F) -> F:
-    """Add --preprocess, for commands that run a model."""
-    return click.option(
-        "--preprocess",
-        type=InputFile(),
-        metavar="KEY=VALUE,...",
-        help="Preprocessing to use in place of that of the model; see convert.",
-    )(function)
-
-
-def scheduler_option(**arguments: Any) -> Callable[[F], F]:
-    """Return the decorator that adds --scheduler; ``arguments`` are passed to ``click.option``."""
-    return click.option("--scheduler", metavar="ADDRESS", **arguments)
-
-
-def workers_options(function: F) -> F:
-    """Add --workers and --scheduler, for commands that run a model on samples."""
-    workers = click.option(
-        "--workers",
-        type=click.IntRange(min=1),
-        default=1,
-        show_default=True,
-        metavar="N",
-        help="Number of threads that the samples are split over. Results do not depend on it.",
+        least=0,
     )
-    address = scheduler_option(
-        help="Address of a dask scheduler, such as tcp://host:8786: the samples are split over its workers."
-    )
-    return workers(address(function))

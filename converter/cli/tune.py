@@ -2,55 +2,57 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
-from tpuconvert.cli.conversion_options import conversion_options
-from tpuconvert.cli.file_parameters import InputFile
-from tpuconvert.cli.json_output import json_option, print_json
+from tpuconvert.cli.conversion_options import SectionedCommand, conversion_options
+from tpuconvert.cli.json_output import json_option, print_result
+from tpuconvert.cli.option_fields import command_options
 from tpuconvert.cli.problems import ensure_model_name, ensure_writable
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import calibration_option, model_output_option, progress_option, report_option
-from tpuconvert.cli.terminal import echo
-from tpuconvert.conversion.options.options import QUANTIZATION_OPTIONS, SOURCE_OPTIONS
+from tpuconvert.conversion.options.declaration import REQUIRED, option
+from tpuconvert.conversion.options.options import READING_OPTIONS, group_options, names_of
+from tpuconvert.conversion.options.quantization import Quantization
 from tpuconvert.precision.metrics import NAMES
-from tpuconvert.precision.tune import files_beside, tune
+from tpuconvert.precision.tune import NOT_TUNED, files_beside, tune
 from tpuconvert.report.report import report as write_model_report
 
 
-@click.command("tune")
-@conversion_options(*SOURCE_OPTIONS, "chip", "calibration_method", *QUANTIZATION_OPTIONS, "strict_set")
+@dataclass(frozen=True, kw_only=True)
+class TuneOptions:
+    """Options of the search."""
+
+    data: str = option(
+        REQUIRED,
+        "Other samples, on which the metric is measured; labelled as for evaluate for top1.",
+        metavar="DATA",
+        is_file=True,
+    )
+    metric: str = option(
+        "agreement",
+        f"{', '.join(NAMES)}, or module:function, which is called with a model and DATA and returns a number.",
+        metavar="METRIC",
+    )
+    max_drop: float = option(
+        0.5, "Largest drop against the float model in points of a hundredth; for sqnr the smallest value in dB."
+    )
+    max_cost: float | None = option(
+        None, "Largest share of the multiply-accumulates in float, as 0.05.", least=0.0, most=1.0
+    )
+    budget: str = option("10m", "No trial begins after it: 90s, 10m or 2h.", metavar="TIME")
+
+
+@click.command("tune", cls=SectionedCommand)
+@conversion_options(
+    *READING_OPTIONS, "chip", *(name for name in names_of(Quantization) if name not in NOT_TUNED), "strict_set"
+)
 @model_output_option
 @calibration_option(required=True)
-@click.option(
-    "--data",
-    type=InputFile(),
-    required=True,
-    metavar="DATA",
-    help="Other samples, on which the metric is measured; labelled as for evaluate for top1.",
-)
-@click.option(
-    "--metric",
-    default="agreement",
-    show_default=True,
-    metavar="METRIC",
-    help=f"{', '.join(NAMES)}, or module:function, which is called with a model and DATA and returns a number.",
-)
-@click.option(
-    "--max-drop",
-    type=float,
-    default=0.5,
-    show_default=True,
-    help="Largest drop against the float model in points of a hundredth; for sqnr the smallest value in dB.",
-)
-@click.option(
-    "--max-cost", type=click.FloatRange(0, 1), help="Largest share of the multiply-accumulates in float, as 0.05."
-)
-@click.option(
-    "--budget", default="10m", show_default=True, metavar="TIME", help="No trial begins after it: 90s, 10m or 2h."
-)
+@command_options(TuneOptions, "search")
 @report_option
 @progress_option
 @json_option
@@ -59,11 +61,7 @@ def command(
     weights: str | None,
     output: str | None,
     calibration: str,
-    data: str,
-    metric: str,
-    max_drop: float,
-    max_cost: float | None,
-    budget: str,
+    search: TuneOptions,
     plugins: tuple[str, ...],
     report: str | None,
     progress_mode: str,
@@ -87,19 +85,12 @@ def command(
             model,
             weights,
             calibration=calibration,
-            data=data,
             output=target,
-            metric=metric,
-            max_drop=max_drop,
-            max_cost=max_cost,
-            budget=budget,
             plugins=plugins,
             progress=progress,
-            **options,
+            **vars(search),
+            **group_options(**options),
         )
     if report is not None:
         write_model_report(target, report, tuning=found)
-    if as_json:
-        print_json(found.to_dict())
-    else:
-        echo(str(found))
+    print_result(found, as_json=as_json)

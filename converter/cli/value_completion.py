@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import click
 from click.shell_completion import CompletionItem
 
-from tpuconvert.conversion.options.options import ALGORITHMS
+from tpuconvert.conversion.options.quantization import ALGORITHMS
 from tpuconvert.optimizer.pipeline import known_names
 from tpuconvert.optimizer.precision_rules import DTYPES, METHODS, SYMMETRIES, WEIGHT_SCALES
 from tpuconvert.schema.definition.chip_names import KNOWN

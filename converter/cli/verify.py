@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from tpuconvert.cli.choice import Choice
 from tpuconvert.cli.config_file import config_options
-from tpuconvert.cli.conversion_options import declared_options
+from tpuconvert.cli.conversion_options import SectionedCommand, declared_options
 from tpuconvert.cli.file_parameters import InputFile
-from tpuconvert.cli.json_output import json_option, print_json
+from tpuconvert.cli.json_output import json_option, print_result
+from tpuconvert.cli.option_fields import command_options
 from tpuconvert.cli.progress_bar import show_progress
-from tpuconvert.cli.shared_options import limit_options, plugin_option, progress_option, report_option
+from tpuconvert.cli.shared_options import LimitOptions, plugin_option, progress_option, report_option
 from tpuconvert.cli.source_and_model import source_and_model
 from tpuconvert.cli.terminal import echo
-from tpuconvert.conversion.options.options import SOURCE_OPTIONS
+from tpuconvert.conversion.options.declaration import option
+from tpuconvert.conversion.options.options import READING_OPTIONS, group_options
 from tpuconvert.model.model import load
 from tpuconvert.plugins import load_plugins
 from tpuconvert.report.report import report as write_model_report
@@ -26,66 +28,64 @@ from tpuconvert.verify.verification import NamedLimit
 from tpuconvert.verify.verify import verify
 
 
-@click.command("verify")
+@dataclass(frozen=True, kw_only=True)
+class VerifyOptions:
+    """Options of ``verify`` that are arguments of ``tpuconvert.verify``."""
+
+    data: str | None = option(
+        None,
+        "Samples: a folder of images, an .npz or .npy file. Default: random numbers.",
+        metavar="DATA",
+        is_file=True,
+    )
+    samples: int = option(VERIFICATION_SAMPLES, "How many to compare at most.", least=1)
+    oracle: str = option(
+        "auto",
+        "Another engine that runs the source in a separate process; auto: the first installed one that runs it.",
+        choices=("auto", "none", *ENGINES),
+    )
+    metrics: tuple[str, ...] = option(
+        (),
+        "A metric of a plugin, printed per output; a value above NUMBER is an error.",
+        flags="--metric",
+        metavar="NAME[<=NUMBER]",
+        is_repeated=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyLimits(LimitOptions):
+    """Limits of a verification."""
+
+    max_different: int | None = option(
+        None,
+        "Of a quantized source: how many integers may differ from its own; 0: bit-exact.",
+        metavar="N",
+        least=0,
+    )
+    limits: tuple[str, ...] = option(
+        (),
+        "A limit for tensors by name, such as 'conv*:sqnr=25'; keys: difference, cosine, sqnr.",
+        flags="--threshold",
+        metavar="PATTERN:KEY=NUMBER",
+        is_repeated=True,
+    )
+
+
+@click.command("verify", cls=SectionedCommand)
 @click.argument("files", type=InputFile(), nargs=-1, required=True, metavar="MODEL [WEIGHTS] FILE.tpum")
-@declared_options(*SOURCE_OPTIONS)
+@declared_options(*READING_OPTIONS)
 @config_options
-@click.option(
-    "--data",
-    type=InputFile(),
-    metavar="DATA",
-    help="Samples: a folder of images, an .npz or .npy file. Default: random numbers.",
-)
-@click.option(
-    "--samples",
-    type=click.IntRange(min=1),
-    default=VERIFICATION_SAMPLES,
-    show_default=True,
-    help="How many to compare at most.",
-)
-@limit_options
-@click.option(
-    "--max-different",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="Of a quantized source: how many integers may differ from its own; 0: bit-exact.",
-)
-@click.option(
-    "--threshold",
-    "limits",
-    multiple=True,
-    metavar="PATTERN:KEY=NUMBER",
-    help="A limit for tensors by name, such as 'conv*:sqnr=25'; keys: difference, cosine, sqnr. Several: repeat it.",
-)
-@click.option(
-    "--oracle",
-    type=Choice(["auto", "none", *ENGINES]),
-    default="auto",
-    show_default=True,
-    help="Another engine that runs the source in a separate process; auto: the first installed one that runs it.",
-)
-@click.option(
-    "--metric",
-    "metrics",
-    multiple=True,
-    metavar="NAME[<=NUMBER]",
-    help="A metric of a plugin, printed per output; a value above NUMBER is an error. Several: repeat it.",
-)
+@command_options(VerifyOptions, "settings")
+@command_options(VerifyLimits, "limits")
 @progress_option
 @json_option
 @report_option
 @plugin_option
 def command(
     files: tuple[str, ...],
-    data: str | None,
-    samples: int,
-    max_difference: float | None,
-    min_cosine: float | None,
-    min_sqnr: float | None,
-    max_different: int | None,
-    limits: tuple[str, ...],
-    oracle: str,
-    metrics: tuple[str, ...],
+    settings: VerifyOptions,
+    limits: VerifyLimits,
     progress_mode: str,
     as_json: bool,
     report: str | None,
@@ -105,34 +105,15 @@ def command(
     tpuconvert verify deploy.prototxt net.caffemodel net.tpum --min-cosine 0.99 --html verified.html
     """
     model, weights, file = source_and_model("verify", files)
-    named = [NamedLimit.parse(text) for text in limits]
+    named = [NamedLimit.parse(text) for text in limits.limits]
     load_plugins(plugins)
-    for text in metrics:
+    for text in settings.metrics:
         MetricLimit.parse(text)  # an unknown metric is an error before the files are read
     converted = load(file)
     with show_progress(progress_mode) as progress:
-        found = verify(
-            converted,
-            model,
-            weights,
-            data=data,
-            samples=samples,
-            oracle=oracle,
-            metrics=metrics,
-            progress=progress,
-            **options,
-        )
+        found = verify(converted, model, weights, progress=progress, **vars(settings), **group_options(**options))
     if report is not None:
         write_model_report(converted, report, verification=found)
-    if as_json:
-        print_json(found.to_dict())
-    else:
-        echo(str(found))
-    found.check(
-        max_difference=max_difference,
-        min_cosine=min_cosine,
-        min_sqnr=min_sqnr,
-        max_different=max_different,
-        limits=named,
-    )
+    print_result(found, as_json=as_json)
+    found.check(**{**vars(limits), "limits": named})
     echo("within the thresholds", err=True)

@@ -6,11 +6,10 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Unpack
+from typing import TYPE_CHECKING, Any
 
 from tpuconvert.conversion.conversion import Conversion
-from tpuconvert.conversion.options.options import Options
-from tpuconvert.conversion.options.types import CheckOptions
+from tpuconvert.conversion.options.options import Options, takes_groups
 from tpuconvert.conversion.source import AnySource, Weights, open_source
 from tpuconvert.conversion.source_loading import load_source
 from tpuconvert.model.description import describe_model
@@ -20,6 +19,10 @@ from tpuconvert.progress import SILENT, Progress
 from tpuconvert.schema.types import Chip
 from tpuconvert.text.result import Result
 from tpuconvert.text.text_format import several
+
+if TYPE_CHECKING:
+    from tpuconvert.conversion.options.source import SourceOptions
+    from tpuconvert.samples.preprocess import Preprocess
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,25 +58,32 @@ class Check(Result, hidden=("target",)):
         return self.lines(), [("operator", "nodes"), *((name, str(count)) for name, count in self.operators.items())]
 
 
+@takes_groups
 def check(
     source: AnySource,
     weights: Weights = None,
     *,
+    chip: str | Chip = Chip.BM1686,
+    preprocess: Preprocess | str | Mapping[str, Any] | None = None,
+    source_options: SourceOptions | None = None,
+    strict_set: bool = False,
     target: str | None = None,
     plugins: Iterable[str | Path] = (),
     progress: Progress | None = None,
-    **options: Unpack[CheckOptions],
 ) -> Check:
     """Check whether a source model can be converted. Nothing is written.
 
     Args:
         source: The source, as for ``convert``.
         weights: The caffemodel of a prototxt. Without it, weights are taken as zeros.
+        chip: Target chip, as for ``convert``.
+        preprocess: Preprocessing, as for ``convert``.
+        source_options: Options that decide how the source is read.
+        strict_set: Expand composite operators, as for ``convert``.
         target: Export target to check too: ``tpu-mlir``, ``tpulang`` or ``onnx``. The model is then quantized with the
             ranges of random inputs.
         plugins: Python files with custom operators and converters.
         progress: Receives the stages.
-        options: ``chip``, ``strict_set`` and the options that decide how the source is read, as for ``convert``.
 
     Returns:
         The operators of the converted model, and notes.
@@ -91,7 +101,7 @@ def check(
 
     """
     load_plugins(plugins)
-    settings = Options.of(**options)
+    settings = Options.of(source_options, chip=chip, preprocess=preprocess, strict_set=strict_set)
     watcher = progress or SILENT
     with open_source(source, weights) as opened:
         watcher.stage("load")

@@ -23,6 +23,7 @@ from tpuconvert.conversion.additions.pixel_tables import tabulate_pixels
 from tpuconvert.conversion.model_building import QuantizedGraph, build_model
 from tpuconvert.conversion.optimization import OptimizedGraph, optimize_graph
 from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.quantization.calibration_feeds import calibration_feeds
 from tpuconvert.conversion.recipe import make_recipe
 from tpuconvert.conversion.source import Source
 from tpuconvert.conversion.source_loading import load_source, with_preprocessing_of
@@ -140,7 +141,6 @@ class Conversion:
             return
         # 185 ms: imports the quantizer
         from tpuconvert.conversion.quantization.accuracy_check import AccuracyCheck
-        from tpuconvert.conversion.quantization.calibration_feeds import calibration_feeds
 
         self._feeds = calibration_feeds(graph, self._options, self._calibration)
         self._calibration, self._check = self._feeds, AccuracyCheck()

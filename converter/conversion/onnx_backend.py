@@ -8,6 +8,7 @@ constants, and again whenever these shapes or values change.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, num
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
 from tpuconvert.conversion.convert import convert
+from tpuconvert.conversion.options.source import SourceOptions
 from tpuconvert.frontends.onnx.file.reader import NEWEST_OPSET
 from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import UNKNOWN_SHAPE, UnsupportedError, UsageError
@@ -35,7 +37,7 @@ class TpuBackendRep(BackendRep):
 
     def __init__(self, model: ModelProto, options: Mapping[str, Any]) -> None:
         self._model = model
-        self._options = {"state": "ports", **options}  # the interface has no state: each run gets every input
+        self._options = dict(options)
         self._session_options = {key: self._options.pop(key) for key in ("backend", "threads") if key in options}
         initializers = {tensor.name for tensor in model.graph.initializer}
         initializers.update(sparse.values.name for sparse in model.graph.sparse_initializer)
@@ -140,7 +142,11 @@ class TpuBackendRep(BackendRep):
                 self._bound += more
 
     def _convert(self, model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> Session:
-        return Session(convert(model, input_shapes=dict(shapes), **self._options), **self._session_options)
+        given = self._options.get("source_options", SourceOptions())
+        state = "ports" if given.state == "auto" else given.state  # the interface has no state: runs get every input
+        source_options = replace(given, state=state, input_shapes={**given.input_shapes, **shapes})
+        options = {**self._options, "source_options": source_options}
+        return Session(convert(model, **options), **self._session_options)
 
 
 def _is_static(value: ValueInfoProto) -> bool:

@@ -19,8 +19,6 @@ from tpuconvert.schema.system.input_files import note_input
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from tpuconvert.frontends.origins import Origin
-
 FilePath: TypeAlias = "str | os.PathLike[str]"
 
 AnySource: TypeAlias = "str | os.PathLike[str] | bytes | ModelProto"
@@ -120,21 +118,6 @@ class Source:
         """Digests of the model, of its weights and of its external data files, if it has them."""
         others = external if self.weights is None else (self.weights, *external)
         return (self.digest(), *map(file_digest, others))
-
-    def find_origin(self, constant: str, allow_root: FilePath | None) -> Origin | None:
-        """Find the tensor of the file from which a non-finite constant of the graph was computed."""
-        # Each of the imports below takes 40 to 60 ms, and only sources with an error need them.
-        if self.format == "onnx":
-            from tpuconvert.frontends.onnx.file.origins import find_origin as in_onnx
-
-            return in_onnx(self.model, constant, allow_root)
-        if self.format == "tflite":
-            from tpuconvert.frontends.tflite.file.origins import find_origin as in_tflite
-
-            return in_tflite(self.path, constant)
-        from tpuconvert.frontends.caffe.file.origins import find_origin as in_caffe
-
-        return None if self.weights is None else in_caffe(self.weights, constant)
 
 
 def _message(model: object) -> ModelProto:

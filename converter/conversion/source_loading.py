@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from tpuconvert.conversion.source import Source
 from tpuconvert.frontends import caffe, onnx, tflite
 from tpuconvert.frontends.integer_range import note_inexact_integers
 from tpuconvert.frontends.open_extents import KEEP
+from tpuconvert.frontends.tflite.file.stated_preprocessing import preprocessing
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph.graph import Graph
@@ -25,6 +26,9 @@ from tpuconvert.schema.system.constant_budget import constant_budget
 from tpuconvert.schema.system.gc_control import collect_if_due, note_arrays
 from tpuconvert.schema.system.limits import current_limits, reading_time
 from tpuconvert.schema.types import Array, Dim, format_shape
+
+if TYPE_CHECKING:
+    from tpuconvert.frontends.origins import Origin
 
 
 @np.errstate(all="ignore")
@@ -53,11 +57,19 @@ def load_source(source: Source, options: Options, *, require_weights: bool = Tru
         fuse_preprocess(graph, _preprocess_of(graph, options), options.fuse_preprocess)
     if options.append_nms is not None:
         append_nms(graph, NmsTail.parse(options.append_nms))
-    _store_buckets(graph, options.shapes)
+    _store_buckets(graph, options.buckets)
     check_not_empty(graph, options.inputs, options.outputs)
     if not options.allow_non_finite:
-        check_finite(graph, lambda name: source.find_origin(name, options.allow_root))
+        check_finite(graph, lambda name: _find_origin(source, options, name))
     return graph
+
+
+def _find_origin(source: Source, options: Options, name: str) -> Origin | None:
+    """Find the tensor of a source file from which a non-finite constant of its graph was computed."""
+    # 60 ms: imports the readers of all formats, and only sources with an error need them
+    from tpuconvert.conversion.source_origins import find_origin
+
+    return find_origin(source, name, options.allow_root)
 
 
 def _load(source: Source, options: Options, *, require_weights: bool) -> Graph:
@@ -106,16 +118,17 @@ def _shapes_of_buckets(options: Options, kind: str, file: str) -> Mapping[str, S
     Raises:
         UsageError: an input has both kinds of shapes, or the source is no ONNX model.
     """
-    if not options.shapes:
+    buckets = options.buckets
+    if not buckets:
         return options.input_shapes
     found: dict[str, Sequence[Dim]] = dict(options.input_shapes)
-    for name in options.shapes[0]:
+    for name in buckets[0]:
         if name in found:
             hint = "leave one of the options out for this input"
             raise UsageError(f"input '{name}' is in input_shapes and in shapes", file=file, hint=hint)
-        shapes = [bucket[name] for bucket in options.shapes]
+        shapes = [bucket[name] for bucket in buckets]
         if len(set(map(len, shapes))) > 1:
-            raise UsageError(f"shapes: input '{name}' has different ranks: {format_buckets(options.shapes)}", file=file)
+            raise UsageError(f"shapes: input '{name}' has different ranks: {format_buckets(buckets)}", file=file)
         found[name] = [extents[0] if len(set(extents)) == 1 else KEEP for extents in zip(*shapes, strict=True)]
     if kind != "onnx" and any(KEEP in shape for shape in found.values()):
         hint = "convert one model for each shape with --input-shapes"
@@ -188,9 +201,6 @@ def _preprocess_of(graph: Graph, options: Options) -> Preprocess | None:
     """Return the preprocessing of the options, or else that in the metadata of the source file."""
     if options.preprocess is not None or not graph.metadata:
         return options.preprocess
-    # The import takes 100 ms: it loads the TFLite frontend.
-    from tpuconvert.frontends.tflite.file.metadata import preprocessing
-
     stated = preprocessing(graph.metadata, "NHWC" if options.keep_io_layout else "NCHW")
     return options.fused(Preprocess.from_mapping(stated)) if stated else None
 

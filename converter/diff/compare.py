@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any
 
+from tpuconvert.conversion.options.declaration import default_value
+from tpuconvert.conversion.options.options import takes_groups
 from tpuconvert.diff.change import CATEGORIES, Change
 from tpuconvert.diff.matching import match_graphs
 from tpuconvert.diff.model_changes import interface_changes, note_changes, setting_changes
@@ -25,13 +28,16 @@ from tpuconvert.report.report_description import describe_for_report, describe_s
 from tpuconvert.schema.graph import cost
 
 if TYPE_CHECKING:
-    from tpuconvert.conversion.options.types import ChipOptions
+    from tpuconvert.conversion.options.source import SourceOptions
     from tpuconvert.samples.calibration_data import CalibrationSource
+    from tpuconvert.samples.preprocess import Preprocess
+    from tpuconvert.schema.types import Chip
 
 SAMPLES = 4
 """Default number of samples on which the outputs are compared."""
 
 
+@takes_groups
 def diff(
     first: Compared,
     second: Compared,
@@ -41,9 +47,11 @@ def diff(
     data: CalibrationSource | None = None,
     samples: int = SAMPLES,
     as_read: bool = False,
+    chip: str | Chip | None = None,
+    preprocess: Preprocess | str | Mapping[str, Any] | None = None,
+    source_options: SourceOptions | None = None,
     plugins: Iterable[str | Path] = (),
     progress: Progress | None = None,
-    **options: Unpack[ChipOptions],
 ) -> ModelDifference:
     """Compare two models: nodes matched by structure, constants, scales, settings, sizes, cost and outputs.
 
@@ -59,9 +67,12 @@ def diff(
             By default random numbers from a fixed seed.
         samples: largest number of samples; 0 compares no outputs.
         as_read: compare sources as they are read, without the optimizer.
+        chip: target chip of sources. Default: the chip of the other model, or ``bm1686`` for two sources.
+        preprocess: preprocessing of sources, as for ``convert``. Default: the preprocessing of the other model.
+        source_options: options that decide how sources are read. Fields that differ from their defaults win over the
+            recipe of the other model.
         plugins: Python files with custom operators and converters.
         progress: receives the stages.
-        options: options of :func:`tpuconvert.convert` for reading sources.
 
     Returns:
         The differences. ``print`` shows the most severe ones; ``is_equal`` is True if there are none.
@@ -80,10 +91,28 @@ def diff(
 
     """
     load_plugins(plugins)
-    progress = progress or SILENT
-    progress.stage("load")
+    given = {name: value for name, value in (("chip", chip), ("preprocess", preprocess)) if value is not None}
+    for item in () if source_options is None else fields(source_options):
+        if (value := getattr(source_options, item.name)) != default_value(item):
+            given[item.name] = value
     weights = first_weights, second_weights
-    before, after = load_sides(first, second, weights, options, as_read=as_read)
+    return compare(first, second, weights, given, data, samples, as_read=as_read, progress=progress or SILENT)
+
+
+def compare(
+    first: Compared,
+    second: Compared,
+    weights: tuple[str | os.PathLike[str] | None, str | os.PathLike[str] | None],
+    given: Mapping[str, Any],
+    data: CalibrationSource | None,
+    samples: int,
+    *,
+    as_read: bool,
+    progress: Progress,
+) -> ModelDifference:
+    """Compare two models as :func:`diff` does. The options ``given`` for sources win over a recipe, also defaults."""
+    progress.stage("load")
+    before, after = load_sides(first, second, weights, given, as_read=as_read)
     progress.stage("match the nodes")
     found = match_graphs(before.graph, after.graph)
     changes = find_changes(before, after, found)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tpuconvert.conversion.conversion import Conversion
-from tpuconvert.conversion.options.options import QUANTIZATION_OPTIONS, Options
+from tpuconvert.conversion.options.options import Options, names_of
+from tpuconvert.conversion.options.quantization import Quantization
 from tpuconvert.conversion.reproduction import stored_options
 from tpuconvert.conversion.source import Source
 from tpuconvert.conversion.source_loading import load_source, with_preprocessing_of
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 Compared: TypeAlias = "str | os.PathLike[str] | ModelProto | Model | Graph"
 """A model to compare: a path, a model, a graph, or an ONNX model in memory."""
 
-_ONLY_INT8 = ("quantize", "calibration_method", *QUANTIZATION_OPTIONS)
+_ONLY_INT8 = ("quantize", *names_of(Quantization))
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,15 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import Any, Literal
 
 import numpy as np
 
 from tpuconvert.conversion.conversion import Conversion
 from tpuconvert.conversion.input_expectations import Expected, check_activations, expectations
-from tpuconvert.conversion.options.options import Options
-from tpuconvert.conversion.options.types import DoctorOptions
+from tpuconvert.conversion.options.options import Options, takes_groups
+from tpuconvert.conversion.options.readers import read_method
+from tpuconvert.conversion.options.source import SourceOptions
 from tpuconvert.conversion.source import AnySource, Source, Weights, open_source
 from tpuconvert.conversion.source_loading import is_quantized_source, load_source, with_preprocessing_of
 from tpuconvert.doctor.calibration import Sufficiency, lone_findings, measure
@@ -31,7 +32,7 @@ from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.samples.sample_statistics import SampleStatistics
 from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.graph.graph import Graph, Port
-from tpuconvert.schema.types import Array
+from tpuconvert.schema.types import Array, Chip
 from tpuconvert.text.result import Result
 from tpuconvert.text.styled_text import concat, style
 from tpuconvert.text.text_format import several
@@ -121,6 +122,7 @@ class Diagnosis(Result, hidden=("trial",), added=("variants", "calibration"), ke
         return [f"  calibration: {text}: more samples help"]
 
 
+@takes_groups
 def doctor(
     source: AnySource | Model,
     data: Any,
@@ -130,9 +132,12 @@ def doctor(
     scores: str | None = None,
     backend: Literal["auto", "native", "reference"] = "auto",
     threads: int | None = None,
+    chip: str | Chip = Chip.BM1686,
+    preprocess: Preprocess | str | Mapping[str, Any] | None = None,
+    source_options: SourceOptions | None = None,
+    calibration_method: str = "auto",
     plugins: Iterable[str | Path] = (),
     progress: Progress | None = None,
-    **options: Unpack[DoctorOptions],
 ) -> Diagnosis:
     """Check samples and their preprocessing against what a model expects.
 
@@ -144,10 +149,12 @@ def doctor(
         scores: the output with the scores of the classes; the first when None.
         backend: ``auto``, ``native`` or ``reference``.
         threads: of the native engine.
+        chip: target chip, as for ``convert``.
+        preprocess: preprocessing, as for ``convert``.
+        source_options: options that decide how the source is read.
+        calibration_method: method that finds ranges from samples, as for a quantization.
         plugins: Python files with custom operators and converters.
         progress: receives the stages.
-        options: ``chip``, ``calibration_method`` and the options that decide how the source is read, as for
-            ``convert``.
 
     Returns:
         The warnings. ``check`` turns them into an error.
@@ -163,18 +170,20 @@ def doctor(
 
     """
     load_plugins(plugins)
-    settings = Options.of(**options)
+    settings = Options.of(source_options, chip=chip, preprocess=preprocess)
+    method = read_method(calibration_method)
     if isinstance(source, Model):
         if weights is not None:
             raise UsageError("weights with a converted model, which contains them", hint="leave them out")
-        return _diagnose(source, settings, data, labels, scores, backend, threads, progress or SILENT)
+        return _diagnose(source, settings, method, data, labels, scores, backend, threads, progress or SILENT)
     with open_source(source, weights) as opened:
-        return _diagnose(opened, settings, data, labels, scores, backend, threads, progress or SILENT)
+        return _diagnose(opened, settings, method, data, labels, scores, backend, threads, progress or SILENT)
 
 
 def _diagnose(
     source: Source | Model,
     options: Options,
+    method: str,
     data: Any,
     labels: Any,
     scores: str | None,
@@ -202,7 +211,6 @@ def _diagnose(
     output = _scores_port(model, scores)
     feeds, classes = _load_samples(data, labels, ports, rule, output)
     progress.stage("calibrate", len(feeds))
-    method = options.calibration_method
     findings, sufficiency = check_statistics(model.graph, feeds, expected, method, threads=threads)
     trial = None
     if output is not None and len(ports) == 1 and (classes is not None or len(model.graph.output_ports) == 1):

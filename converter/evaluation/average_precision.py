@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tpuconvert.outputs.boxes import Detections, Objects, overlaps
+from tpuconvert.evaluation.objects import Objects
+from tpuconvert.schema.arithmetic.boxes import Detections, overlaps
 from tpuconvert.schema.types import Array
 
 IOU_LIMITS = np.linspace(0.5, 0.95, 10)

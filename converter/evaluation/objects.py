@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -11,7 +12,6 @@ import numpy as np
 
 from tpuconvert.evaluation.classes import Labelled, image_files
 from tpuconvert.evaluation.images import image_size
-from tpuconvert.outputs.boxes import Objects
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.system.absent_file import absent_file
 from tpuconvert.schema.system.bounded_files import read_text
@@ -23,6 +23,22 @@ from tpuconvert.text.text_format import several
 COCO_FILE = "instances.json"
 
 FORMATS = f"a COCO file {COCO_FILE}, or a text file per image with lines 'class x y width height' from 0 to 1"
+
+
+@dataclass(frozen=True)
+class Objects:
+    """Labelled objects in one image.
+
+    Args:
+        boxes: [N, 4], left, top, right, bottom, in pixels of the image.
+        classes: [N], class indices.
+        crowd: [N], True for a box around many objects: detections in it count neither as right nor as wrong.
+
+    """
+
+    boxes: Array
+    classes: Array
+    crowd: Array
 
 
 def load_objects(samples: Any, labels: Any = None) -> Labelled:

@@ -12,7 +12,7 @@ from tpuconvert.schema.file.file_model import FileModel
 from tpuconvert.schema.graph.control_flow import all_graphs, subgraphs_of
 from tpuconvert.schema.graph.cost import total_macs
 from tpuconvert.schema.graph.graph import Graph, Node, Value
-from tpuconvert.schema.types import Chip, QuantParams, format_shape
+from tpuconvert.schema.types import Array, Chip, QuantParams, format_shape
 
 Description: TypeAlias = "Mapping[str, Any]"
 """Description of a model or of a part of it, as plain values; the classes below have the keys."""
@@ -158,7 +158,7 @@ def describe_graph(graph: Graph, *, layers: bool = True) -> GraphDescription:
         "arithmetic": dict(sorted(Counter(_arithmetic(node.outputs) for node in graph.nodes).items())),
         "conversions": sum(_changes_arithmetic(node) for node in graph.nodes),
         "subgraphs": _subgraphs(graph),
-        "constant_bytes": sum(array.nbytes for array in constants),
+        "constant_bytes": _stored_bytes(constants),
         "parameters": sum(array.size for array in constants),
         "layers": [
             {
@@ -238,3 +238,9 @@ def scale_text(quant: Description | None) -> str:
         return f"{low:.4g} to {high:.4g} ({len(quant['scale'])} on axis {quant['axis']})"
     zero = quant["zero_point"][0]
     return f"{quant['scale'][0]:.6g}" + (f", zero {zero}" if zero else "")
+
+
+def _stored_bytes(constants: Iterable[Array]) -> int:
+    """Size of constants in bytes. An array that several nodes share counts once, as in the file."""
+    sizes = {(array.__array_interface__["data"][0], array.nbytes): array.nbytes for array in constants}
+    return sum(sizes.values())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from typing import Annotated, Any, NotRequired, TypedDict
 
@@ -10,6 +9,7 @@ from tpuconvert.frontends.registry import Kind, Registration, registry
 from tpuconvert.schema.definition.chip_names import parse_chip
 from tpuconvert.schema.definition.op import ALL, Op, OpKind, Support, all_ops, find_op
 from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.text.spelling import meant, nearest
 from tpuconvert.schema.types import Chip, DType
 
 Row = dict[str, Any]
@@ -73,10 +73,8 @@ def operator_named(name: str) -> type[Op]:
     """
     definition = find_op(name)
     if definition is None:
-        known = {one.lower(): one for one in all_ops()}
-        alike = difflib.get_close_matches(name.lower(), known, n=3, cutoff=0.7)
-        alike = [known[one] for one in alike or [one for one in known if name.lower() in one]]
-        hint = f"did you mean {' or '.join(alike)}?" if alike else "tpuconvert ops lists the operators"
+        alike = nearest(name, all_ops(), most=3) or [each for each in all_ops() if name.lower() in each.lower()]
+        hint = meant(alike) or "tpuconvert ops lists the operators"
         raise UsageError(f"there is no TPU operator '{name}'", hint=hint)
     return definition
 

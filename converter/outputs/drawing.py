@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
@@ -19,8 +19,6 @@ from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph.graph import Port
 from tpuconvert.schema.types import Array
 from tpuconvert.text.styled_text import join_lines
-
-Decode = str | Callable[..., Any]
 
 
 @dataclass(frozen=True)

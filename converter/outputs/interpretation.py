@@ -2,45 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tpuconvert.outputs.class_maps import IGNORED, class_map
-from tpuconvert.outputs.detector import Detector, to_image_pixels
-from tpuconvert.outputs.heads import (
-    CLASSES,
-    POINTS_2D,
-    POINTS_3D,
-    SEGMENTATION,
-    check_head,
-    class_count,
-    find_head,
-    scores_output,
-)
+from tpuconvert.outputs.class_maps import IGNORED
+from tpuconvert.outputs.detector import Decode, find_detector
+from tpuconvert.outputs.head import ClassMap, DecodedImage, Head, Points, Scores, find_head, recognize_head
 from tpuconvert.outputs.labels import ClassNames, labels_of_metadata
 from tpuconvert.samples.preprocess import Preprocess
-from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.arithmetic.boxes import MIN_SCORE, NMS_IOU, Detections
 from tpuconvert.schema.text.plain_values import Plain, Unbounded
 from tpuconvert.schema.types import Array
 from tpuconvert.text.text_format import several
+from tpuconvert.user_functions import is_function_name
 
 BEST = 5
 """Number of classes of a classifier that are shown."""
 
-MIN_SCORE = 0.4
-"""Default of the smallest score of a detection. Evaluation needs all detections, a picture those that are likely."""
-
-NMS_IOU = 0.45
-"""Default overlap above which the box with the lower score is suppressed."""
-
 MOST_LINES = 20
 """Largest number of objects in the text; JSON has all."""
-
-_ONE_CLASS = {"yunet": ("face",)}
-"""Head -> names of its classes, where the head has a fixed meaning."""
 
 _BACKGROUNDS = ("background", "__background__", "bg", "unlabeled", "unlabelled", "void")
 """Labels of class 0 of a segmentation that is not colored."""
@@ -161,14 +144,13 @@ class Interpreter:
         rule: Preprocess,
         names: ClassNames,
         metadata: Mapping[str, Any],
-        decode: str | Callable[..., Any] | None = None,
+        decode: Decode | None = None,
         min_score: float = MIN_SCORE,
         nms_iou: float = NMS_IOU,
     ) -> None:
-        if isinstance(decode, str):
-            check_head(decode)
         self.rule, self.names, self.metadata = rule, names, metadata
-        self.decode, self.min_score, self.nms_iou = decode, min_score, nms_iou
+        self.head = None if decode is None else _head_of(decode)
+        self.min_score, self.nms_iou = min_score, nms_iou
 
     def interpret(self, outputs: Mapping[str, Array], size: tuple[int, int]) -> Interpretation:
         """Return the results for one image.
@@ -181,62 +163,54 @@ class Interpreter:
             UsageError: the outputs are not those of the head, or the labels do not fit.
 
         """
-        decode = self.decode if self.decode is not None else find_head(outputs, self.rule)
-        head = decode if isinstance(decode, str) else getattr(decode, "__name__", "function")
-        if head == CLASSES:
-            return Interpretation(head, size, classes=self._classes(outputs))
-        if head == SEGMENTATION:
-            return self._segmentation(outputs, size)
-        if head in (POINTS_2D, POINTS_3D):
-            return Interpretation(head, size, points=self._points(outputs, 2 if head == POINTS_2D else 3, size))
-        found = Detector(decode, self.rule, self.min_score, self.nms_iou).detect(outputs, size)
-        names = self._names(head, outputs, None)
-        if not names.names and head in _ONE_CLASS:
-            names = ClassNames(_ONE_CLASS[head])
-        points = np.zeros((len(found.scores), 0, 2)) if found.points is None else found.points
-        rows = zip(found.classes, found.scores, found.boxes, points, strict=True)
-        objects = [
-            FoundObject(int(index), names.name(int(index)), float(score), _box(box), _pairs(marks))
-            for index, score, box, marks in rows
-        ]
-        return Interpretation(head, size, objects=tuple(sorted(objects, key=lambda item: -item.score)))
+        head = self.head or recognize_head(outputs, self.rule)
+        found = head.decode(outputs, DecodedImage(self.rule, size, self.min_score, self.nms_iou))
+        if isinstance(found, Points):
+            return Interpretation(head.name, size, points=_pairs(found.places))
+        if isinstance(found, Detections):
+            return Interpretation(head.name, size, objects=_objects(found, self._names(head, outputs, None)))
+        names = self._names(head, outputs, found.output)
+        if isinstance(found, Scores):
+            return Interpretation(head.name, size, classes=_best_classes(found, names))
+        return Interpretation(head.name, size, segments=_segments(found, names), class_of_pixel=found.classes)
 
-    def _names(self, head: str, outputs: Mapping[str, Array], output: str | None) -> ClassNames:
+    def _names(self, head: Head, outputs: Mapping[str, Array], output: str | None) -> ClassNames:
         names = self.names
         if not names.is_given:
             names = labels_of_metadata(self.metadata, None if output is None else list(outputs).index(output))
-        return names.fit(class_count(head, outputs, self.rule))
+        names = names.fit(head.classes(outputs, self.rule))
+        return names if names.names else ClassNames(head.class_names)
 
-    def _classes(self, outputs: Mapping[str, Array]) -> tuple[ClassScore, ...]:
-        output = scores_output(outputs)
-        names = self._names(CLASSES, outputs, output)
-        scores = outputs[output].reshape(-1).astype(np.float64)
-        order = np.argsort(-scores, kind="stable")[:BEST]
-        return tuple(ClassScore(int(index), names.name(int(index)), float(scores[index])) for index in order)
 
-    def _segmentation(self, outputs: Mapping[str, Array], size: tuple[int, int]) -> Interpretation:
-        output = next(iter(outputs))
-        found = class_map(outputs[output], output, self.rule, size)
-        names = self._names(SEGMENTATION, outputs, output)
-        indices, counts = np.unique(found[found != IGNORED], return_counts=True)
-        segments = []
-        for index, count in zip(indices.tolist(), counts.tolist(), strict=True):
-            name = names.name(index)
-            is_background = index == 0 and (not names.names or name.strip().lower() in _BACKGROUNDS)
-            shown = "background" if is_background and not names.names else name
-            segments.append(Segment(index, shown, count / counts.sum().item(), is_background))
-        return Interpretation(SEGMENTATION, size, segments=tuple(segments), class_of_pixel=found)
+def _head_of(decode: Decode) -> Head:
+    return find_head(decode) if isinstance(decode, str) and not is_function_name(decode) else find_detector(decode)
 
-    def _points(self, outputs: Mapping[str, Array], width: int, size: tuple[int, int]) -> tuple[Any, ...]:
-        """Return the points of the largest output: x, y, and perhaps z in pixels of the model's input."""
-        output = max(outputs, key=lambda name: outputs[name].size)
-        values = outputs[output].reshape(-1).astype(np.float64)
-        if values.size % width:
-            raise UsageError(
-                f"output '{output}' {list(outputs[output].shape)} has {values.size} values, expected {width} per point",
-                hint=f"--decode {POINTS_2D if width == 3 else POINTS_3D}, or module:function",
-            )
-        return _pairs(to_image_pixels(values.reshape(-1, width)[:, :2], self.rule, size))
+
+def _objects(found: Detections, names: ClassNames) -> tuple[FoundObject, ...]:
+    """Return the objects, those with the highest scores first."""
+    points = np.zeros((len(found.scores), 0, 2)) if found.points is None else found.points
+    rows = zip(found.classes, found.scores, found.boxes, points, strict=True)
+    objects = [
+        FoundObject(int(index), names.name(int(index)), float(score), _box(box), _pairs(marks))
+        for index, score, box, marks in rows
+    ]
+    return tuple(sorted(objects, key=lambda item: -item.score))
+
+
+def _best_classes(found: Scores, names: ClassNames) -> tuple[ClassScore, ...]:
+    order = np.argsort(-found.values, kind="stable")[:BEST]
+    return tuple(ClassScore(int(index), names.name(int(index)), float(found.values[index])) for index in order)
+
+
+def _segments(found: ClassMap, names: ClassNames) -> tuple[Segment, ...]:
+    indices, counts = np.unique(found.classes[found.classes != IGNORED], return_counts=True)
+    segments = []
+    for index, count in zip(indices.tolist(), counts.tolist(), strict=True):
+        name = names.name(index)
+        is_background = index == 0 and (not names.names or name.strip().lower() in _BACKGROUNDS)
+        shown = "background" if is_background and not names.names else name
+        segments.append(Segment(index, shown, count / counts.sum().item(), is_background))
+    return tuple(segments)
 
 
 def _box(edges: Array) -> tuple[float, float, float, float]:

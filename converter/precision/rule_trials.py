@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tpuconvert.conversion.optimization import optimize_graph
-from tpuconvert.conversion.options.options import ALGORITHMS, INT16_NODES, METHOD_SEARCH, REFINEMENTS, Options
+from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.options.quantization import ALGORITHMS, INT16_NODES, METHOD_SEARCH, REFINEMENTS
 from tpuconvert.conversion.quantization.quantization import CalibrationCache, quantize_graph
 from tpuconvert.model.float_names import rule_options
 from tpuconvert.optimizer.precision_rules import AUTO

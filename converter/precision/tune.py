@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Unpack
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tpuconvert.conversion.conversion import Conversion
-from tpuconvert.conversion.options.options import QUANTIZATION_OPTIONS, Options, default_of
-from tpuconvert.conversion.options.types import TuneOptions
+from tpuconvert.conversion.options.options import Options, default_of, takes_groups
+from tpuconvert.conversion.options.quantization import Quantization
+from tpuconvert.conversion.options.source import SourceOptions
 from tpuconvert.conversion.quantization.quantization import CalibrationCache
 from tpuconvert.conversion.recipe import write_options
 from tpuconvert.conversion.source import AnySource, Source, Weights, open_source
@@ -27,6 +28,7 @@ from tpuconvert.precision.metrics import Metric
 from tpuconvert.precision.search import BudgetSpentError, Chosen, best_of, pareto, search
 from tpuconvert.precision.tuning_text import HEADING, headline, row, tuning_lines
 from tpuconvert.progress import SILENT, Progress
+from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.graph.cost import macs
 from tpuconvert.schema.system.bounded_files import read_text
@@ -35,6 +37,7 @@ from tpuconvert.schema.system.file_digest import file_digest
 from tpuconvert.schema.system.file_replacement import replacing
 from tpuconvert.schema.text.json_text import parse_json
 from tpuconvert.schema.text.plain_values import Keyword, Plain, Unbounded
+from tpuconvert.schema.types import Chip
 from tpuconvert.text.result import Result
 from tpuconvert.text.text_format import several
 from tpuconvert.workers.choice import open_workers
@@ -126,6 +129,11 @@ class Tuning(Result):
         return [headline(values)], [HEADING, *(row(trial, values) for trial in values["curve"])]
 
 
+NOT_TUNED = ("min_int8_share", "exact_on")
+"""Options of a quantization that refuse models with nodes in float, which the trials of a search are."""
+
+
+@takes_groups
 def tune(
     source: AnySource,
     weights: Weights = None,
@@ -137,9 +145,13 @@ def tune(
     max_drop: float = 0.5,
     max_cost: float | None = None,
     budget: str = "10m",
+    chip: str | Chip = Chip.BM1686,
+    preprocess: Preprocess | str | Mapping[str, Any] | None = None,
+    quantization: Quantization | None = None,
+    source_options: SourceOptions | None = None,
+    strict_set: bool = False,
     plugins: Iterable[str | Path] = (),
     progress: Progress | None = None,
-    **options: Unpack[TuneOptions],
 ) -> Tuning:
     """Find the nodes to keep in float so that an INT8 model is as accurate as wanted, at the smallest cost.
 
@@ -158,10 +170,14 @@ def tune(
             smallest value in decibel.
         max_cost: Largest share of the multiply-accumulates in float, from 0 to 1.
         budget: Time after which no further trial begins: ``90s``, ``10m`` or ``2h``.
+        chip: Target chip, as for ``convert``.
+        preprocess: Preprocessing, as for ``convert``.
+        quantization: Options of the quantization, without ``min_int8_share`` and ``exact_on``, which refuse models with
+            nodes in float.
+        source_options: Options that decide how the source is read.
+        strict_set: Expand composite operators, as for ``convert``.
         plugins: Python files with custom operators and converters.
         progress: Receives the stages and a line for each trial.
-        options: ``chip``, ``calibration_method``, ``strict_set``, the options of the quantization and those that decide
-            how the source is read, as for ``convert``.
 
     Returns:
         The chosen precision, and all trials.
@@ -177,7 +193,11 @@ def tune(
 
     """
     load_plugins(plugins)
-    checked = Options.of(**{**options, "quantize": "int8"})
+    for name in NOT_TUNED:
+        if quantization is not None and getattr(quantization, name) != default_of(name):
+            raise UsageError(f"{name} with tune, whose trials keep nodes in float", hint="leave it out")
+    quantize = quantization or "int8"
+    checked = Options.of(source_options, chip=chip, preprocess=preprocess, quantize=quantize, strict_set=strict_set)
     goal = Goal(metric, max_drop, max_cost)
     limit = seconds_of(budget)
     with open_source(source, weights, as_file=True) as opened:
@@ -285,7 +305,7 @@ class Search:
     def _run_on(self, workers: Workers, state: dict[str, Any] | None) -> Tuning:
         self._cache.workers = workers
         self._progress.report("float model")
-        floats = Conversion(_float_options(self._options), progress=self._progress).of_source(self._source)
+        floats = Conversion(self._options.in_float(), progress=self._progress).of_source(self._source)
         self._metric = Metric(self._goal.metric, self._data, floats, self._progress, workers)
         self._progress.report(f"float model: {self.describe(self._metric.of_float)}")
         if state is not None:
@@ -500,13 +520,6 @@ def _count_within(costs: Sequence[float], limit: float | None) -> int:
     if limit is None:
         return len(costs)
     return sum(total <= limit for total in itertools.accumulate(costs))
-
-
-def _float_options(options: Options) -> Options:
-    """Return the options of the float model: those of the source."""
-    names = (*QUANTIZATION_OPTIONS, "quantize", "min_int8_share", "strict_accuracy")
-    others = {name: default_of(name) for name in names}
-    return replace(options, **others)
 
 
 def _escape(name: str) -> str:

@@ -9,10 +9,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
-from tpuconvert.conversion.options.options import Options, default_of
-from tpuconvert.conversion.options.types import ReduceOptions
+from tpuconvert.conversion.options.options import OPTIONS, Options, default_of, takes_groups
+from tpuconvert.conversion.options.packed_weights import PackedWeights
+from tpuconvert.conversion.options.quantization import Quantization
+from tpuconvert.conversion.options.source import SourceOptions
 from tpuconvert.conversion.source import AnySource, Source, Weights, open_source
 from tpuconvert.plugins import load_plugins
 from tpuconvert.precision.tune import seconds_of
@@ -27,8 +29,10 @@ from tpuconvert.reduction.source_files import FileWriter, SourceFiles, weights_p
 from tpuconvert.reduction.tflite_format import TfliteFormat
 from tpuconvert.reduction.trial import Request, observe
 from tpuconvert.reduction.worker import Worker, WorkerDiedError
+from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.system.input_files import note_input, noting_inputs, refuse_input
+from tpuconvert.schema.types import Chip
 from tpuconvert.user_functions import is_function_name
 
 FORMATS: Mapping[str, Callable[[], ModelFormat[Any]]] = {
@@ -45,6 +49,7 @@ FIRST_SECONDS = 600.0
 """Time limit of the trial of the whole model, unless the budget is larger."""
 
 
+@takes_groups
 def reduce(
     source: AnySource,
     weights: Weights = None,
@@ -58,9 +63,16 @@ def reduce(
     max_difference: float | None = None,
     min_cosine: float | None = None,
     min_sqnr: float | None = None,
+    chip: str | Chip = Chip.BM1686,
+    preprocess: Preprocess | str | Mapping[str, Any] | None = None,
+    quantize: str | Quantization | None = None,
+    packed_weights: PackedWeights | None = None,
+    source_options: SourceOptions | None = None,
+    strict_set: bool = False,
+    disable_rules: Iterable[str] = (),
+    strict_accuracy: bool = False,
     plugins: Iterable[str | Path] = (),
     progress: Progress | None = None,
-    **options: Unpack[ReduceOptions],
 ) -> Reduction:
     """Cut a failing model to a small one that fails in the same way, with random weights and generic names.
 
@@ -86,9 +98,16 @@ def reduce(
         max_difference: Limit of a difference, as for ``verify``.
         min_cosine: Limit of a difference, as for ``verify``.
         min_sqnr: Limit of a difference, as for ``verify``.
+        chip: Target chip, as for ``convert``.
+        preprocess: Preprocessing, as for ``convert``.
+        quantize: ``int8``, ``none`` or ``Quantization(...)``, as for ``convert``.
+        packed_weights: Types of weights and activations, as for ``convert``.
+        source_options: Options that decide how the source is read.
+        strict_set: Expand composite operators, as for ``convert``.
+        disable_rules: Optimizer rules to skip, as for ``convert``.
+        strict_accuracy: Refuse an inaccurate model, as for ``convert``.
         plugins: Python files with custom operators and converters.
         progress: Receives the steps.
-        options: The options of the conversion with which the model fails, as for ``convert``.
 
     Returns:
         The reduced model, and what it has in common with the source.
@@ -109,8 +128,18 @@ def reduce(
     limits = {"max_difference": max_difference, "min_cosine": min_cosine, "min_sqnr": min_sqnr}
     plugin_files = [os.fspath(plugin) for plugin in plugins]
     load_plugins(plugin_files)
-    settings = Options.of(**options)
-    given = {name: value for name, value in options.items() if getattr(settings, name) != default_of(name)}
+    settings = Options.of(
+        source_options,
+        packed_weights,
+        chip=chip,
+        preprocess=preprocess,
+        quantize=quantize,
+        strict_set=strict_set,
+        disable_rules=disable_rules,
+        strict_accuracy=strict_accuracy,
+    )
+    values = {name: getattr(settings, name) for name in OPTIONS}
+    given = {name: value for name, value in values.items() if value != default_of(name)}
     request = Request(
         kinds, given, {name: limit for name, limit in limits.items() if limit is not None}, condition, seed
     )

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.conversion.convert import convert
-from tpuconvert.conversion.options.options import SOURCE_OPTIONS, Options
+from tpuconvert.conversion.conversion import Conversion
+from tpuconvert.conversion.options.options import READING_OPTIONS, Options, group_options
 from tpuconvert.conversion.source import Source
 from tpuconvert.conversion.source_loading import load_source
 from tpuconvert.frontends.onnx.file.messages import ModelProto
@@ -104,10 +104,11 @@ def _observe(source: Any, weights: str | None, request: Request) -> list[Failure
 def _convert(source: Any, weights: str | None, options: Mapping[str, Any]) -> Model:
     """Convert with ranges of random inputs."""
     checked = Options.of(**options)
-    if checked.quantize is None:
-        return convert(source, weights, **options)
-    ports = load_source(Source(source, weights), checked).input_ports
-    return convert(source, weights, calibration=random_feeds(ports, SAMPLES), **options)
+    opened = Source(source, weights)
+    samples = None
+    if checked.quantize is not None:
+        samples = random_feeds(load_source(opened, checked).input_ports, SAMPLES)
+    return Conversion(checked, samples).of_source(opened)
 
 
 def _run(model: Model, backend: Any, seed: int) -> dict[str, Array]:
@@ -141,7 +142,7 @@ def _compare_backends(model: Model, seed: int) -> Failure | None:
 
 def _compare_source(model: Model, source: Any, weights: str | None, request: Request, kind: str) -> Failure | None:
     """Compare a model with its source as ``verify`` does; for the kind ENGINE also the source with another engine."""
-    options: Any = {name: request.options[name] for name in SOURCE_OPTIONS if name in request.options}
+    options = group_options(**{name: request.options[name] for name in READING_OPTIONS if name in request.options})
     try:
         oracle = "auto" if kind == ENGINE else "none"
         found = verify(model, source, weights, samples=SAMPLES, oracle=oracle, **options)

@@ -179,7 +179,7 @@ def _accuracy_lines(summary: Summary) -> list[str]:
         return []
     origin = f"{found['samples']} held-out samples"
     if not found["held_out"]:
-        origin = f"{several(found['samples'], 'sample')} that calibrated it (too few to hold any out)"
+        origin = f"{several(found['samples'], 'sample')} that calibrated it (none held out)"
     lines = [f"  quantization error at the outputs, on {origin}:"]
     # The worst outputs first. Those below a limit have a line of their own.
     outputs = sorted(found["outputs"], key=lambda item: (item["is_accurate"], item["cosine"]))

@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.outputs.drawing import Decode, Drawing, as_picture, dequantize_outputs
-from tpuconvert.outputs.interpretation import MIN_SCORE, NMS_IOU, Interpreter
+from tpuconvert.outputs.detector import Decode
+from tpuconvert.outputs.drawing import Drawing, as_picture, dequantize_outputs
+from tpuconvert.outputs.interpretation import Interpreter
 from tpuconvert.outputs.labels import ClassNames, Labels
 from tpuconvert.runtime.session import batches, session
 from tpuconvert.samples.image_files import images_in
 from tpuconvert.samples.preprocess import Preprocess
+from tpuconvert.schema.arithmetic.boxes import MIN_SCORE, NMS_IOU
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph.graph import Port
 from tpuconvert.schema.text.spelling import did_you_mean

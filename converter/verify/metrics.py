@@ -16,23 +16,6 @@ Metric = Callable[[Array, Array], float]
 _METRICS: dict[str, Metric] = {}
 
 
-def add_metric(name: str) -> Callable[[Metric], Metric]:
-    """Register a function under a name.
-
-    Raises:
-        UsageError: the name is taken.
-
-    """
-
-    def register(function: Metric) -> Metric:
-        if name in _METRICS:
-            raise UsageError(f"there is a metric '{name}' already", hint="choose another name")
-        _METRICS[name] = function
-        return function
-
-    return register
-
-
 def metric(name: str) -> Metric:
     """Return the metric with this name.
 
@@ -94,10 +77,12 @@ def register_metric(name: str) -> Callable[[Metric], Metric]:
         UsageError: the name is taken.
 
     """
-    register = add_metric(name)
 
-    def noting(function: Metric) -> Metric:
+    def register(function: Metric) -> Metric:
+        if name in _METRICS:
+            raise UsageError(f"there is a metric '{name}' already", hint="choose another name")
         note_definition(function)
-        return register(function)
+        _METRICS[name] = function
+        return function
 
-    return noting
+    return register

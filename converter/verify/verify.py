@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any
 
-from tpuconvert.conversion.options.options import Options
-from tpuconvert.conversion.options.types import SourceOptions
+from tpuconvert.conversion.options.options import Options, takes_groups
 from tpuconvert.conversion.source import AnySource, Weights, open_source
 from tpuconvert.model.model import Model, load_converted
 from tpuconvert.plugins import load_plugins
@@ -19,9 +18,12 @@ from tpuconvert.verify.source_comparison import VERIFICATION_SAMPLES, measure_me
 from tpuconvert.verify.verification import Verification
 
 if TYPE_CHECKING:
+    from tpuconvert.conversion.options.source import SourceOptions
     from tpuconvert.samples.calibration_data import CalibrationSource
+    from tpuconvert.samples.preprocess import Preprocess
 
 
+@takes_groups
 def verify(
     model: Model | str | os.PathLike[str],
     source: AnySource,
@@ -31,9 +33,10 @@ def verify(
     samples: int = VERIFICATION_SAMPLES,
     oracle: str = "auto",
     metrics: Iterable[str] = (),
+    preprocess: Preprocess | str | Mapping[str, Any] | None = None,
+    source_options: SourceOptions | None = None,
     plugins: Iterable[str | Path] = (),
     progress: Progress | None = None,
-    **options: Unpack[SourceOptions],
 ) -> Verification:
     """Compare a model with its source, tensor by tensor, in four stages: import, optimize, quantize and legalize.
 
@@ -46,9 +49,10 @@ def verify(
         oracle: Another engine that runs the source: ``onnxruntime``, ``litert``, ``auto`` for one that is installed, or
             ``none``.
         metrics: Metrics of plugins, as ``NAME`` or ``NAME<=NUMBER``; ``check`` compares with the number.
+        preprocess: Preprocessing of images, in place of that of the model.
+        source_options: Options that decide how the source is read, as for the conversion.
         plugins: Python files with custom operators and converters.
         progress: Receives the stages.
-        options: The options of ``convert`` that decide how the source is read, as for the conversion.
 
     Returns:
         The differences. ``check`` compares them with limits; without arguments with the default ones of the model.
@@ -67,7 +71,7 @@ def verify(
     """
     load_plugins(plugins)
     limits = tuple(MetricLimit.parse(text) for text in metrics)
-    settings = Options.of(**options)
+    settings = Options.of(source_options, preprocess=preprocess)
     converted = load_converted(model, source)
     with open_source(source, weights, as_file=True) as opened:
         found = verify_source(

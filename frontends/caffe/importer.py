@@ -5,14 +5,15 @@ end. Layers that read the tops of such a layer are skipped without a further pro
 """
 
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tpuconvert.frontends import cuts
-from tpuconvert.frontends.caffe.file.description import LayerDescription, NetDescription
-from tpuconvert.frontends.caffe.file.weights import Blob, Weights, blob_of_message
+from tpuconvert.frontends.caffe.file.description import LayerDescription, NetDescription, read_description
+from tpuconvert.frontends.caffe.file.weights import Blob, Weights, blob_of_message, read_weights
 from tpuconvert.frontends.caffe.file.wire import AmbiguousWireError, WireError
 from tpuconvert.frontends.caffe.node import (
     CaffeNode,
@@ -27,6 +28,7 @@ from tpuconvert.frontends.caffe.node import (
 )
 from tpuconvert.frontends.caffe.unsupported import why_unsupported
 from tpuconvert.frontends.cannot_convert import CannotConvertError
+from tpuconvert.frontends.converter_errors import translated_errors
 from tpuconvert.schema.errors import (
     INVALID_NODE,
     NO_OPERATOR,
@@ -36,15 +38,11 @@ from tpuconvert.schema.errors import (
     AmbiguousInputError,
     CorruptInputError,
     ProblemList,
-    ShapeError,
-    TpuConvertError,
     UsageError,
 )
 from tpuconvert.schema.graph.graph import Graph, Port, Source, Value, static
 from tpuconvert.schema.system.limits import Limits, check_time
-from tpuconvert.schema.system.memory_errors import not_enough_memory
 from tpuconvert.schema.types import F32, MAX_RANK, Array, Shape, TensorType, format_shape
-from tpuconvert.schema.user_code import unexpected, with_place
 
 
 @dataclass(frozen=True)
@@ -58,9 +56,21 @@ class ImportOptions:
     require_weights: bool = True
 
 
-def import_network(net: NetDescription, weights: Weights | None, options: ImportOptions) -> Graph:
-    """Convert a network to a graph; raises the errors of ``tpuconvert.frontends.caffe.load``."""
-    return _Importer(net, weights, options).run()
+def import_network(
+    path: str | os.PathLike[str],
+    weights: str | os.PathLike[str] | None,
+    limits: Limits,
+    *,
+    input_shapes: Mapping[str, Sequence[int]] | None,
+    inputs: Sequence[str] | None,
+    outputs: Sequence[str] | None,
+    require_weights: bool,
+) -> Graph:
+    """Read and convert a network; ``tpuconvert.frontends.caffe.load`` documents arguments and errors."""
+    net = read_description(path, limits)
+    names = tuple(inputs or ()), tuple(outputs or ())
+    options = ImportOptions(limits, dict(input_shapes or {}), *names, require_weights)
+    return _Importer(net, None if weights is None else read_weights(weights, limits), options).run()
 
 
 def blob_shapes(net: NetDescription, weights: Weights | None, options: ImportOptions) -> dict[str, tuple[int, ...]]:
@@ -294,21 +304,8 @@ class _Importer:
         return all(blob is not None and (blob.value is not None or blob.declared is not None) for blob in found)
 
     def _run_converter(self, converter: Callable[..., Any], node: CaffeNode) -> list[Result]:
-        try:
+        with translated_errors(node.type, self._file, node.name):
             converted: Converted = converter(node, self._graph)
-        except ShapeError as error:
-            raise CannotConvertError(INVALID_NODE, error.message) from error
-        except CannotConvertError:
-            raise
-        except TpuConvertError as error:
-            error.add_place(self._file, node.name)
-            raise
-        except (ValueError, OverflowError) as error:
-            raise CannotConvertError(INVALID_NODE, with_place(error)) from error
-        except MemoryError as error:
-            raise not_enough_memory("its conversion", error, file=self._file, node=node.name) from error
-        except Exception as error:
-            raise unexpected(f"{node.type} could not be converted", error, file=self._file, node=node.name) from error
         if converted is None:
             return []
         return list(converted) if isinstance(converted, Sequence) else [converted]

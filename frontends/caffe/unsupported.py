@@ -6,6 +6,7 @@ from typing import Any
 
 from tpuconvert.frontends.caffe.node import caffe_op
 from tpuconvert.frontends.registry import registry
+from tpuconvert.schema.text.spelling import did_you_mean
 
 _LOSS = "measures a loss, and another layer reads it", "delete both"
 _PLUGIN = "give a plugin that converts it (--plugin file.py)"
@@ -32,8 +33,6 @@ def why_unsupported(layer: Any) -> tuple[str, str]:
     """Message and next step for a layer whose type has no converter."""
     message, hint = REASONS.get(layer.type, ("", _PLUGIN))
     if layer.type not in REASONS:
-        from tpuconvert.schema.text.spelling import did_you_mean  # needed only for unknown layer types
-
         meant = did_you_mean(layer.type, (*caffe_op.names(), *REASONS))
         hint = f"{meant}\n{hint}" if meant else hint
     if layer.type == "Python":

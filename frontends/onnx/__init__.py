@@ -44,12 +44,15 @@ def load(
         UsageError: a name or shape in the arguments does not match the model.
         ResourceLimitError: larger than the limits.
     """
-    # 26 ms, which other formats do not need: the converters and the message classes of the onnx package.
-    from tpuconvert.frontends.onnx.file.reader import read_model
+    # 32 ms, which other formats do not need: the converters and the message classes of the onnx package.
     from tpuconvert.frontends.onnx.importer import import_model
 
-    limits = limits or current_limits()
-    model = read_model(source, limits, allow_root)
-    graph = import_model(model, input_shapes=input_shapes, inputs=inputs, outputs=outputs, fixed=fixed, limits=limits)
-    graph.files = model.tensors.files
-    return graph
+    return import_model(
+        source,
+        allow_root,
+        limits or current_limits(),
+        input_shapes=input_shapes,
+        inputs=inputs,
+        outputs=outputs,
+        fixed=fixed,
+    )

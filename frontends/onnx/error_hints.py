@@ -13,7 +13,7 @@ from tpuconvert.frontends.onnx.node import OnnxTensor, folds, onnx_op
 from tpuconvert.frontends.onnx.unsupported_operators import DOMAINS, REASONS, reason
 from tpuconvert.schema.errors import NO_OPERATOR, CorruptInputError, Problem, ProblemList
 from tpuconvert.schema.graph.graph import Graph, Port, Value
-from tpuconvert.schema.text.spelling import nearest
+from tpuconvert.schema.text.spelling import did_you_mean
 from tpuconvert.schema.types import format_shape
 
 MOST_FIXED_ELEMENTS = 16
@@ -129,5 +129,4 @@ def _similar_operator(operator: str, domain: str) -> str:
     names = {*onnx_op.names(domain=domain), *folds.names(domain=domain), *(REASONS if not domain else ())}
     if not names and domain not in DOMAINS:
         names = set(onnx_op.names(domain=None))
-    similar = nearest(operator, names)
-    return f"did you mean '{similar}'?" if similar else ""
+    return did_you_mean(operator, names)

@@ -15,14 +15,14 @@ import numpy as np
 
 from tpuconvert.frontends import fixed_inputs
 from tpuconvert.frontends.cannot_convert import CannotConvertError
-from tpuconvert.frontends.onnx import converter_errors, input_types, quantization_params
-from tpuconvert.frontends.onnx.converter_errors import run_converter
+from tpuconvert.frontends.onnx import input_types, open_extent_problems, quantization_params
 from tpuconvert.frontends.onnx.error_hints import complete, explain_unknown
 from tpuconvert.frontends.onnx.file import subgraph_extraction
 from tpuconvert.frontends.onnx.file.messages import (
     AttributeProto,
     FunctionProto,
     GraphProto,
+    ModelProto,
     NodeProto,
     ValueInfoProto,
 )
@@ -31,6 +31,7 @@ from tpuconvert.frontends.onnx.file.reader import (
     OnnxModel,
     node_domain,
     other_opsets,
+    read_model,
     reads_of,
     sparse_by_name,
 )
@@ -46,6 +47,7 @@ from tpuconvert.frontends.onnx.node import (
     folds,
     onnx_op,
 )
+from tpuconvert.frontends.onnx.open_extent_problems import run_converter
 from tpuconvert.frontends.onnx.output_tensors import Results, Scope, SeparateScope, roots_of
 from tpuconvert.frontends.onnx.quantization_params import drop_copies
 from tpuconvert.frontends.onnx.standard_functions import standard_function
@@ -68,7 +70,7 @@ from tpuconvert.schema.system.limits import Limits, check_time, exceeded
 from tpuconvert.schema.types import Array, Dim, DType, TensorType
 
 if TYPE_CHECKING:
-    from tpuconvert.frontends.onnx.converter_errors import DynamicShapeProblem
+    from tpuconvert.frontends.onnx.open_extent_problems import DynamicShapeProblem
 
 LEGACY_ATTRIBUTES = frozenset({"consumed_inputs"})
 """Memory hints of the first opsets. They have no effect on results."""
@@ -78,16 +80,20 @@ FOLDED_WITHOUT_DATA = {"Shape": 0, "Size": 0, "CastLike": 1, "EyeLike": 0}
 
 
 def import_model(
-    model: OnnxModel,
-    *,
+    source: str | os.PathLike[str] | ModelProto,
+    allow_root: str | os.PathLike[str] | None,
     limits: Limits,
+    *,
     input_shapes: Mapping[str, Sequence[Dim]] | None = None,
     inputs: Sequence[str] | None = None,
     outputs: Sequence[str] | None = None,
     fixed: Mapping[str, Array] | None = None,
 ) -> Graph:
-    """Convert a parsed model; ``tpuconvert.frontends.onnx.load`` documents arguments and errors."""
-    return _Importer(model, limits, input_shapes or {}, fixed or {}).run(inputs, outputs)
+    """Read and convert a model; ``tpuconvert.frontends.onnx.load`` documents arguments and errors."""
+    model = read_model(source, limits, allow_root)
+    graph = _Importer(model, limits, input_shapes or {}, fixed or {}).run(inputs, outputs)
+    graph.files = model.tensors.files
+    return graph
 
 
 class _ReportedError(CannotConvertError):
@@ -276,7 +282,7 @@ class _Importer:
     def _report_symbolic_extents(self, starts: Sequence[str]) -> None:
         ports = self._graph.input_ports
         if self._open or any(isinstance(extent, str) for port in ports for extent in port.shape):
-            converter_errors.report(self._open, self._problems, self._graph, starts)
+            open_extent_problems.report(self._open, self._problems, self._graph, starts)
 
     # Nodes
 

@@ -15,7 +15,7 @@ from tpuconvert.schema.definition.extents import plus
 from tpuconvert.schema.errors import TOO_LARGE, UNKNOWN_SHAPE, UNSUPPORTED_TYPE, ProblemList, UsageError
 from tpuconvert.schema.system.limits import Limits
 from tpuconvert.schema.text.spelling import did_you_mean
-from tpuconvert.schema.types import Dim, Shape, format_shape
+from tpuconvert.schema.types import MAX_RANK, Dim, Shape, format_shape
 
 Declared = tuple[int | str | None, ...]
 """Extents in a file: a number, a name, or None if unknown."""
@@ -136,7 +136,7 @@ class InputTypes:
     def shape_in_file(self, info: ValueInfoProto) -> Shape | None:
         """Shape of any tensor in the file, with the symbolic extents of the inputs; None if it is incomplete."""
         declared = declared_shape(info)
-        if declared is None or len(declared) > self._limits.max_rank:
+        if declared is None or len(declared) > MAX_RANK:
             return None
         shape = tuple(self._extents.get(said, "") if isinstance(said, str) else said for said in declared)
         return tuple(extent for extent in shape if extent) if all(shape) else None
@@ -165,8 +165,8 @@ class InputTypes:
                 f"input_shapes: {name}={format_shape(shape)}: extents are numbers, or names of letters and digits",
                 file=self._file,
             )
-        if len(shape) > self._limits.max_rank:
-            raise UsageError(f"input_shapes: {name}={format_shape(shape)} has more than {self._limits.max_rank} axes")
+        if len(shape) > MAX_RANK:
+            raise UsageError(f"input_shapes: {name}={format_shape(shape)} has more than {MAX_RANK} axes")
         info = self._infos.get(name)
         declared = declared_shape(info) if info is not None else None
         if declared is None:
@@ -200,10 +200,8 @@ class InputTypes:
                 f"give one: --input-shapes {name}=1,3,...",
             )
             return None
-        if len(declared) > self._limits.max_rank:
-            problems.add(
-                UNKNOWN_SHAPE, "graph input", name, f"has {len(declared)} axes, more than {self._limits.max_rank}"
-            )
+        if len(declared) > MAX_RANK:
+            problems.add(UNKNOWN_SHAPE, "graph input", name, f"has {len(declared)} axes, more than {MAX_RANK}")
             return None
         return tuple(
             said if isinstance(said, int) else self._open(said or f"{name}_{axis}", is_named=said is not None)

@@ -49,11 +49,12 @@ def load(
         UsageError: a name or shape in the arguments does not fit the model.
         ResourceLimitError: the model exceeds the limits.
     """
-    from tpuconvert.frontends.tflite.file.reader import read_model
-    from tpuconvert.frontends.tflite.importer import import_model  # tflite is loaded only for a TFLite file
+    # 60 ms, which other formats do not need: the converters and the tflite package.
+    from tpuconvert.frontends.tflite.importer import import_model
 
     return import_model(
-        read_model(path, limits),
+        path,
+        limits,
         input_shapes=input_shapes,
         inputs=inputs,
         outputs=outputs,

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from tpuconvert.frontends import cuts
+from tpuconvert.frontends import cuts, fixed_inputs
 from tpuconvert.frontends.cannot_convert import CannotConvertError
+from tpuconvert.frontends.converter_errors import translated_errors
 from tpuconvert.frontends.registry import Registration
 from tpuconvert.frontends.tflite import layout
 from tpuconvert.frontends.tflite.file.metadata import read_metadata
-from tpuconvert.frontends.tflite.file.reader import BUILTIN_NAMES, ModelFile, Operator, Subgraph, Tensor
+from tpuconvert.frontends.tflite.file.reader import BUILTIN_NAMES, ModelFile, Operator, Subgraph, Tensor, read_model
 from tpuconvert.frontends.tflite.file.signatures import Signature, choose, signatures
 from tpuconvert.frontends.tflite.initial_state import initial_array
 from tpuconvert.frontends.tflite.layout import Permuted
@@ -50,23 +52,20 @@ from tpuconvert.schema.errors import (
     ProblemKind,
     ProblemList,
     ShapeError,
-    TpuConvertError,
     UsageError,
 )
 from tpuconvert.schema.graph.graph import Graph, KeptState, Port, Source, Value, static
 from tpuconvert.schema.graph.value_limits import check_size
-from tpuconvert.schema.system.limits import check_time
-from tpuconvert.schema.system.memory_errors import not_enough_memory
-from tpuconvert.schema.text.spelling import nearest
+from tpuconvert.schema.system.limits import Limits, check_time
 from tpuconvert.schema.types import F32, MAX_RANK, Array, QuantParams, Shape, TensorType, format_shape
-from tpuconvert.schema.user_code import unexpected, with_place
 
 CUSTOM_DOMAIN = "custom"
 """Registry domain of custom operators; plugins may omit it, as in ``register_converter("tflite", "MyOp")``."""
 
 
 def import_model(
-    file: ModelFile,
+    path: str | os.PathLike[str],
+    limits: Limits | None,
     *,
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     inputs: Sequence[str] | None = None,
@@ -78,7 +77,8 @@ def import_model(
     hybrid: str = "real",
     fixed: Mapping[str, Array] | None = None,
 ) -> Graph:
-    """Convert one subgraph of a file; ``tpuconvert.frontends.tflite.load`` documents arguments and errors."""
+    """Read a file and convert one subgraph; ``tpuconvert.frontends.tflite.load`` documents arguments and errors."""
+    file = read_model(path, limits)
     chosen = choose(file, signature)
     subgraph = file.subgraphs[chosen.subgraph]
     cut = prune_operators(file, subgraph, chosen, inputs, outputs, has_state_ports=state == StateMode.PORTS.value)
@@ -123,12 +123,6 @@ def bind_tensors(file: ModelFile) -> Tensors:
     return importer.tensors
 
 
-def _alike(op_type: str) -> str:
-    """Name of the known operator most similar to a custom one; empty if none is similar."""
-    custom = op_type.removeprefix(CUSTOM_PREFIX)
-    return nearest(custom, tflite_op.names(domain=None)) if op_type.startswith(CUSTOM_PREFIX) else ""
-
-
 @dataclass
 class _Work:
     """Data that the importers of a model and of its called subgraphs share; ``calls`` counts inlined operators."""
@@ -163,8 +157,6 @@ class _Importer:
     def add_inputs(self, shapes: dict[str, Sequence[int]], fixed: Mapping[str, Array]) -> None:
         names = self.work.signature.inputs
         if fixed:
-            from tpuconvert.frontends import fixed_inputs  # rarely needed
-
             all_names = [names.get(index, self.tensors.source(index).name) for index in self.called.inputs]
             fixed_inputs.check_names(fixed, all_names, shapes, self.file.file)
         for index in self.called.inputs:
@@ -282,23 +274,13 @@ class _Importer:
             self.open_inputs.update(dict.fromkeys(operator.outputs, open_input))
         node = TfliteNode(operator, self.tensors, self)
         try:
-            with self.graph.source(Source(self.file.file, node.name, operator.name)):
+            with (
+                self.graph.source(Source(self.file.file, node.name, operator.name)),
+                translated_errors(operator.name, self.file.file, node.name),
+            ):
                 self._convert(node)
         except CannotConvertError as problem:
             self._add_problem(operator, problem.kind, node.name, problem.message, problem.hint)
-        except ShapeError as error:
-            self._add_problem(operator, INVALID_NODE, node.name, error.message, error.hint)
-        except TpuConvertError as error:
-            error.add_place(self.file.file, node.name)
-            raise
-        except (ValueError, OverflowError) as error:  # raised by operator definitions for invalid attributes
-            self._add_problem(operator, INVALID_NODE, node.name, with_place(error))
-        except MemoryError as error:
-            raise not_enough_memory("its conversion", error, file=self.file.file, node=node.name) from error
-        except Exception as error:
-            raise unexpected(
-                f"{operator.name} could not be converted", error, file=self.file.file, node=node.name
-            ) from error
         else:
             return
         self._substitute_results(operator)
@@ -419,7 +401,7 @@ class _Importer:
     def _run_converter(self, node: TfliteNode) -> tuple[Converted, ...]:
         found = self._converter(node.operator)
         if found is None:
-            raise node.fail(NO_OPERATOR, *explain(node.op_type, node.operator.version, _alike(node.op_type)))
+            raise node.fail(NO_OPERATOR, *explain(node.op_type, node.operator.version, tflite_op.names(domain=None)))
         result = found.converter(node, self.graph)
         results: tuple[Converted, ...] = tuple(result) if isinstance(result, tuple | list) else (result,)
         if len(results) != len(node.operator.outputs):

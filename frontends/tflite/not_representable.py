@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from tpuconvert.schema.text.spelling import did_you_mean
+
 CUSTOM_PREFIX = "CUSTOM:"
 """Prefix of the name of a custom operator."""
 
@@ -20,21 +24,21 @@ REASONS = {name: reason for reason, names in _REASONS.items() for name in names}
 """Reason why a builtin operator cannot be converted, by operator."""
 
 
-def explain(name: str, version: int, alike: str = "") -> tuple[str, str]:
+def explain(name: str, version: int, known: Iterable[str]) -> tuple[str, str]:
     """Return the reason why an operator has no converter, and a next step for the user.
 
     Args:
         name: name of the operator; that of a custom operator begins with CUSTOM_PREFIX.
         version: version of the operator in the file.
-        alike: name of a known operator that is similar to the name of the custom operator.
+        known: names of the operators that have converters.
     """
     custom = name.removeprefix(CUSTOM_PREFIX)
     if custom.startswith("Flex"):
         lead = f"{custom.removeprefix('Flex')} of TensorFlow, which its Flex delegate runs"
         return lead, "export without SELECT_TF_OPS, or give a converter by --plugin"
     if name.startswith(CUSTOM_PREFIX):
-        meant = f"did you mean '{alike}'?\n" if alike else ""
-        return "a custom operator", f'{meant}@register_converter("tflite", "{custom}") in a --plugin file'
+        register = f'@register_converter("tflite", "{custom}") in a --plugin file'
+        return "a custom operator", "\n".join(filter(None, (did_you_mean(custom, known), register)))
     if name in REASONS:
         return REASONS[name], ""
     if name.startswith("operator "):

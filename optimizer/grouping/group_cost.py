@@ -46,11 +46,6 @@ class GroupCost:
         """Bytes moved to and from global memory."""
         return self.loaded + self.stored
 
-    @property
-    def objective(self) -> float:
-        """Cost that the planner minimizes: traffic and byte equivalent of the recomputation."""
-        return self.traffic + self.repeated_bytes
-
 
 def group_cost(
     nodes: Sequence[Node],

@@ -18,10 +18,11 @@ from tpuconvert.optimizer.engine.annotations import rounds
 from tpuconvert.optimizer.engine.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.engine.node_properties import computed_operands, operand, operands
 from tpuconvert.optimizer.engine.pattern import Match, OperatorSet, p
+from tpuconvert.optimizer.rules.known_activations import activation_of
 from tpuconvert.schema.definition.op import Trait
 from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.ops.activation import Active, ActiveType
-from tpuconvert.schema.ops.arithmetic import Add, Div, Mul
+from tpuconvert.schema.ops.arithmetic import Add, BinaryArithmetic, Div, Mul
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Muls
 from tpuconvert.schema.types import F32, TensorType
 
@@ -47,7 +48,7 @@ def _may_end_an_activation(node: Node) -> bool:
     """Return True if the operator can end a known form: binary, a scalar after a multiply, or a logarithm."""
     if node.outputs[0].dtype is not F32:
         return False
-    if isinstance(node.op, (Mul, Add, Div)):
+    if isinstance(node.op, BinaryArithmetic):
         return not any(value.is_constant for value in operands(node))
     before = operand(node).producer
     if isinstance(node.op, Active):
@@ -64,9 +65,6 @@ def _may_end_an_activation(node: Node) -> bool:
 )
 def recognize_activation(graph: Graph, m: Match) -> Replacement:
     """Replace a cone that computes a known activation by this activation."""
-    # Start-up cost: most networks have no decomposed activation.
-    from tpuconvert.optimizer.rules.known_activations import activation_of
-
     reason = "no known function of one value"
     for cone in _cones(m.op):
         found = activation_of(cone.x, cone.nodes)

@@ -18,10 +18,11 @@ import numpy as np
 
 from tpuconvert.optimizer.engine.engine import Skip
 from tpuconvert.optimizer.engine.node_properties import computed_operands, operand, operands
+from tpuconvert.schema.arithmetic.elementwise import Arithmetic
 from tpuconvert.schema.definition.op import Trait
 from tpuconvert.schema.graph.graph import Graph, Node, Value, static
-from tpuconvert.schema.ops.arithmetic import Add, Div, Mul, Sub
-from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Muls, Rsubs, ScalarArithmetic, Subs
+from tpuconvert.schema.ops.arithmetic import BinaryArithmetic, Div
+from tpuconvert.schema.ops.arithmetic_with_scalar import ScalarArithmetic
 from tpuconvert.schema.ops.batch_norm import BatchNorm
 from tpuconvert.schema.ops.convolution.conv import Conv
 from tpuconvert.schema.ops.convolution.conv3d import Conv3d
@@ -75,11 +76,12 @@ def read_affine(graph: Graph, node: Node, axis: int) -> Affine | Skip:
         if any(length != 1 for position, length in enumerate(aligned) if position != axis):
             return Skip("the constant is not a per-channel vector")
         c = np.broadcast_to(_vector(constant), (extent,)).copy()
-    if isinstance(node.op, (Add, Adds)):
+    assert isinstance(node.op, (BinaryArithmetic, ScalarArithmetic))
+    if node.op.arithmetic is Arithmetic.ADD:
         return Affine(ones, c)
-    if isinstance(node.op, (Sub, Subs, Rsubs)):
+    if node.op.arithmetic is Arithmetic.SUB:
         return Affine(-ones, c) if scalar_first else Affine(ones, -c)
-    if isinstance(node.op, (Mul, Muls)):
+    if node.op.arithmetic is Arithmetic.MUL:
         return Affine(c, zeros)
     k = 1.0 / c
     return Affine(k, zeros) if _is_finite(k) else Skip("a divisor is zero")

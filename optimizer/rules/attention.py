@@ -229,9 +229,8 @@ def _contains_matmul(value: Value, depth: int = 2 + _MOST_MASKS) -> bool:
         return False
     if isinstance(node.op, BatchMatmul):
         return _uses_transposed_keys(node)
-    return isinstance(node.op, (Add, ConditionSelect, Divs, Muls)) and any(
-        _contains_matmul(item, depth - 1) for item in operands(node)
-    )
+    is_scale, is_mask = isinstance(node.op, (Muls, Divs)), isinstance(node.op, (Add, ConditionSelect))
+    return (is_scale or is_mask) and any(_contains_matmul(item, depth - 1) for item in operands(node))
 
 
 def _read_select(node: Node) -> tuple[Value, SelectMask] | None:

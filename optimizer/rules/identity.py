@@ -10,7 +10,7 @@ from tpuconvert.optimizer.engine.engine import Replacement, Skip, rule
 from tpuconvert.optimizer.engine.node_properties import may_round_integers, operand
 from tpuconvert.optimizer.engine.pattern import Match, p
 from tpuconvert.schema.graph.graph import Graph, Node, Value
-from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Muls, Subs
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Muls, ScalarArithmetic, Subs
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.extract import Extract
@@ -27,7 +27,7 @@ def remove_copy(graph: Graph, m: Match) -> Replacement:
 
 
 def _is_neutral(node: Node) -> bool:
-    assert isinstance(node.op, (Adds, Subs, Muls, Divs))
+    assert isinstance(node.op, ScalarArithmetic)
     return node.op.scalar.value == (0 if isinstance(node.op, (Adds, Subs)) else 1)
 
 

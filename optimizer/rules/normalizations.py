@@ -33,6 +33,7 @@ from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.types import F32, Array
 
 _MOST_FACTORS = 1 << 24
+"""Largest number of elements of a scale or bias that is repeated along normalized axes: 64 MiB."""
 
 _IS_SQUARE, _IS_ROOT, _IS_RECIPROCAL_ROOT = map(
     is_active, (ActiveType.ACTIVE_SQUARE, ActiveType.ACTIVE_SQRT, ActiveType.ACTIVE_RSQRT)

@@ -19,7 +19,7 @@ from tpuconvert.optimizer.engine.pattern import Match, either_order, p
 from tpuconvert.schema.definition.op import Op
 from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.ops.arithmetic import Add, BinaryArithmetic, Div, Mul, Sub
-from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Muls, Rsubs, Subs, with_scalar
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Muls, Rsubs, ScalarArithmetic, Subs, with_scalar
 from tpuconvert.schema.types import F32, Scalar
 
 _CANCELS = 2.0**-10
@@ -113,7 +113,7 @@ def fold_scalar_into_constant(graph: Graph, m: Match) -> Replacement:
     """``x * a * C -> x * (a * C)`` and ``x + a + C -> x + (a + C)``, also with the constant first."""
     if m.x.is_constant or m.C.array.size == 0:
         return Skip("the other operand is constant, or the constant is empty")
-    scalar = m.op.op if isinstance(m.op.op, (Muls, Divs, Adds, Subs)) else m.first.op
+    scalar = m.op.op if isinstance(m.op.op, ScalarArithmetic) else m.first.op
     is_product = isinstance(scalar, (Muls, Divs))
     number = scalar_factor(scalar) if is_product else _shift(scalar)
     data = m.C.array.astype(np.float64)

@@ -48,7 +48,7 @@ class _Blocks(NamedTuple):
 
 def _blocks(value: Value) -> _Blocks | None:
     node = value.producer
-    if node is None or not isinstance(node.op, (Concat, Permute, Reshape)) or not _is_image(value):
+    if node is None or not _is_image(value):
         return None
     if isinstance(node.op, Concat) and node.op.axis % 4 != 1:
         return None

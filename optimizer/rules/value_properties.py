@@ -10,7 +10,7 @@ from tpuconvert.optimizer.engine.node_properties import operands
 from tpuconvert.schema.definition.op import Op, Trait
 from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.ops.arithmetic import Add, Mul
-from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Muls, Rsubs, Subs
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Muls, Rsubs, ScalarArithmetic, Subs
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.selection import ConditionSelect
 
@@ -70,14 +70,21 @@ def bounds(graph: Graph, value: Value, depth: int = _BOUNDS_DEPTH) -> Bounds:
     node = value.producer
     if node is None or depth == 0:
         return UNKNOWN
-    is_known = node.op.only_moves_data or node.op.clamp_range() is not None
-    if not is_known and not isinstance(node.op, (Add, Adds, Cast, ConditionSelect, Divs, Muls, Rsubs, Subs)):
-        return UNKNOWN
-    chosen = operands(node)[1:] if isinstance(node.op, ConditionSelect) else operands(node)
-    low, high = _of_node(node.op, [bounds(graph, item, depth - 1) for item in chosen])
+    low, high = UNKNOWN
+    if _has_rule(node.op):
+        chosen = operands(node)[1:] if isinstance(node.op, ConditionSelect) else operands(node)
+        low, high = _of_node(node.op, [bounds(graph, item, depth - 1) for item in chosen])
     if math.isnan(low) or math.isnan(high):
         return UNKNOWN
     return (-math.inf if low < -_LARGEST else low), (math.inf if high > _LARGEST else high)
+
+
+def _has_rule(op: Op) -> bool:
+    """Return True if the bounds of the result follow from those of the operands."""
+    if isinstance(op, ScalarArithmetic) and Trait.AFFINE in op.traits:
+        return True
+    is_choice = op.only_moves_data or op.clamp_range() is not None or isinstance(op, ConditionSelect)
+    return is_choice or isinstance(op, (Add, Cast))
 
 
 def _of_node(op: Op, found: list[Bounds]) -> Bounds:

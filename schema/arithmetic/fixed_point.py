@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -247,6 +247,20 @@ def _magnitude(v: Float64Array) -> tuple[Float64Array, Float64Array]:
 # --- rescaling by multiplier and shift --------------------------------------------------------------------------------
 
 
+ONE_HALF = 1 << 30
+"""One half as a multiplier with 31 bits after the point, the smallest normalized one."""
+
+
+def power_of_two(exponent: int = 0) -> tuple[int, int]:
+    """Return multiplier and shift of the factor ``2^exponent``: the factor 1 converts between integer types."""
+    return ONE_HALF, exponent + 1
+
+
+def high_product(a: Int64Array | int, b: Int64Array | int) -> Any:
+    """``a * b / 2^31`` of 32-bit integers, rounded half up: the doubled high product of the kernels of TFLite."""
+    return (a * b + ONE_HALF) >> 31
+
+
 def multiplier_shift(factor: float) -> tuple[int, int]:
     """Approximate a non-negative factor by ``multiplier * 2^(exponent - 31)`` with a 31-bit multiplier.
 
@@ -261,7 +275,7 @@ def multiplier_shift(factor: float) -> tuple[int, int]:
     fraction, exponent = math.frexp(factor)
     multiplier = math.floor(fraction * (1 << 31) + 0.5)  # exact in 53 bits; positive, so ties round away from zero
     if multiplier == 1 << 31:
-        multiplier, exponent = 1 << 30, exponent + 1
+        multiplier, exponent = power_of_two(exponent)
     if exponent < -31 or multiplier == 0:
         return 0, 0
     if exponent > 31:

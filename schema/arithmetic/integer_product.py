@@ -15,9 +15,8 @@ import numpy as np
 
 from tpuconvert.schema.arithmetic.convolution import Window, convolve, convolve_transposed
 from tpuconvert.schema.arithmetic.fixed_point import saturate
-from tpuconvert.schema.types import I32, Array, DType
+from tpuconvert.schema.types import EXACT_FLOAT32, I32, Array, DType
 
-_EXACT_BINARY32 = 1 << 24
 _EXACT_BINARY64 = 1 << 53
 
 
@@ -37,11 +36,11 @@ def exact_chunk(largest: int, factors: Array) -> int | None:
 
     """
     bound = largest * float(np.abs(factors).max(initial=0))
-    if bound * factors.shape[-1] <= _EXACT_BINARY32:
+    if bound * factors.shape[-1] <= EXACT_FLOAT32:
         return None
-    if largest * float(np.abs(factors).sum(axis=-1, dtype=np.float64).max()) <= _EXACT_BINARY32:
+    if largest * float(np.abs(factors).sum(axis=-1, dtype=np.float64).max()) <= EXACT_FLOAT32:
         return None
-    return max(int(_EXACT_BINARY32 // bound), 1)
+    return max(int(EXACT_FLOAT32 // bound), 1)
 
 
 def _sum_type(length: int, first: int, second: int) -> np.dtype[Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from tpuconvert.schema.text.spelling import nearest
+from tpuconvert.schema.text.spelling import did_you_mean
 from tpuconvert.schema.types import Chip
 
 ALIASES = {"bm1684x": Chip.BM1686, "bm1688": Chip.BM1686}
@@ -56,9 +56,8 @@ def parse_chip(text: str | Chip) -> Chip:
     for pattern, answer in _ANSWERS:
         if re.fullmatch(pattern, name):
             raise ValueError(f"chip '{text}': {answer}")
-    near = nearest(name, KNOWN)
-    meant = f"did you mean '{near}'? " if near else ""
-    raise ValueError(f"unknown chip '{text}': {meant}known are {', '.join(KNOWN)}")
+    texts = (did_you_mean(name, KNOWN), f"known are {', '.join(KNOWN)}")
+    raise ValueError(f"unknown chip '{text}': {' '.join(filter(None, texts))}")
 
 
 def alias_of(text: str | Chip) -> str:

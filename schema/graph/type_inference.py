@@ -8,7 +8,7 @@ import itertools
 from tpuconvert.schema.array_fields import LONG, has_arrays
 from tpuconvert.schema.definition.op import Op, operands_given
 from tpuconvert.schema.errors import ShapeError
-from tpuconvert.schema.types import TensorType, format_shape
+from tpuconvert.schema.types import MAX_RANK, TensorType, format_shape
 
 OperandTypes = tuple[TensorType | None, ...]
 """Types of the operands of a node; None for an absent optional one."""
@@ -69,8 +69,8 @@ def _check_operands(op: Op, types: OperandTypes) -> None:
         if type_ is None:
             if not operand.optional:
                 raise ShapeError(f"{op.name} lacks its operand {operand.name}")
-        elif not 1 <= type_.rank <= 8 or (operand.ranks and type_.rank not in operand.ranks):
-            ranks = " or ".join(map(str, operand.ranks)) or "1 to 8"
+        elif not 1 <= type_.rank <= MAX_RANK or (operand.ranks and type_.rank not in operand.ranks):
+            ranks = " or ".join(map(str, operand.ranks)) or f"1 to {MAX_RANK}"
             raise ShapeError(f"{op.name}: {operand.name} {format_shape(type_.shape)} must have rank {ranks}")
 
 

@@ -6,7 +6,7 @@ import itertools
 import os
 
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.text.spelling import nearest
+from tpuconvert.schema.text.spelling import meant, nearest
 from tpuconvert.schema.text.visible_text import one_line
 
 _MOST_ENTRIES = 10_000
@@ -44,9 +44,8 @@ def _hint(path: str) -> str:
             names = [entry.name for entry in itertools.islice(entries, _MOST_ENTRIES)]
     except OSError as error:
         return f"the folder {one_line(where)} cannot be read ({error.strerror})"
-    similar = nearest(name, names)
-    if similar:
-        return f"did you mean '{one_line(os.path.join(folder, similar))}'?"
+    if similar := nearest(name, names):
+        return meant(one_line(os.path.join(folder, each)) for each in similar)
     suffix = os.path.splitext(name)[1].lower()
     others = sorted(each for each in names if suffix and each.lower().endswith(suffix))
     if others:

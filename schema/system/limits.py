@@ -43,7 +43,6 @@ class Limits:
     max_nodes: int = 200_000
     max_tensors: int = 400_000
     max_depth: int = 64  # nesting of messages, subgraphs or functions
-    max_rank: int = 8  # largest rank of the TPU operators
     max_unrolled_nodes: int = 50_000  # nodes from unrolled loops and recurrent layers
     max_loop_iterations: int = 1_000_000  # iterations of a loop that the host executes
     max_computed_bytes: int = 96 << 20  # all constants that a conversion computes, plus 20 times the size of the files

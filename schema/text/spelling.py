@@ -4,23 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+_LEAST_ALIKE = 0.75
+"""Smallest ratio of equal letters of similar names (``difflib.SequenceMatcher.ratio``)."""
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the known name that is most similar to a name, or an empty string if none is similar.
+
+def nearest(name: str, known: Iterable[str], most: int = 1) -> list[str]:
+    """Return the known names that are most similar to a name, at most ``most`` of them.
 
     Case, spaces, dashes and underscores are ignored: ``conv_2d`` finds ``Conv2D``.
     """
     import difflib  # 2 ms, only required for unknown names
 
     names = {_plain(each): each for each in sorted(known, reverse=True)}
-    found = difflib.get_close_matches(_plain(name), names, 1, 0.75)
-    return names[found[0]] if found else ""
+    return [names[each] for each in difflib.get_close_matches(_plain(name), names, most, _LEAST_ALIKE)]
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a hint with the most similar known name, or an empty string if none is similar."""
-    found = nearest(name, known)
-    return f"did you mean '{found}'?" if found else ""
+def did_you_mean(name: str, known: Iterable[str], most: int = 1) -> str:
+    """Return a hint with the most similar known names, or an empty string if none is similar."""
+    return meant(nearest(name, known, most))
+
+
+def meant(names: Iterable[str]) -> str:
+    """Return the hint with these names; empty if there are none."""
+    listed = " or ".join(f"'{each}'" for each in names)
+    return f"did you mean {listed}?" if listed else ""
 
 
 def _plain(name: str) -> str:

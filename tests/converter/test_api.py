@@ -12,7 +12,7 @@ import pytest
 import tpuconvert as tc
 from tests.support.onnx.models import model, one, ramp, save_model
 from tpuconvert.cli.convert import command
-from tpuconvert.conversion.options.options import OPTIONS, Options, declaration, default_of
+from tpuconvert.conversion.options.options import GROUP_OF, GROUPS, OPTIONS, Options, declaration, default_of, names_of
 from tpuconvert.conversion.source import Source
 from tpuconvert.frontends.onnx.file.reader import MAPPED_BYTES
 from tpuconvert.optimizer.precision_rules import METHODS
@@ -138,28 +138,91 @@ def test_calibration_methods_have_the_same_names_everywhere() -> None:
 EXTRA_ARGUMENTS = {"source", "weights", "calibration", "plugins", "progress", "watch"}
 """Arguments of ``convert`` that are not options."""
 
+FUNCTIONS = [tc.convert, tc.check, tc.calibrate, tc.quantize, tc.verify, tc.tune, tc.reduce, tc.doctor, tc.diff]
+"""Functions that take groups of options."""
 
-def test_arguments_of_convert_equal_the_declared_options() -> None:
-    parameters = inspect.signature(tc.convert).parameters.values()
-    given = {item.name: item.default for item in parameters if item.name not in EXTRA_ARGUMENTS}
-    assert list(given) == list(OPTIONS)
-    assert {name: None if value in ({}, None) else value for name, value in given.items()} == {
-        name: None if default_of(name) == {} else default_of(name) for name in OPTIONS
-    }
+
+def test_arguments_of_convert_are_the_options_outside_of_groups() -> None:
+    parameters = inspect.signature(tc.convert).parameters
+    assert len(parameters) <= 16
+    given = {name: item.default for name, item in parameters.items() if name not in EXTRA_ARGUMENTS}
+    groups = {name for name in GROUPS if given.pop(name, ...) is None}
+    assert groups == {"packed_weights", "source_options"} and "Quantization" in str(parameters["quantize"].annotation)
+    assert given == {name: default_of(name) for name in OPTIONS if name not in GROUP_OF}
+
+
+def described(documented: Any) -> dict[str, str]:
+    """Name -> text of the arguments in a docstring."""
+    section = (inspect.getdoc(documented) or "").partition("Args:")[2].partition("Returns:")[0]
+    entries = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", section, re.MULTILINE)
+    return {name: " ".join(about.split()) for name, about in entries}
 
 
 def test_docstring_of_convert_has_the_declared_help_texts() -> None:
-    text = inspect.getdoc(tc.convert) or ""
-    section = text[text.index("Args:") : text.index("Returns:")]
-    entries = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", section, re.MULTILINE)
-    described = {name: " ".join(about.split()) for name, about in entries}
-    assert list(described) == list(inspect.signature(tc.convert).parameters)
-    assert {name: described[name] for name in OPTIONS} == {name: declaration(name).help for name in OPTIONS}
+    texts = described(tc.convert)
+    assert list(texts) == list(inspect.signature(tc.convert).parameters)
+    for name in OPTIONS.keys() - GROUP_OF.keys():
+        assert texts[name].startswith(declaration(name).help), name
+
+
+@pytest.mark.parametrize("group", GROUPS.values())
+def test_docstring_of_a_group_has_the_declared_help_texts(group: Any) -> None:
+    assert getattr(tc, group.__name__) is group
+    assert described(group) == {name: declaration(name).help for name in names_of(group)}
 
 
 def test_options_of_convert_and_of_the_command_are_the_same() -> None:
     found = {item.name for item in command.params if item.name in OPTIONS}
     assert found == set(OPTIONS)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_an_option_of_a_group_as_a_keyword_argument_names_the_group(function: Any) -> None:
+    parameters = inspect.signature(function).parameters
+    for name in GROUP_OF.keys() - parameters.keys():
+        group = GROUP_OF[name].__name__
+        taker = next((each for each, item in parameters.items() if group in str(item.annotation)), None)
+        if taker is None:
+            expected = f"{name} is a field of {group}, which {function.__name__}() does not take"
+        else:
+            expected = f"{name} is a field of {group}: {taker}=tc.{group}({name}=...)"
+        with pytest.raises(TypeError) as caught:
+            function("net.onnx", **{name: default_of(name)})
+        assert str(caught.value) == expected
+
+
+def test_an_unknown_keyword_argument_suggests_the_nearest_one() -> None:
+    with pytest.raises(TypeError, match=r"^convert\(\) has no argument 'quantise'; did you mean 'quantize'\?$"):
+        tc.convert("net.onnx", quantise="int8")  # type: ignore[call-arg]
+
+
+def test_values_of_a_group_are_checked_when_it_is_created() -> None:
+    with pytest.raises(UsageError, match="effort is 'hihg'") as caught:
+        tc.Quantization(effort="hihg")
+    assert caught.value.hint == "did you mean 'high'?"
+    with pytest.raises(UsageError, match="is not a group of options"):
+        tc.convert("net.onnx", source_options={"inputs": ["x"]})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("limit", [{"min_int8_share": 0.5}, {"exact_on": "bm1684x"}])
+def test_tune_refuses_limits_that_its_trials_exceed(limit: dict[str, Any], tmp_path: Path) -> None:
+    files = {name: tmp_path / name for name in ("calibration", "data", "output")}
+    with pytest.raises(UsageError, match=f"{next(iter(limit))} with tune"):
+        tc.tune(tmp_path / "net.onnx", **files, quantization=tc.Quantization(**limit))
+
+
+def test_a_calibration_method_without_quantization_is_refused() -> None:
+    with pytest.raises(UsageError, match="calibration_method without quantization"):
+        Options.of(calibration_method="kl")
+
+
+def test_a_quantization_with_defaults_is_int8(repository: Path) -> None:
+    source = repository / "examples" / "digits" / "digits.onnx"
+    given: Any = {"calibration": source.with_name("calibration.npz"), "preprocess": "color=GRAY,scale=0.0625"}
+    short, group = (tc.convert(source, quantize=each, **given) for each in ("int8", tc.Quantization()))
+    assert short.metadata["recipe"] == group.metadata["recipe"]
+    kept = tc.convert(source, quantize=tc.Quantization(effort="low", keep_float=["fc"]), **given)
+    assert kept.metadata["recipe"]["options"] == {"quantize": "int8", "keep_float": ["fc"], "effort": "low"}
 
 
 @pytest.mark.parametrize("function", [tc.verify, tc.attribute])

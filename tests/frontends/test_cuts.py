@@ -12,6 +12,7 @@ from onnx import helper
 import tpuconvert as tc
 from tests.support.onnx.models import model, one, ramp, save_model
 from tests.support.tflite.models import O, S, T, serialize
+from tpuconvert.conversion.options.options import group_options
 
 CUT = re.compile(r"--(outputs|inputs) (.+)")
 
@@ -22,12 +23,12 @@ def follow(path: Path, message: str) -> int:
     for option, names in cuts:
         arguments = {option: shlex.split(names)[0].split(",")}
         try:
-            made = tc.convert(path, **arguments)  # type: ignore[arg-type]  # by name
+            made = tc.convert(path, **group_options(**arguments))  # type: ignore[arg-type]  # by name
         except tc.UnsupportedError as error:  # a model that begins inside needs shapes that the file does not state
             shapes = {problem.node: (2, 3) for problem in error.problems}
             if not all(f"--input-shapes {name}=" in str(error) for name in shapes):
                 raise
-            made = tc.convert(path, **arguments, input_shapes=shapes)  # type: ignore[arg-type]  # by name
+            made = tc.convert(path, **group_options(input_shapes=shapes, **arguments))  # type: ignore[arg-type]  # by name
         assert made.graph.nodes, f"{message}\n{arguments} gives an empty model"
     return len(cuts)
 
@@ -104,7 +105,7 @@ def test_a_cut_that_leaves_no_operator_is_an_error(tmp_path: Path, outputs: list
     constants = {"k": np.array([2, 3]), "w": ramp(2, 3, seed=1)}
     path = save_model(model(nodes, {"x": ramp(2, 3), "z": ramp(2, 3)}, ["y"], constants), tmp_path)
     with pytest.raises(tc.UsageError, match="the model would be empty: no operator is left"):
-        tc.convert(path, outputs=outputs)
+        tc.convert(path, source_options=tc.SourceOptions(outputs=outputs))
 
 
 def test_a_source_that_passes_its_input_through_is_converted_with_a_note(tmp_path: Path) -> None:
@@ -147,7 +148,7 @@ def test_cuts_and_names_of_tflite_models(tmp_path: Path) -> None:
     path.write_bytes(serialize(S(tensors[:2], [O("CUSTOM:Mine", [0], [1])], [0], [1])))
     assert "no part of the model before it" in refusal_of(path)
     with pytest.raises(tc.UsageError, match="would be empty"):
-        tc.convert(path, outputs=["x"])
+        tc.convert(path, source_options=tc.SourceOptions(outputs=["x"]))
 
 
 def test_cuts_and_names_of_caffe_networks(tmp_path: Path) -> None:
@@ -165,7 +166,7 @@ def test_cuts_and_names_of_caffe_networks(tmp_path: Path) -> None:
     path.write_text(layers.replace('top: "y"', 'top: "pool"'))  # in place: the name means the result of the layer
     assert "--outputs pool" not in refusal_of(path)
     with pytest.raises(tc.UsageError, match="would be empty"):
-        tc.convert(path, outputs=["x"])
+        tc.convert(path, source_options=tc.SourceOptions(outputs=["x"]))
 
 
 def test_operators_that_the_chip_lacks_are_no_reason_for_an_empty_model(tmp_path: Path) -> None:
@@ -179,4 +180,4 @@ def test_operators_that_the_chip_lacks_are_no_reason_for_an_empty_model(tmp_path
     path = save_model(model(nodes, {"a": a, "b": a}, ["y"], opset=18), tmp_path)
     with pytest.raises(tc.UnsupportedError, match=r"end the model before it \(--outputs\)"):
         tc.convert(path, chip="bm1682")
-    assert tc.convert(path, chip="bm1682", outputs=["s"]).graph.nodes
+    assert tc.convert(path, chip="bm1682", source_options=tc.SourceOptions(outputs=["s"])).graph.nodes

@@ -13,6 +13,7 @@ from onnx import NodeProto, helper, numpy_helper
 
 import tpuconvert as tc
 from tests.support.onnx.graphs import BOOL, FLOAT, INT64, assert_as_onnxruntime, info, loop_body, node
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.schema.errors import RunError
 from tpuconvert.schema.ops.host.expand import HostExpand
 from tpuconvert.schema.ops.host.pad import HostPad, HostPadMode
@@ -269,7 +270,7 @@ def test_int8_network_keeps_its_boxes_in_float(build: Any, tmp_path: Path) -> No
     onnx.save(build(), tmp_path / "m.onnx")
     # The weights are random: rounding may change which pixels a box covers, and would keep the convolution in float.
     options = {"effort": "low", "without": ["decision-paths"]}
-    converted = tc.convert(tmp_path / "m.onnx", quantize="int8", calibration=images(2), **options)
+    converted = tc.convert(tmp_path / "m.onnx", calibration=images(2), **group_options(quantize="int8", **options))
     names = [each.op.name for each in converted.graph.nodes]
     assert "conv_v2" in names and "conv" not in names
     native, plain = tc.Session(converted, threads=1), tc.Session(converted, backend="reference")

@@ -31,9 +31,14 @@ def test_boxes_of_a_face_detector(data_root: Path, images: list[Array], tmp_path
     options.log_severity_level = 4
     oracle = runtime.InferenceSession(str(path), options)
     op = HostMulticlassNms(Scalar.f32(0.4), Scalar.f32(0.6), 50)  # compared with ONNX Runtime in test_append_nms.py
-    tc.convert(path, append_nms=TAIL).save(tmp_path / "float.tpum")
+    tc.convert(path, source_options=tc.SourceOptions(append_nms=TAIL)).save(tmp_path / "float.tpum")
     samples = [{"input": image} for image in images[16:]]
-    tc.convert(path, append_nms=TAIL, quantize="int8", calibration=samples, effort="low").save(tmp_path / "int8.tpum")
+    tc.convert(
+        path,
+        source_options=tc.SourceOptions(append_nms=TAIL),
+        quantize=tc.Quantization(effort="low"),
+        calibration=samples,
+    ).save(tmp_path / "int8.tpum")
     integers = [node.op.name for node in tc.load(tmp_path / "int8.tpum").graph.nodes].count("conv_v2")
     assert integers > 40, "most of the network is INT8"
     faces = matched = 0

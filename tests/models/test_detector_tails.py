@@ -109,7 +109,9 @@ def test_int8_boxes_are_close(data_root: Path, images: list[Array], tmp_path: Pa
     path = detector(
         data_root, tmp_path, (*TAIL, *AREAS), detections=(FLOAT, ["n", 5]), total=(FLOAT, []), areas=(FLOAT, ["n"])
     )
-    converted = tc.convert(path, quantize="int8", calibration=[{"input": image} for image in images[24:]], effort="low")
+    converted = tc.convert(
+        path, quantize=tc.Quantization(effort="low"), calibration=[{"input": image} for image in images[24:]]
+    )
     names = [each.op.name for each in converted.graph.nodes]
     assert names.count("conv_v2") == 52 and names.count("nms_v2") == 1 and names.count("host_loop") == 1
     converted.save(tmp_path / "int8.tpum")

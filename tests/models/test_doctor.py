@@ -5,6 +5,7 @@ import pytest
 import tpuconvert as tc
 from tests.support.networks.data_models import names
 from tools.accuracy.datasets import entries, input_shapes, labelled_set, model_files, reference_samples
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.samples.image_files import IMAGE_SUFFIXES
 from tpuconvert.samples.preprocess import Preprocess
 
@@ -23,13 +24,18 @@ def findings(root, name):
         rule = Preprocess.from_mapping({key: value for key, value in how.items() if key not in ("kind", "images")})
         folder = root / "images" / how["images"]
         images = sorted(path for path in folder.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES)[:IMAGES]
-        return tc.doctor(source, images, weights, preprocess=rule, **given).findings
+        return tc.doctor(source, images, weights, preprocess=rule, **group_options(**given)).findings
     samples = [list(feeds.values()) for feeds, _ in reference_samples(root, entry)]
     if "labels" in entry:
         samples = [[x] for x in labelled_set(root, entry).calibration[:64]]
-    inputs = [port.name for port in tc.convert(source, weights, input_shapes=input_shapes(entry)).inputs]
+    inputs = [
+        port.name
+        for port in tc.convert(
+            source, weights, source_options=tc.SourceOptions(input_shapes=input_shapes(entry))
+        ).inputs
+    ]
     feeds = [dict(zip(inputs, sample, strict=True)) for sample in samples]
-    return tc.doctor(source, feeds, weights, **given).findings
+    return tc.doctor(source, feeds, weights, **group_options(**given)).findings
 
 
 @pytest.mark.parametrize("name", [name for name in QUICK if name in names()])

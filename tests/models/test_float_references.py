@@ -40,7 +40,7 @@ SAME_NETWORK = (
 def outputs_of(root, name, feeds):
     entry = entries(root)[name]
     source, weights = model_files(root, entry)
-    model = tc.convert(source, weights=weights, input_shapes=input_shapes(entry))
+    model = tc.convert(source, weights=weights, source_options=tc.SourceOptions(input_shapes=input_shapes(entry)))
     with tc.Session(model) as session:
         return [session.run(sample) for sample in feeds]
 

@@ -62,7 +62,7 @@ def test_file_and_page_show_all_rows(tmp_path, monkeypatch):
     rows = {("net", chip, "auto"): ROW for chip in CHIPS} | {
         ("finder", "bm1686", "auto"): {"detections": 40, "kept": 39}
     }
-    monkeypatch.setattr("accuracy.ledger.LEDGER", tmp_path / "accuracy.yaml")
+    monkeypatch.setattr("tools.accuracy.ledger.LEDGER", tmp_path / "accuracy.yaml")
     (tmp_path / "accuracy.yaml").write_text(ledger_text(rows), "utf-8")
     assert read_ledger() == rows
     assert "| `net` | bm1684 | auto | 500 | 80.00 | 79.20 | 8.00 | 0.99000 |" in page(rows)

@@ -30,7 +30,7 @@ def test_integers_of_the_source_engine(name, backend, data_root):
     But for selections: 16-bit functions of an LSTM are tables of integers, which the chip keeps as FLOAT32 tensors.
     """
     entry = entries(data_root)[name]
-    model = tc.convert(model_files(data_root, entry)[0], state="ports")
+    model = tc.convert(model_files(data_root, entry)[0], source_options=tc.SourceOptions(state="ports"))
     floats = {node.op.name for node in model.graph.nodes if any(v.dtype.is_float for v in node.outputs)}
     assert floats <= ({"constdata", "index_select"} if "lstm" in name else set())
     for result, want in runs_of(model, data_root, entry, backend):
@@ -42,7 +42,7 @@ def test_integers_of_the_source_engine(name, backend, data_root):
 def test_single_rounding(name, data_root):
     """Engines that round once differ by a few steps from the reference kernels."""
     entry = entries(data_root)[name]
-    model = tc.convert(model_files(data_root, entry)[0], tflite_rounding="single")
+    model = tc.convert(model_files(data_root, entry)[0], source_options=tc.SourceOptions(tflite_rounding="single"))
     assert "MULTIPLIER_SHIFT" in {node.op.mode.name for node in model.graph.nodes if node.op.name == "requant_int32"}
     for result, want in runs(data_root, entry, tflite_rounding="single"):
         assert np.abs(result.astype(int) - want.astype(int)).max() <= 32

@@ -21,7 +21,9 @@ NOT_FINITE = {"t2o_relu6-power_float32"}
 def difference(root: Path, case: dict[str, Any], backend: Literal["native", "reference"]) -> str:
     """Describe the failure of a case; empty if floats agree to 1e-4 of their range, and integers exactly."""
     path, signature = root / case["paths"]["model.tflite"], SIGNATURES.get(case["id"])
-    model = tc.convert(path, signature=signature, allow_non_finite=case["id"] in NOT_FINITE)
+    model = tc.convert(
+        path, source_options=tc.SourceOptions(signature=signature, allow_non_finite=case["id"] in NOT_FINITE)
+    )
     stored = np.load(root / case["io"])
     with tc.Session(model, backend=backend) as session:
         for suffix in (key.removeprefix("in0") for key in stored.files if key.startswith("in0")):

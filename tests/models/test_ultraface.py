@@ -28,8 +28,9 @@ def models(data_root: Path) -> dict[str, tc.Model]:
         found[name] = tc.convert(
             folder / source,
             None if weights is None else folder / weights,
-            outputs=["460", "scores"] if name == "onnx" else None,
-            keep_io_layout=name != "tflite",
+            source_options=tc.SourceOptions(
+                outputs=["460", "scores"] if name == "onnx" else None, keep_io_layout=name != "tflite"
+            ),
         )
     return found
 

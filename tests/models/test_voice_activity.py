@@ -12,6 +12,7 @@ from onnx import helper, numpy_helper
 import tpuconvert as tc
 from tests.support.onnx.graphs import BACKENDS, FLOAT, INT64, assert_as_onnxruntime, info, node
 from tests.support.onnx.models import save_model
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.schema.types import Array
 
 HIDDEN = 8
@@ -91,7 +92,7 @@ def test_a_fixed_rate_needs_no_host(tmp_path: Path, rate: int, quantize: str) ->
     path = save_model(detector(), tmp_path)
     samples = [{key: value for key, value in chunk(rate, 1, seed).items() if key != "sr"} for seed in range(12)]
     calibration = {"calibration": samples} if quantize == "int8" else {}
-    converted = tc.convert(path, fix_inputs={"sr": rate}, quantize=quantize, **calibration)  # type: ignore[arg-type]
+    converted = tc.convert(path, **group_options(fix_inputs={"sr": rate}, quantize=quantize, **calibration))  # type: ignore[arg-type]
     assert not any(each.op.name.startswith("host") for each in converted.graph.nodes)
     oracle = runtime.InferenceSession(str(path))
     # Of probabilities, and of states, whose integers saturate beyond the range of 12 samples.

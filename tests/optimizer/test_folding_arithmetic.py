@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import tpuconvert as tc
+from tests.support.each import each
 from tests.support.operators.op_cases import Use, all_uses, equal_bits, type_of
 from tpuconvert.optimizer import optimize
 from tpuconvert.optimizer.constant_folding import fold_constants
@@ -62,7 +63,7 @@ def run_node(use: Use, chip: Chip, backend: str) -> list[Array]:
 
 
 @pytest.mark.parametrize("chip", list(Chip), ids=lambda chip: chip.value)
-@pytest.mark.parametrize("use", [*FOLDABLE, *LARGE], ids=str)
+@each("use", [*FOLDABLE, *LARGE])
 def test_folding_computes_what_the_chip_computes(use: Use, chip: Chip) -> None:
     try:
         wanted = run_node(use, chip, "reference")

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 import tpuconvert as tc
+from tpuconvert.conversion.options.options import group_options
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "digits"
 MODULES = ("_native", "libstdc++")
@@ -55,7 +56,7 @@ def phases(folder: Path) -> dict[str, Callable[[], bytes]]:
     models = []
     for name, options in (("float", {}), ("int8", {"quantize": "int8", "calibration": images})):
         models.append(folder / f"{name}.tpum")
-        tc.convert(DIGITS / "digits.onnx", **options).save(models[-1])  # type: ignore[arg-type]  # a table of options
+        tc.convert(DIGITS / "digits.onnx", **group_options(**options)).save(models[-1])  # type: ignore[arg-type]  # a table of options
     opened = [tc.Session(tc.load(path), threads=2) for path in models]
 
     def load() -> bytes:

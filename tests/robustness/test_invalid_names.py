@@ -49,7 +49,9 @@ READERS: dict[str, Callable[[tc.Model, str], Any]] = {
     "diff": lambda model, name: tc.diff(name, model),
     "manifest": lambda model, name: read_manifest(Path(name)),
     "preprocess": lambda model, name: tc.convert(NET, preprocess=name + ".yaml"),
-    "precision": lambda model, name: tc.convert(NET, quantize="int8", calibration=SAMPLES, precision=name or "x"),
+    "precision": lambda model, name: tc.convert(
+        NET, quantize=tc.Quantization(precision=name or "x"), calibration=SAMPLES
+    ),
     "reduce": lambda model, name: tc.reduce(name),
     "save": lambda model, name: model.save(name),
     "export": lambda model, name: tc.export(model, name or "\0", to="onnx"),

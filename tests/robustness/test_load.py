@@ -42,7 +42,7 @@ class Load:
     def __post_init__(self) -> None:
         with np.load(DIGITS / "calibration.npz") as arrays:
             images = arrays["images"][:IMAGES, None].astype(np.float32) / 16
-        model = tc.convert(DIGITS / "digits.onnx", quantize="int8", calibration=images, effort="low")
+        model = tc.convert(DIGITS / "digits.onnx", quantize=tc.Quantization(effort="low"), calibration=images)
         self.path = self.folder / "net.tpum"
         model.save(self.path)
         with tc.Session(model, backend="reference") as session:

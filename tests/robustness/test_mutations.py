@@ -1,5 +1,6 @@
 """Damaged files of every format end with documented errors. docs/security.md has the counts of whole campaigns."""
 
+import importlib.util
 import json
 import random
 import select
@@ -12,8 +13,15 @@ import pytest
 
 import tpuconvert as tc
 from tests.support import programs
-from tests.support.damage.mutation_campaign import MOST_BYTES, MOST_SECONDS, Outcome, lines_of, run_campaign
-from tests.support.damage.mutation_formats import FORMATS, Listed, full_count
+from tests.support.damage.mutation_campaign import (
+    MOST_BYTES,
+    MOST_SECONDS,
+    Outcome,
+    lines_of,
+    run_campaign,
+    run_campaigns,
+)
+from tests.support.damage.mutation_formats import FORMATS, Format, Listed, full_count
 
 SAMPLE = 30
 
@@ -59,7 +67,10 @@ def test_a_worker_with_an_endless_loop_is_ended() -> None:
     assert [json.loads(line) for line in made.stdout.splitlines()] == [{"case": 3}]
 
 
-@pytest.fixture(scope="module", params=[name for name, each in FORMATS.items() if not isinstance(each, Listed)])
+NAMES = [name for name, each in FORMATS.items() if not isinstance(each, Listed)]
+
+
+@pytest.fixture(scope="module", params=NAMES)
 def name(request: pytest.FixtureRequest) -> str:
     if request.param.startswith("images"):
         pytest.importorskip("PIL")
@@ -80,8 +91,37 @@ def check(found: Outcome, count: int) -> None:
     assert found.failures == [] and found.tried == count
 
 
-def test_a_sample(name: str) -> None:
-    check(run_campaign(name, SAMPLE), SAMPLE)
+@pytest.fixture(scope="module")
+def samples() -> dict[str, Outcome]:
+    """Samples of all formats from one worker, whose start takes longer than a sample."""
+    has_pictures = importlib.util.find_spec("PIL") is not None
+    return run_campaigns([name for name in NAMES if has_pictures or not name.startswith("images")], SAMPLE)
+
+
+def test_a_sample(name: str, samples: dict[str, Outcome]) -> None:
+    check(samples[name], SAMPLE)
+
+
+DYING = """
+import json, os, sys
+for name, first, end in zip(*[iter(sys.argv[1:])] * 3):
+    print(json.dumps({"format": name}), flush=True)
+    for seed in range(int(first), int(end)):
+        print(json.dumps({"case": seed}), flush=True)
+        if (name, seed) == ("first", 2):
+            os._exit(9)
+        print(json.dumps({"done": seed, "outcome": "accepted", "failure": "", "seconds": 0, "bytes": 0}), flush=True)
+"""
+
+
+def test_a_worker_that_dies_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its case is a failure; the cases after it and the other formats run."""
+    for name in ("first", "second"):
+        chosen = Format(".bin", lambda: [b"x"], lambda content, _: content, lambda path: None)
+        monkeypatch.setitem(FORMATS, name, chosen)
+    monkeypatch.setattr(programs, "command", lambda _, __, *words, options: [sys.executable, "-c", DYING, *words])
+    found = run_campaigns(["first", "second"], 4)
+    assert found == {"first": Outcome(4, 3, failures=["2: the process died (exit code 9)"]), "second": Outcome(4, 4)}
 
 
 @pytest.mark.slow

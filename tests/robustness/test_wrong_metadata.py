@@ -124,8 +124,9 @@ def test_metadata_of_the_source(key: str, model: tc.Model, tmp_path: Path) -> No
     for value in WRONG:
         for outputs in (value, [value], [{key: value}], [{key: [value]}]):
             converted = tc.load(written(model, tmp_path, outputs=outputs, **{key: value}))
-            assert "output 0" not in str(tc.inspect(converted)) or isinstance(outputs, list)
-            tc.inspect(converted).to_dict()
+            description = tc.inspect(converted)
+            assert "output 0" not in str(description) or isinstance(outputs, list)
+            description.to_dict()
 
 
 def test_known_metadata_are_shown(model: tc.Model, tmp_path: Path) -> None:

@@ -66,7 +66,8 @@ def test_values_of_a_manifest(key: str, tmp_path: Path) -> None:
 
 ACCEPTED: dict[str, tuple[Any, ...]] = {
     "bool": (True, False), "int": (1,), "int | None": (None, 0, 1), "float | None": (None, 0, 1, 0.5),
-    "str": (), "str | None": (None, "a"), "tuple[str, ...]": (), "tuple[str, ...] | None": (None, "a", ["a"]),
+    "str": (), "str | None": (None, "a"), "tuple[str, ...]": (), "Sequence[str]": (),
+    "Sequence[str] | None": (None, "a", ["a"]),
 }  # fmt: skip
 """Type of an option -> values of that type."""
 
@@ -86,7 +87,7 @@ def test_values_have_the_declared_type(name: str) -> None:
 TYPES: dict[str, tuple[type, ...]] = {
     "bool": (bool,), "int": (int,), "int | None": (int, type(None)), "float | None": (float, type(None)),
     "str": (str,), "str | None": (str, type(None)), "tuple[str, ...]": (tuple,),
-    "tuple[str, ...] | None": (tuple, type(None)),
+    "Sequence[str]": (tuple,), "Sequence[str] | None": (tuple, type(None)),
 }  # fmt: skip
 
 

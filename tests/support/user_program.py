@@ -25,10 +25,16 @@ def quantize(folder: Path) -> tc.Model:
     ranges: tc.MeasuredRanges = tc.calibrate(
         source, calibration=folder / "calibration.npz", preprocess=PIXELS, output=folder / "ranges.json"
     )
-    rounded = tc.quantize(source, ranges=ranges, preprocess=PIXELS, keep_float=["op:softmax"])
+    rounded = tc.quantize(
+        source, ranges=ranges, preprocess=PIXELS, quantization=tc.Quantization(keep_float=["op:softmax"])
+    )
     print(repr(rounded))
     return tc.quantize(
-        source, ranges=folder / "ranges.json", calibration=folder / "calibration.npz", preprocess=PIXELS, effort="low"
+        source,
+        ranges=folder / "ranges.json",
+        calibration=folder / "calibration.npz",
+        preprocess=PIXELS,
+        quantization=tc.Quantization(effort="low"),
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tests.support.each import each
 from tools.accuracy.trained import pictures, wheels
 from tools.accuracy.trained.byte_files import TYPES, content, first_and_last_bytes
 from tools.accuracy.trained.catalog import (
@@ -70,7 +71,7 @@ def test_entry_is_complete(name: str) -> None:
 
 
 @pytest.mark.parametrize("draw", DRAWS)
-@pytest.mark.parametrize("name", measured_names())
+@each("name", measured_names())
 def test_calibration_and_evaluation_do_not_overlap(name: str, draw: int) -> None:
     entry = ENTRIES[name]
     drawn = entry.calibration.draw(draw)

@@ -11,7 +11,7 @@ from tools.bench.accuracy.page import best, loss, page, standard_error
 from tools.bench.accuracy.quantizers import TOOLS
 from tools.bench.accuracy.results import Row, append_row, missing_keys, read_rows, remove_rows
 from tools.bench.accuracy.subjects import compare_classes, compare_detections
-from tpuconvert.outputs.boxes import Detections
+from tpuconvert.schema.arithmetic.boxes import Detections
 
 
 def classified(tool: str, setting: str, flips: int, cosine: float = 0.99) -> Row:

@@ -31,9 +31,9 @@ def test_a_new_measurement_makes_the_page_stale(docs: Path, monkeypatch: pytest.
     text = comparison_page.page()
     assert "`resnet50`, LiteRT: 0.77 x our time" in text
     assert text != (docs / "comparison.md").read_text(encoding="utf-8")
-    monkeypatch.setattr(sys, "argv", ["comparison_page.py", "--check"])
+    monkeypatch.setattr(sys, "argv", ["comparison_page", "--check"])
     code = comparison_page.write_or_check(
-        docs / "comparison.md", lambda: text.encode(), tool="comparison_page.py", description=""
+        docs / "comparison.md", lambda: text.encode(), tool="tools.pages.comparison_page", description=""
     )
     assert code == 1
     assert "run python -m tools.pages.comparison_page" in capsys.readouterr().err

@@ -8,9 +8,12 @@ import re
 
 import pytest
 
-from tpuconvert.exporters.tpu_mlir.dialect import KEPT_BY_COMPILER, OPERATIONS
+from tpuconvert.exporters.tpu_mlir.dialect import OPERATIONS
 
 pytestmark = pytest.mark.vendor
+
+KEPT_BY_COMPILER = {"keepdims"}
+"""Attributes that the compiler writes but that its operation definitions do not contain."""
 
 
 @pytest.fixture(scope="module")

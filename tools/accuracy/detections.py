@@ -15,6 +15,7 @@ from typing import Any
 
 import tpuconvert as tc
 from tools.accuracy.datasets import Entry, data_root, entries, input_shapes, model_files
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.samples.preprocess import Preprocess
 
 NMS_IOU = 0.4
@@ -56,10 +57,10 @@ def measure(name: str, chip: str, **options: Any) -> tuple[int, int]:
     call: dict[str, Any] = {"weights": weights, "chip": chip, "input_shapes": input_shapes(entry)}
     samples = [preprocess.load(path) for path in calibration]
     found = tc.evaluate(
-        tc.convert(source, **call, quantize="int8", calibration=samples, **options),
+        tc.convert(source, calibration=samples, **group_options(quantize="int8", **call, **options)),
         evaluation,
         metrics="map",
-        reference=tc.convert(source, **call),
+        reference=tc.convert(source, **group_options(**call)),
         unlabelled=True,
         decode=detector.decode,
         preprocess=preprocess,

@@ -86,16 +86,14 @@ def measure(entry: Entry, data: LabelledSet, chip: str, method: str, exact_on: s
     """Convert a float model to float and to INT8, and compare their accuracy."""
     source, weights = model_files(data_root(), entry)
     shapes = input_shapes(entry)
-    reference = tc.convert(source, weights=weights, chip=chip, input_shapes=shapes)
+    reference = tc.convert(source, weights=weights, chip=chip, source_options=tc.SourceOptions(input_shapes=shapes))
     quantized = tc.convert(
         source,
         weights=weights,
         chip=chip,
-        input_shapes=shapes,
-        quantize="int8",
+        source_options=tc.SourceOptions(input_shapes=shapes),
+        quantize=tc.Quantization(calibration_method=method, exact_on=exact_on),
         calibration=data.calibration,
-        calibration_method=method,
-        exact_on=exact_on,
     )
     labels = np.array(data.labels) + entry["labels"]["output_offset"]
     before, _ = scores(reference, data.samples)

@@ -52,7 +52,7 @@ def measure(
         path = folder / f"{network.name}.onnx"
         network.write(path, seed, outliers)
         samples = network.feeds(CALIBRATION, 1000 + seed)
-        model = tc.convert(path, chip=chip, quantize="int8", calibration=samples, without=without)
+        model = tc.convert(path, chip=chip, quantize=tc.Quantization(without=without), calibration=samples)
         found.append(min(similarities(network, path, model, seed).values()))
         shares.append(integer_share(model.graph.nodes) or 0.0)
     return found, min(shares)

@@ -129,10 +129,9 @@ def main() -> None:
         model = tc.convert(
             decoder,
             calibration=calibration,
-            weight_type=kind,
-            weight_group=group,
-            weight_zero_points=zero,
-            activation_type=activations,
+            packed_weights=tc.PackedWeights(
+                weight_type=kind, weight_group=group, weight_zero_points=zero, activation_type=activations
+            ),
         )
         found = logits_of(model, test)
         cosine = (found * exact).sum() / math.sqrt((found**2).sum() * (exact**2).sum())

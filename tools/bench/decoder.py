@@ -166,7 +166,7 @@ def main() -> None:
     decoder.accuracy_level = args.accuracy_level
     proto = decoder.build()
     count = sum(2 * array.size for name, array in decoder.constants.items() if name.endswith(".codes"))
-    model = tc.convert(proto, activation_type=args.activation_type)
+    model = tc.convert(proto, packed_weights=tc.PackedWeights(activation_type=args.activation_type))
     for name, value in facts().items():
         print(f"{name}: {value}")
     print(f"weights: {count / 1e6:.1f} million in 4 bits, width {decoder.width}, {args.layers} layers")

@@ -80,7 +80,7 @@ def compare(
     options.intra_op_num_threads = 1
     peer = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     feeds = {"x": np.random.default_rng(0).normal(size=(rows, size)).astype(np.float32)}
-    converted = tpuconvert.convert(model, activation_type=activation_type)
+    converted = tpuconvert.convert(model, packed_weights=tpuconvert.PackedWeights(activation_type=activation_type))
     with tpuconvert.Session(converted, threads=1) as session:
         runs = (lambda: peer.run(None, feeds), lambda: session.run(feeds))
         counts = [max(2, int(SECONDS / time_of(run, 2))) for run in runs]

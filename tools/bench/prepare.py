@@ -52,7 +52,9 @@ def convert_ours(source: Path, target: Path, feeds: Sequence[Feed] | None, shape
     import tpuconvert as tc
 
     quantize = None if feeds is None else "int8"
-    tc.convert(source, quantize=quantize, calibration=feeds, input_shapes=shapes).save(target)
+    tc.convert(
+        source, quantize=quantize, calibration=feeds, source_options=tc.SourceOptions(input_shapes=shapes or {})
+    ).save(target)
 
 
 def quantize_onnxruntime(

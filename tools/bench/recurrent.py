@@ -23,6 +23,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import tpuconvert as tc
 from tpuconvert import Session
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.schema.types import Array
 
 _GATES = {"LSTM": 4, "GRU": 3}
@@ -99,7 +100,7 @@ def main() -> None:
             samples = [{"x": waves(seed, *shape[:3])} for seed in range(12)]
             quantized: dict[str, Any] = {"quantize": "int8", "calibration": samples[4:]}
             models = [
-                tc.convert(proto, strict_set=is_unrolled, **given)
+                tc.convert(proto, strict_set=is_unrolled, **group_options(**given))
                 for given in ({}, quantized)
                 for is_unrolled in (False, True)
             ]

@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
 from tools.bench.engine_process import EngineError
 from tools.bench.engines import Job
@@ -29,6 +30,45 @@ class Ratio:
     median: float
     low: float
     high: float
+
+    @staticmethod
+    def of(pairs: Sequence[float]) -> Ratio:
+        """Return the ratio of two engines from one ratio per round."""
+        return Ratio(statistics.median(pairs), min(pairs), max(pairs))
+
+
+class Engine(Protocol):
+    """A process that runs one engine."""
+
+    def run(self, count: int, /) -> Any:
+        """Run it so many times and return the measurements."""
+
+
+E = TypeVar("E", bound=Engine)
+
+
+def started(workers: Sequence[E], start: Callable[[E], object]) -> tuple[list[E], dict[E, str]]:
+    """Start every worker; return those that work, and the reasons of the others."""
+    able, errors = [], {}
+    for worker in workers:
+        try:
+            start(worker)
+            able.append(worker)
+        except EngineError as error:
+            errors[worker] = str(error)
+    return able, errors
+
+
+def take_turns(counts: Mapping[E, int], rounds: int) -> dict[E, list[Any]]:
+    """Let every engine run briefly in each round, after a warm-up round, and return the measurements per round."""
+    turns: dict[E, list[Any]] = {worker: [] for worker in counts}
+    for number in range(rounds + 1):
+        for worker, count in counts.items():
+            time.sleep(PAUSE)
+            times = worker.run(count)
+            if number:
+                turns[worker].append(times)
+    return turns
 
 
 @dataclass(frozen=True)
@@ -62,40 +102,29 @@ def measure(jobs: Sequence[Job], cpus: list[int], rounds: int, seconds: float) -
         seconds: approximate duration of a turn.
     """
     with contextlib.ExitStack() as stack:
-        workers, errors = _ready([stack.enter_context(Worker(job, cpus)) for job in jobs])
-        turns: dict[Worker, list[Times]] = {worker: [] for worker in workers}
-        counts = {worker: _runs_in(worker.run(TRIAL_RUNS), seconds) for worker in workers}
-        for number in range(rounds + 1):
-            for worker in workers:
-                time.sleep(PAUSE)
-                times = worker.run(counts[worker])
-                if number:
-                    turns[worker].append(times)
-    return _summaries(jobs, {worker.job: turns[worker] for worker in workers}, errors)
+        workers, errors = started([stack.enter_context(Worker(job, cpus)) for job in jobs], _load)
+        turns = take_turns({worker: _runs_in(worker.run(TRIAL_RUNS), seconds) for worker in workers}, rounds)
+    return _summaries(jobs, {worker.job: turns[worker] for worker in workers}, _by_job(errors))
 
 
 def measure_loads(jobs: Sequence[Job], cpus: list[int], rounds: int) -> list[Measured]:
     """Time the loading of a model, engines taking turns. The first load is not counted, because it includes imports."""
     with contextlib.ExitStack() as stack:
-        workers, errors = _ready([stack.enter_context(Worker(job, cpus)) for job in jobs])
+        workers, errors = started([stack.enter_context(Worker(job, cpus)) for job in jobs], _load)
         turns: dict[Job, list[Times]] = {worker.job: [] for worker in workers}
         for _ in range(rounds):
             for worker in workers:
                 turns[worker.job].append(worker.load())
-    return _summaries(jobs, turns, errors)
+    return _summaries(jobs, turns, _by_job(errors))
 
 
-def _ready(workers: list[Worker]) -> tuple[list[Worker], dict[Job, str]]:
-    """Load every model once; return the workers, and the reasons for failures."""
-    able, errors = [], {}
-    for worker in workers:
-        try:
-            worker.load()
-            worker.run(1)
-            able.append(worker)
-        except EngineError as error:
-            errors[worker.job] = str(error)
-    return able, errors
+def _load(worker: Worker) -> None:
+    worker.load()
+    worker.run(1)
+
+
+def _by_job(errors: Mapping[Worker, str]) -> dict[Job, str]:
+    return {worker.job: error for worker, error in errors.items()}
 
 
 def _runs_in(trial: Times, seconds: float) -> int:
@@ -116,8 +145,8 @@ def _summary(job: Job, turns: list[Times], reference: list[Times] | None, thread
     ratio = None
     if reference:
         threads = max(threads, job.threads)
-        pairs = [_of(threads, mine) / _of(threads, ours) for mine, ours in zip(turns, reference, strict=True)]
-        ratio = Ratio(statistics.median(pairs), min(pairs), max(pairs))
+        pairs = zip(turns, reference, strict=True)
+        ratio = Ratio.of([_of(threads, mine) / _of(threads, ours) for mine, ours in pairs])
     cpu = [each for times in turns for each in times.cpu]
     wall = [each for times in turns for each in times.wall]
     return Measured(job.label, 1e3 * statistics.median(cpu), 1e3 * min(wall), len(wall), ratio)

@@ -35,7 +35,7 @@ def measure(name: str) -> tuple[str, ...]:
     entry = entries(root)[name]
     source, weights = model_files(root, entry)
     start = time.perf_counter()
-    model = tc.convert(source, weights=weights, input_shapes=input_shapes(entry))
+    model = tc.convert(source, weights=weights, source_options=tc.SourceOptions(input_shapes=input_shapes(entry)))
     seconds = time.perf_counter() - start
     samples = reference_samples(root, entry)
     rows = []

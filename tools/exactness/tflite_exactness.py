@@ -186,7 +186,11 @@ def measure(name: str, file: Path, samples: list[Arrays], options: argparse.Name
     names = list(oracle.interpreter.get_signature_list())
     signature = names[0] if len(names) > 1 else None  # the interpreter runs the first signature
     try:
-        model = tc.convert(file, chip=options.chip, tflite_rounding=options.rounding, signature=signature)
+        model = tc.convert(
+            file,
+            chip=options.chip,
+            source_options=tc.SourceOptions(tflite_rounding=options.rounding, signature=signature),
+        )
     except TpuConvertError as error:
         line.problem = "not converted: " + " ".join(str(error).split())
         return line

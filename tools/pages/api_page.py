@@ -36,8 +36,9 @@ LEAD = (
     "Importing it is quick: each name is loaded when it is first used. Every command has its function, with the same "
     "names and defaults. Results print the lines of the command; `to_dict()` returns the plain values of its `--json` "
     "document, and notebooks show a table. A source (`AnySource`) is a path, bytes of an ONNX or TFLite file or of a "
-    "prototxt, or an `onnx.ModelProto`; weights are a path or bytes. `Unpack[...]` means options of `convert` with the "
-    "same names. All exceptions are listed under [Errors](#errors)."
+    "prototxt, or an `onnx.ModelProto`; weights are a path or bytes. Options of a conversion are fields of three "
+    "frozen dataclasses, `SourceOptions`, `Quantization` and `PackedWeights`, with the names of the command line. All "
+    "exceptions are listed under [Errors](#errors)."
 )
 
 INPUT_TYPES = (
@@ -51,7 +52,18 @@ WANTED_TYPES = ("float32", "float16", "int64", "int32", "uint8", "quantized uint
 GIVEN_TYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
 
 CHAPTERS: dict[str, tuple[str, ...]] = {
-    "Convert": ("check", "Check", "convert", "show_progress", "load", "Model", "Preprocess"),
+    "Convert": (
+        "check",
+        "Check",
+        "convert",
+        "SourceOptions",
+        "Quantization",
+        "PackedWeights",
+        "Preprocess",
+        "show_progress",
+        "load",
+        "Model",
+    ),
     "Quantize": ("calibrate", "MeasuredRanges", "quantize"),
     "Run": (
         "Session",
@@ -92,6 +104,7 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
         "register_rule",
         "register_calibrator",
         "register_metric",
+        "register_head",
         "NativeKernel",
         "include_folder",
         "pattern",
@@ -190,7 +203,9 @@ def _call(name: str, item: Any) -> list[str]:
 
 def _parameters(item: Any) -> tuple[list[str], str]:
     if isinstance(item, type) and dataclasses.is_dataclass(item):
-        return [_parameter(field.name, field.type, _default(field)) for field in dataclasses.fields(item)], ""
+        fields = dataclasses.fields(item)
+        stars = ["*"] if fields and all(field.kw_only for field in fields) else []
+        return [*stars, *(_parameter(field.name, field.type, _default(field)) for field in fields)], ""
     signature = inspect.signature(item)
     found, is_named = [], False
     for number, each in enumerate(signature.parameters.values()):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import tpuconvert as tc
 from tools.accuracy.datasets import Entry, entries, input_shapes, model_files, reference_samples
-from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.options.options import Options, group_options
 from tpuconvert.conversion.source import Source
 from tpuconvert.conversion.source_loading import load_source
 from tpuconvert.schema.types import Array
@@ -42,5 +42,5 @@ def convert_model(
     options = {"quantize": "int8", "calibration": feeds[:CALIBRATION]} if how in ("int8", "exact") else {}
     if how == "exact":
         options["exact_on"] = chip
-    model = tc.convert(source, weights=weights, input_shapes=shapes, chip=chip, **options, **further)  # type: ignore[arg-type]
+    model = tc.convert(source, weights=weights, chip=chip, **group_options(input_shapes=shapes, **options, **further))
     return model, feeds[:FEEDS]

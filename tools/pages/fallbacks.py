@@ -148,7 +148,9 @@ def _survey_layer(survey: Survey, root: Path, case: Mapping[str, Any]) -> None:
     shapes = {entry["name"]: array.shape for entry, array in zip(case["inputs"], arrays, strict=True) if array.size}
     given = {name: shape for name, shape in shapes.items() if shape} if case["format"] == "onnx" else None
     try:
-        model = tc.convert(source, weights=paths.get("caffemodel"), input_shapes=given)
+        model = tc.convert(
+            source, weights=paths.get("caffemodel"), source_options=tc.SourceOptions(input_shapes=given or {})
+        )
         names = [port.name for port in model.graph.input_ports]
         survey.add(case["id"], model, dict(zip(names, arrays, strict=False)))
     except TpuConvertError as error:

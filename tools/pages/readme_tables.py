@@ -1,8 +1,8 @@
-"""Write tables into README.md and docs/command-line.md: ``python -m tools.pages.readme_tables [--check]``.
+"""Write tables into README.md and pages of docs: ``python -m tools.pages.readme_tables [--check]``.
 
 The tables of supported formats and chips are derived from the converter registries and the operator definitions, the
-table of conversion options from their declarations. With ``--check`` nothing is written, and the exit code is 1 if a
-file is out of date.
+table of conversion options from their declarations, the table of heads from their classes. With ``--check`` nothing is
+written, and the exit code is 1 if a file is out of date.
 """
 
 import sys
@@ -11,16 +11,19 @@ from pathlib import Path
 
 import tpuconvert.optimizer.quantize  # noqa: F401  registers the lowerings
 from tools.pages.generated_file import replace_section
-from tpuconvert.conversion.options.options import OPTIONS, declaration, default_of
+from tpuconvert.conversion.options.declaration import flags_of
+from tpuconvert.conversion.options.options import GROUP_OF, OPTIONS, declaration, default_of
 from tpuconvert.frontends.registry import FORMATS, registry
 from tpuconvert.operators.tables import source_operators, tpu_operators
 from tpuconvert.optimizer.quantize.lowering.lowering import find_lowering
+from tpuconvert.outputs.head import DetectorHead, all_heads
 from tpuconvert.schema.definition.op import OpKind, all_ops
 from tpuconvert.schema.types import Chip, DType
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 COMMAND_LINE = ROOT / "docs" / "command-line.md"
+DRAWING = ROOT / "docs" / "drawing.md"
 FILES = {
     "onnx": "`.onnx`, external data included",
     "tflite": "`.tflite`, float and quantized",
@@ -60,19 +63,30 @@ def _short(types: list[str]) -> str:
 
 def options_table() -> list[str]:
     """Return one row per option of a conversion."""
-    rows = ["| option | key and argument | default | |", "|---|---|---|---|"]
+    rows = ["| option | key | in Python | default | |", "|---|---|---|---|---|"]
     for name in OPTIONS:
-        declared, default = declaration(name), default_of(name)
-        flags = declared.flags or f"--{name.replace('_', '-')}"
+        default = default_of(name)
         shown = default.value.lower() if isinstance(default, Chip) else str(default).lower()
-        about = declared.help.replace("``", "`")
-        rows.append(f"| `{flags}` | `{name}` | {'' if default in (None, (), {}) else f'`{shown}`'} | {about} |")
+        place = f"{GROUP_OF[name].__name__}({name}=...)" if name in GROUP_OF else f"{name}=..."
+        about = declaration(name).help.replace("``", "`")
+        cell = "" if default in (None, (), {}) else f"`{shown}`"
+        rows.append(f"| `{flags_of(OPTIONS[name])}` | `{name}` | `{place}` | {cell} | {about} |")
+    return rows
+
+
+def heads_table() -> list[str]:
+    """Return one row per head."""
+    rows = ["| `--decode` | finds | outputs | recognized |", "| --- | --- | --- | --- |"]
+    for head in all_heads():
+        kind = "boxes" if isinstance(head, DetectorHead) else ""
+        rows.append(f"| `{head.name}` | {kind} | {(head.__doc__ or '').removesuffix('.')} | {head.recognized} |")
     return rows
 
 
 TABLES: dict[Path, dict[str, Callable[[], list[str]]]] = {
     README: {"formats": formats_table, "chips": chips_table},
     COMMAND_LINE: {"options": options_table},
+    DRAWING: {"heads": heads_table},
 }
 
 

@@ -14,7 +14,7 @@ from tools.zoo.comparison import Comparison, DifferentError
 from tools.zoo.detections import NAMES, Kept
 from tools.zoo.files import CALIBRATION, EXPORTERS, Array, Export, load_samples
 from tools.zoo.peer import quantize, session
-from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.options.options import Options, group_options
 from tpuconvert.conversion.source import Source
 from tpuconvert.model.integer_share import integer_share
 from tpuconvert.schema.errors import UNKNOWN_SHAPE
@@ -103,7 +103,7 @@ class Trial:
         found: dict[str, Any] = {}
         options: dict[str, Any] = {"chip": self.chip, "input_shapes": shapes}
         self.stage = "check"
-        tc.check(self.path, plugins=self.plugins, **options)
+        tc.check(self.path, plugins=self.plugins, **group_options(**options))
         self._found.append(found)
         feeds = self._feeds(sizes[0], self.samples[:CALIBRATION])
         if not self.export.is_quantized:
@@ -111,7 +111,7 @@ class Trial:
         self.stage = "int8"
         begun = time.process_time()
         calibration: dict[str, Any] = {} if self.export.is_quantized else {"quantize": "int8", "calibration": feeds}
-        model = tc.convert(self.path, plugins=self.plugins, **calibration, **options)
+        model = tc.convert(self.path, plugins=self.plugins, **group_options(**calibration, **options))
         found |= {"int8_seconds": time.process_time() - begun, "int8_nodes": len(model.graph.nodes)}
         found["share"] = integer_share(model.graph.nodes)
         self.stage = "run int8"
@@ -134,7 +134,7 @@ class Trial:
         """
         self.stage = "float"
         begun = time.process_time()
-        model = tc.convert(self.path, plugins=self.plugins, **options)
+        model = tc.convert(self.path, plugins=self.plugins, **group_options(**options))
         found |= {"float_seconds": time.process_time() - begun, "float_nodes": len(model.graph.nodes)}
         if sum(macs(node) or 0 for node in model.graph.nodes) <= VERIFIED_MACS:
             self.stage = "verify"

@@ -24,48 +24,8 @@ from tpuconvert.schema.types import Chip, Dim, Shape
 WEIGHT_GROUPS = (16, 32, 64, 128, 256)
 """Numbers of inputs that can share a scale of the weights."""
 
-_LARGEST_INTEGER = (1 << 63) - 1
-"""Largest integer that a model file stores."""
-
 Shapes = Mapping[str, Sequence[Dim]]
-
-
-def check_form(value: Any, declared: str) -> Any:
-    """Return a given value unless its form excludes the declared type, such as a number instead of names.
-
-    Raises:
-        TypeError: it cannot.
-    """
-    numbers = () if declared.startswith(("int", "float")) else (int, float)
-    if isinstance(value, (bytes, *numbers)) and declared.startswith(("tuple", "Mapping", "str", "int", "float")):
-        raise TypeError(declared)
-    if isinstance(value, bool) and declared != "bool":
-        raise TypeError(declared)
-    return value
-
-
-def check_type(value: Any, declared: str) -> Any:
-    """Return a value as the declared type of an option.
-
-    Raises:
-        TypeError: it has another type.
-    """
-    if value is None and declared.endswith("| None"):
-        return None
-    plain = declared.removesuffix(" | None")
-    if plain == "int" and not isinstance(value, bool):
-        value = operator.index(value)
-        if abs(value) > _LARGEST_INTEGER:
-            raise ValueError("too large")
-        return value
-    if plain == "float" and not isinstance(value, bool | str | bytes):
-        return float(value)
-    if plain == "tuple[str, ...]":
-        if isinstance(value, tuple) and all(isinstance(item, str) for item in value):
-            return value
-    elif plain not in ("int", "float", "bool", "str") or isinstance(value, {"bool": bool, "str": str}.get(plain, ())):
-        return value
-    raise TypeError(declared)
+"""Shapes of inputs by name."""
 
 
 def read_chip(chip: str | Chip) -> Chip:
@@ -124,21 +84,6 @@ def float_rule(selector: str) -> str:
     return f"{selector}={FLOAT32}"
 
 
-def read_workers(count: int) -> int:
-    """Check a number of workers."""
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise UsageError(f"workers is {count!r}, expected a number of at least 1", hint="1 is the calling process")
-    return count
-
-
-def read_samples(count: int) -> int:
-    """Check a number of samples."""
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        hint = "--effort low refines nothing"
-        raise UsageError(f"refinement_samples is {count!r}, expected a number of at least 1", hint=hint)
-    return count
-
-
 def read_weight_group(size: int) -> int:
     """Check the number of inputs that share a scale."""
     if isinstance(size, bool) or size not in WEIGHT_GROUPS:
@@ -182,10 +127,11 @@ def _parse_shapes(texts: Iterable[str]) -> Shapes:
     return shapes
 
 
-Buckets = Sequence[Mapping[str, Sequence[int]] | Sequence[int]]
+Buckets = Sequence[Mapping[str, Sequence[int]] | Sequence[int] | str]
+"""Shapes of the inputs that a model accepts: by name, without the name of an only input, or as text."""
 
 
-def read_buckets(buckets: Buckets | str | Iterable[str] | None) -> tuple[Mapping[str, tuple[int, ...]], ...]:
+def read_buckets(buckets: Buckets | None) -> tuple[Mapping[str, tuple[int, ...]], ...]:
     """Return buckets of shapes by input, from sequences or from texts. The name of an only input may be missing: ''."""
     given = (buckets,) if isinstance(buckets, str) else tuple(buckets or ())
     found = [item for each in given for item in (_parse_buckets(each) if isinstance(each, str) else [each])]
@@ -242,32 +188,9 @@ def read_rules(names: Iterable[str]) -> tuple[str, ...]:
     return rules
 
 
-def read_share(share: float | None) -> float | None:
-    """Check the smallest share of integers."""
-    if share is not None and not 0 <= share <= 1:
-        hint = "the share of the multiply-accumulates that are to be in integers, as 0.95"
-        raise UsageError(f"min_int8_share is {share}, expected a number from 0 to 1", hint=hint)
-    return None if share is None else float(share)
-
-
-def read_int16_share(share: float | None) -> float | None:
-    """Check the largest share of 16-bit nodes."""
-    if share is not None and not 0 <= share <= 1:
-        hint = "the share of the multiply-accumulates that may have 16 bits, as 0.05"
-        raise UsageError(f"max_int16_share is {share}, expected a number from 0 to 1", hint=hint)
-    return None if share is None else float(share)
-
-
 def read_fixed_inputs(values: Mapping[str, Any] | Iterable[str] | None) -> Mapping[str, Any]:
     """Return the values of fixed inputs by name."""
     return read_fixed(values if isinstance(values, Mapping) else parse_fixed(values or ()))
-
-
-def read_max_iterations(count: int) -> int:
-    """Check the largest number of iterations of a loop."""
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise UsageError(f"max_iterations is {count!r}, expected a number of at least 1", hint="leave it out")
-    return count
 
 
 def read_allow_root(folder: str | os.PathLike[str] | None) -> str | None:

@@ -28,7 +28,7 @@ from tpuconvert.optimizer.quantize.search.output_accuracy import (
     measure_outputs,
 )
 from tpuconvert.optimizer.quantize.search.output_branches import OutputBranches
-from tpuconvert.optimizer.quantize.search.task_metrics.recognition import find_tasks
+from tpuconvert.optimizer.quantize.search.task_metrics.recognition import describe_silent_outputs, find_tasks
 from tpuconvert.optimizer.quantize.search.task_metrics.score import TARGET, Task
 from tpuconvert.runtime.session.session import Session
 from tpuconvert.samples.calibration_data import FeedSource
@@ -81,7 +81,7 @@ class ModelAccuracy:
         """Text that states the samples."""
         if self.are_held_out:
             return f"{self.samples} held-out samples"
-        return f"{self.samples} of {several(self.calibrated, 'calibration sample')}, too few to hold any out"
+        return f"{self.samples} of {several(self.calibrated, 'calibration sample')}, none of them held out"
 
     def notes(self) -> list[Note]:
         """Return a note for each output below a limit."""
@@ -117,6 +117,7 @@ class AccuracyCheck:
         self._calibrated = 0
         self._floats: list[Mapping[str, Array]] = []
         self._tasks: list[Task] = []
+        self._silent: list[str] = []
 
     def choose(self, feeds: FeedSource, split: SampleSplit) -> None:
         """Choose the samples to measure among those of the calibration."""
@@ -146,7 +147,9 @@ class AccuracyCheck:
                 self._floats.append(run)
                 first = first or feed
             if first is not None:
-                self._tasks = find_tasks(graph, OutputBranches(graph), self._floats, first)
+                branches = OutputBranches(graph)
+                self._tasks = find_tasks(graph, branches, self._floats, first)
+                self._silent = describe_silent_outputs(graph, branches, self._floats, first)
 
     def measure(self, graph: Graph, chip: Chip) -> ModelAccuracy | None:
         """Run the graph of the finished model. Return None if the float outputs were not recorded."""
@@ -161,6 +164,8 @@ class AccuracyCheck:
 
     def checked(self, model: Model, *, is_strict: bool) -> Model:
         """Return a model with the accuracy of its outputs as metadata, and notes about inaccurate ones.
+
+        A warning of the search for wider nodes about a task that the finished model meets is dropped.
 
         Args:
             model: the finished model.
@@ -182,7 +187,11 @@ class AccuracyCheck:
                 "nodes that cause it",
             )
         metadata = {**model.metadata, KEY: accuracy.to_dict()}
-        all_notes = (*model.notes, *accuracy.task_notes(), *notes)
+        met = {output.name for output in accuracy.outputs if output.task is not None and not output.task.is_missed}
+        earlier = [note for note in model.notes if note.kind != KEY or note.node not in met]
+        question = "are they preprocessed as the model expects?"
+        silent = [Note("preprocessing", "", f"{text}: {question}") for text in self._silent]
+        all_notes = (*earlier, *silent, *accuracy.task_notes(), *notes)
         return Model(replace(model.content, notes=all_notes, metadata=metadata))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tpuconvert.conversion.input_expectations import Expected, check_activations
-from tpuconvert.conversion.options.options import METHOD_SEARCH
+from tpuconvert.conversion.options.quantization import METHOD_SEARCH
 from tpuconvert.conversion.quantization.calibration_shards import calibrate_on
 from tpuconvert.optimizer.quantize import Precision, Range, quantize
 from tpuconvert.optimizer.quantize.calibration.calibration import AutoTensors, choose_methods

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from tpuconvert.conversion.options.options import REFINEMENT_NEEDS
+from tpuconvert.conversion.options.quantization import REFINEMENT_NEEDS
 from tpuconvert.optimizer.quantize import Legalized
 from tpuconvert.optimizer.quantize.search.output_error import Errors, OutputError
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tpuconvert.conversion.options.options import COARSE_NODES, INT16_NODES
+from tpuconvert.conversion.options.quantization import COARSE_NODES, INT16_NODES
 from tpuconvert.model.notes import NAMED
 from tpuconvert.optimizer.engine.node_properties import computed_operands
 from tpuconvert.optimizer.quantize import Legalized, Precision, forget_annotations
@@ -250,7 +250,7 @@ def describe_floor(floor: Floor, most: float, *, is_float: bool = False) -> list
     served = {output for score in missed_tasks for output in score.outputs}
     for score in missed_tasks:
         text = f"output '{shorten(score.outputs[0])}': {score.text}, {TASK_TARGET:.0%} are the target{remedy}"
-        notes.append(Note("accuracy", "", text))
+        notes.append(Note("accuracy", score.outputs[0], text))
     others = [level for level in floor.missed if level.output not in served]
     for level in others[:1]:
         more = f" (and {len(others) - 1} more)" if others[1:] else ""

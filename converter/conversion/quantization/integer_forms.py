@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from tpuconvert.conversion.options.options import INT16_NODES, Options
+from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.options.quantization import INT16_NODES
 from tpuconvert.conversion.quantization.coarse_nodes import Attempts
 from tpuconvert.conversion.quantization.int16_nodes import Annotated
 from tpuconvert.optimizer.quantize import Balancing, Legalized, Precision, Range, balance, legalize, quantize

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from tpuconvert.conversion.final_checks import check_finite, constant_arrays
 from tpuconvert.conversion.model_building import QuantizedGraph
 from tpuconvert.conversion.optimization import OptimizedGraph
-from tpuconvert.conversion.options.options import INT16_NODES, REFINEMENTS, Options
+from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.options.quantization import INT16_NODES, REFINEMENTS
 from tpuconvert.conversion.quantization.accuracy_check import AccuracyCheck as AccuracyCheck
 from tpuconvert.conversion.quantization.auto_methods import calibrate_and_check
 from tpuconvert.conversion.quantization.balancing import describe_balancing, find_balancing

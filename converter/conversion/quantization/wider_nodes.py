@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
-from tpuconvert.conversion.options.options import COARSE_NODES, INT16_NODES, Options
+from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.options.quantization import COARSE_NODES, INT16_NODES
 from tpuconvert.conversion.quantization.coarse_nodes import ACCURATE, WorstError, choose_coarse_nodes
 from tpuconvert.conversion.quantization.int16_nodes import (
     Annotated,

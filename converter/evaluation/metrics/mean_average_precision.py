@@ -9,10 +9,10 @@ import numpy as np
 from tpuconvert.evaluation.average_precision import average_precisions
 from tpuconvert.evaluation.classes import Labelled
 from tpuconvert.evaluation.metric import Metric, Sample, Setup, evaluation_metric
-from tpuconvert.evaluation.objects import load_objects
-from tpuconvert.outputs.boxes import Detections, Objects, count_kept
-from tpuconvert.outputs.decoders import decoder_names
-from tpuconvert.outputs.detector import Detector
+from tpuconvert.evaluation.objects import Objects, load_objects
+from tpuconvert.outputs.detector import find_detector
+from tpuconvert.outputs.head import DecodedImage, detector_names
+from tpuconvert.schema.arithmetic.boxes import Detections, match_detections
 from tpuconvert.schema.errors import UsageError
 
 KEPT_IOU = 0.9
@@ -29,9 +29,9 @@ class MeanAveragePrecision(Metric):
     def __init__(self, setup: Setup, name: str) -> None:
         super().__init__(setup, name)
         if setup.decode is None:
-            known = f"{', '.join(decoder_names())}, or a function as module:function"
+            known = f"{', '.join(detector_names())}, or a function as module:function"
             raise UsageError("metric 'map' without a decoder of the outputs", hint=f"--decode {known}")
-        self.detector = Detector(setup.decode, setup.image_rule(), setup.min_score, setup.nms_iou)
+        self.detector, self.rule = find_detector(setup.decode), setup.image_rule()
         self.found: list[Detections] = []
         self.labelled: list[Objects] = []
         self.kept = 0
@@ -48,7 +48,8 @@ class MeanAveragePrecision(Metric):
 
     def predict(self, sample: Sample) -> Detections:
         """Return the detections in pixels of the image file."""
-        return self.detector.detect(sample.outputs, sample.size())
+        image = DecodedImage(self.rule, sample.size(), self.setup.min_score, self.setup.nms_iou)
+        return self.detector.decode(sample.outputs, image)
 
     def add(self, prediction: Detections, label: Objects) -> None:
         """Keep the detections and the labels of one image."""
@@ -76,7 +77,8 @@ class MeanAveragePrecision(Metric):
     def compare(self, prediction: Detections, reference: Detections) -> None:
         """Count the reference detections that this model also has: same class, IoU of at least 0.9."""
         reference = reference.take(reference.scores >= KEPT_SCORE)
-        self.kept += count_kept(prediction.take(prediction.scores >= KEPT_SCORE), reference, KEPT_IOU)
+        prediction = prediction.take(prediction.scores >= KEPT_SCORE)
+        self.kept += len(match_detections(reference, prediction, KEPT_IOU))
         self.compared += len(reference.scores)
 
     def agreement(self) -> dict[str, float]:

@@ -166,9 +166,6 @@ OPERATIONS: Mapping[str, Operation] = {
 }
 """Operation name -> definition, for all operations that the export uses."""
 
-KEPT_BY_COMPILER = {"keepdims"}
-"""Attributes that the compiler writes but that its operation definitions do not contain."""
-
 _STORAGE = {"si8": np.int8, "ui8": np.uint8, "si32": np.int32, "i32": np.int32, "i16": np.int16, "f32": np.float32}
 """Element type of a weight -> NumPy type of its array in the .npz file."""
 

@@ -19,10 +19,7 @@ from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode, PlatForm
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.quantization.round_to_integer import Floor
-from tpuconvert.schema.types import I32, Scalar
-
-_MOST_ELEMENTS = 1 << 24
-"""Largest tensor for index arithmetic, which is computed in FLOAT32: integers are exact up to 2^24."""
+from tpuconvert.schema.types import EXACT_FLOAT32, I32, Scalar
 
 
 @caffe_op("Accum")
@@ -64,7 +61,7 @@ def flow_warp(node: CaffeNode, g: Graph) -> Value:
     if len(shape) != 4 or flow != (shape[0], 2, *shape[2:]):
         raise node.fail(f"a flow of shape {list(flow)} does not fit {list(shape)}", kind=INVALID_NODE)
     batch, channels, height, width = shape
-    if batch * height * width > _MOST_ELEMENTS:
+    if batch * height * width > EXACT_FLOAT32:
         raise node.fail(f"{batch * height * width} pixels", kind=TOO_LARGE)
     rows, columns = np.mgrid[:height, :width].astype(np.float32)
     pixels = g.add(Add(), node.input(1), node.constant(np.stack([columns, rows])[None], "pixels"))

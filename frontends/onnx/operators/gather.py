@@ -18,7 +18,7 @@ from tpuconvert.schema.ops.copy import Constdata
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.selection import ConditionSelect
 from tpuconvert.schema.ops.symbolic_movement import SliceAxis
-from tpuconvert.schema.types import Array, DType, Scalar
+from tpuconvert.schema.types import EXACT_FLOAT32, Array, DType, Scalar
 
 
 def from_front(node: OnnxNode, index: Array, extent: int) -> Array:
@@ -176,7 +176,7 @@ def one_hot(node: OnnxNode, g: Graph) -> Result:
     """One-hot encoding of indices; an index outside the range gives a row of off values."""
     depth, element = int(node.scalar(1)), node.element(2)
     values = node.constant(2).reshape(-1)[:2]
-    if element.is_integer and any(abs(int(number)) > 1 << 24 for number in values):
+    if element.is_integer and any(abs(int(number)) > EXACT_FLOAT32 for number in values):
         raise node.fail(UNSUPPORTED_TYPE, f"values {values.tolist()}", "supported: integers up to 2^24")
     shape = node.shape(0)
     axis = node.axis(node.attr("axis", -1), len(shape) + 1)

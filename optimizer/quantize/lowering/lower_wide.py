@@ -41,9 +41,7 @@ from tpuconvert.optimizer.quantize.weights.weights import (
 from tpuconvert.schema.arithmetic.fixed_point import RoundingMode, multiplier_shift
 from tpuconvert.schema.graph.graph import Node, Value
 from tpuconvert.schema.ops.arithmetic import Add, Mul, Sub
-from tpuconvert.schema.ops.convolution.conv3d_v2 import Conv3dV2
-from tpuconvert.schema.ops.convolution.conv_v2 import ConvV2
-from tpuconvert.schema.ops.convolution.deconv_v2 import DeconvV2
+from tpuconvert.schema.ops.convolution.conv_v2 import ExactConvolution
 from tpuconvert.schema.ops.matmul.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.ops.pool import Pool
 from tpuconvert.schema.ops.pool_int import PoolInt
@@ -57,7 +55,6 @@ _SHIFTS = (4, 2, 0)
 _LARGEST_ROUNDING = 16
 """Largest change of a 16-bit result by these bits: a sixteenth of a step of the 8-bit form."""
 
-_Linear = ConvV2 | Conv3dV2 | DeconvV2 | MatrixMulV2
 
 _BYTE = 256
 _SUM_BITS = 14
@@ -65,7 +62,7 @@ _SUM_BITS = 14
 unit, which changes an operand by at most 2^15 / 2 units: a step of the operand with the largest scale."""
 
 
-def lower_wide_linear(node: Node, lowering: Lowering, op: _Linear, x_zero: str) -> Lowered:
+def lower_wide_linear(node: Node, lowering: Lowering, op: ExactConvolution | MatrixMulV2, x_zero: str) -> Lowered:
     """Lower a linear operator with constant weights, which get 16 bits.
 
     Args:

@@ -20,7 +20,13 @@ import numpy as np
 
 from tpuconvert.optimizer.quantize.lowering.binary32_rescale import find_rescale
 from tpuconvert.optimizer.quantize.lowering.wide_plan import NO_PLAN, WidePlan
-from tpuconvert.schema.arithmetic.fixed_point import RoundingMode, multiplier_shift, rescale_two_roundings, saturate
+from tpuconvert.schema.arithmetic.fixed_point import (
+    RoundingMode,
+    multiplier_shift,
+    power_of_two,
+    rescale_two_roundings,
+    saturate,
+)
 from tpuconvert.schema.definition.op import Op, Trait
 from tpuconvert.schema.errors import InternalError
 from tpuconvert.schema.graph.graph import Graph, Node, Value
@@ -150,7 +156,6 @@ class Lowering:
         self.form = ""
         self._floats: dict[Value, Value] = {}
         self._halves: dict[Value, Value] = {}
-        self._computed_floats: set[Value] = set()
         self._quantized: dict[Value, Value] = {}
 
     # Forms of a value
@@ -160,11 +165,6 @@ class Lowering:
         if not may_be_same_type(new.type, old.type):
             self._fail(old, f"is {old.type}, and lowered as {new.type}")
         self._floats[old] = new
-
-    def set_computed_float(self, old: Value, new: Value) -> None:
-        """Set the FLOAT32 form of an annotated value that is computed in float; its integer forms are rounded once."""
-        self.set_float_value(old, new)
-        self._computed_floats.add(old)
 
     def set_half_value(self, old: Value, new: Value) -> None:
         """Set the FLOAT16 form of a value."""
@@ -240,7 +240,7 @@ class Lowering:
             params = self._narrow[old.name]
             if old not in self._narrowed:
                 name = f"{old.name}:{params.dtype.value.lower()}"
-                if old in self._quantized and old not in self._computed_floats:
+                if old in self._quantized:
                     self._narrowed[old] = self.change_params(self._quantized[old], params, name)
                 else:
                     self._narrowed[old] = self.quantize_float(self.float_value(old), params, name)
@@ -374,7 +374,7 @@ class Lowering:
     def widen(self, x: Value, left_shift: int, name: str) -> Value:
         """``(x - zero_point) * 2^left_shift`` as INT32, exactly."""
         offset = -(params_of(x).zero_point[0] << left_shift)
-        op = requant_int32([(1 << 30, left_shift + 1)], RequantMode.TFLITE_LSHIFT, I32, [offset])
+        op = requant_int32([power_of_two(left_shift)], RequantMode.TFLITE_LSHIFT, I32, [offset])
         return self.g.add(op, x, name=name)
 
     def scale_int32(self, x: Value, factors: Sequence[float], name: str) -> Value:

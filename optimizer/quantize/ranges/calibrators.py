@@ -36,23 +36,6 @@ class MergeableCollector(Collector, Protocol):
 _CALIBRATORS: dict[str, type[Collector]] = {}
 
 
-def add_calibrator(name: str) -> Callable[[type[Collector]], type[Collector]]:
-    """Register a class under a name.
-
-    Raises:
-        UsageError: the name is taken.
-
-    """
-
-    def register(kind: type[Collector]) -> type[Collector]:
-        if name in METHODS or name in _CALIBRATORS:
-            raise UsageError(f"there is a calibration method '{name}' already", hint="choose another name")
-        _CALIBRATORS[name] = kind
-        return kind
-
-    return register
-
-
 def calibrators() -> tuple[str, ...]:
     """Names of all methods."""
     return (*METHODS, *sorted(_CALIBRATORS))
@@ -82,10 +65,12 @@ def register_calibrator(name: str) -> Callable[[type[Collector]], type[Collector
         UsageError: the name is taken.
 
     """
-    register = add_calibrator(name)
 
-    def noting(kind: type[Collector]) -> type[Collector]:
+    def register(kind: type[Collector]) -> type[Collector]:
+        if name in calibrators():
+            raise UsageError(f"there is a calibration method '{name}' already", hint="choose another name")
         note_definition(kind)
-        return register(kind)
+        _CALIBRATORS[name] = kind
+        return kind
 
-    return noting
+    return register

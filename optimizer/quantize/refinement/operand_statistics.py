@@ -26,14 +26,12 @@ from tpuconvert.optimizer.quantize.weights.weight_rounding import InputSums
 from tpuconvert.schema.graph.graph import Graph, Node
 from tpuconvert.schema.ops.convolution.conv import Conv
 from tpuconvert.schema.ops.convolution.conv3d_v2 import Conv3dV2
-from tpuconvert.schema.ops.convolution.conv_v2 import ConvV2
+from tpuconvert.schema.ops.convolution.conv_v2 import ConvV2, ExactConvolution
 from tpuconvert.schema.ops.convolution.convolution_params import SpatialConvolution
 from tpuconvert.schema.ops.convolution.deconv_v2 import DeconvV2
 from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.matmul.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.types import Array, Chip
-
-_Linear = ConvV2 | Conv3dV2 | DeconvV2 | MatrixMulV2
 
 
 class OperandStatistics(Protocol):
@@ -254,12 +252,12 @@ def _row_scales(scales: Sequence[float], rows: Array) -> Array:
     return np.repeat(by_group, inputs // by_group.shape[1], axis=1)[:, np.newaxis]
 
 
-def _with_accumulator(node: Node) -> _Linear:
+def _with_accumulator(node: Node) -> ExactConvolution | MatrixMulV2:
     """Return the operator with the accumulator as result. The fused operators of BM1684 do not return it."""
     op = node.op
     if isinstance(op, Conv):
         return ConvV2(**geometry(op), has_bias=True)
     if isinstance(op, MatrixMul):
         return MatrixMulV2(has_bias=True)
-    assert isinstance(op, (ConvV2, Conv3dV2, DeconvV2, MatrixMulV2))
+    assert isinstance(op, (ExactConvolution, MatrixMulV2))
     return op

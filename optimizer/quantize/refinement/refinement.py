@@ -44,8 +44,7 @@ from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.arithmetic.fixed_point import saturate
 from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.ops.convolution.conv import Conv
-from tpuconvert.schema.ops.convolution.conv3d_v2 import Conv3dV2
-from tpuconvert.schema.ops.convolution.conv_v2 import ConvV2
+from tpuconvert.schema.ops.convolution.conv_v2 import ExactConvolution
 from tpuconvert.schema.ops.convolution.convolution_params import SpatialConvolution
 from tpuconvert.schema.ops.convolution.deconv_v2 import DeconvV2
 from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
@@ -141,7 +140,10 @@ def refine(
 
 def _is_product(node: Node) -> bool:
     """Return True for an integer linear operator with constant weights and bias."""
-    if not isinstance(node.op, (ConvV2, Conv3dV2, DeconvV2, MatrixMulV2, Conv, MatrixMul)) or len(node.inputs) < 3:
+    op = node.op
+    if not isinstance(op, (ExactConvolution, MatrixMulV2)) and not isinstance(op, (Conv, MatrixMul)):
+        return False
+    if len(node.inputs) < 3:
         return False
     weight, bias = node.inputs[1], node.inputs[2]
     return (

@@ -10,7 +10,8 @@ regions, and the search starts from large ones:
    layers amplify; the linear operators with the largest isolated error per MAC; all element-wise operators, which need
    no MACs; and their unions. The first one that meets the target is taken, else the best one.
 3. Parts of the region are lowered to 8 bits again while this costs nothing.
-4. The error with the remaining nodes is measured on other samples. It must be clearly lower, or the score higher.
+4. The error with the remaining nodes is measured on other samples. It must be clearly lower, or the score higher. If
+   the target is missed on them, and met with the start of the network and all element-wise operators, these are taken.
 5. If the target is missed, the smallest share of the MACs that would meet it is measured for the warning.
 """
 
@@ -157,6 +158,10 @@ class FloorCandidates:
             chosen.append(name)
         return frozenset(chosen)
 
+    def largest(self, most: float) -> frozenset[str]:
+        """Nodes at the start of the network with at most this share of the MACs, and all element-wise ones."""
+        return self.start(most) | self.elementwise.keys()
+
     def fill(self, parts: Mapping[str, float], most: float) -> frozenset[str]:
         """Linear operators with a large part of the error per MAC, at most this share of the MACs."""
         chosen, left = [], most
@@ -251,6 +256,11 @@ def raise_to_floor(
             after, end = found, confirmation.of(found)
         else:
             chosen = frozenset()
+    largest = candidates.largest(most)
+    if confirmation.fails(after).any() and candidates.share(largest) <= most + 1e-9:
+        found = confirmation.measure(largest)
+        if not confirmation.fails(found).any():  # the share that the warning of a smaller limit names
+            chosen, after, end = largest, found, confirmation.of(found)
     in_order = tuple(name for name in candidates.order if name in chosen)
     outputs = confirmation.error.output_names
     levels = tuple(
@@ -266,7 +276,7 @@ def raise_to_floor(
 def _find_enough(levels: _Levels, candidates: FloorCandidates, shares: Sequence[float]) -> float | None:
     """First of some shares of the MACs with which nothing misses the target."""
     for share in shares:
-        names = candidates.start(share) | candidates.elementwise.keys()
+        names = candidates.largest(share)
         if not levels.fails(levels.measure(names)).any():
             return share
     return None

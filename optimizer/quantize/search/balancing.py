@@ -132,6 +132,8 @@ def balance(
         users = _users(value, floats)
         if not users or channels is None or len(channels.low) != value.shape[1]:
             continue
+        if value not in inputs and any(len(operand(user, 1).uses) > 1 for user in users):
+            continue  # a weight of several operators, as of the steps of an unrolled LSTM, would be copied for each
         found = _choose(value, channels, users, ranges, chip, is_input=value in inputs)
         if found is not None:
             changed.append(value.name)

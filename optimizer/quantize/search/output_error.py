@@ -179,10 +179,6 @@ class Errors:
         """Return True if the score of a task is below its target."""
         return any(score.is_missed for score in self.tasks)
 
-    def large_minus(self, other: Errors) -> Difference:
-        """Compare the errors of large values."""
-        return _difference(self.large - other.large)
-
 
 def _log_ratios(found: Vector, other: Vector) -> Vector:
     """Logarithms of the ratios of errors, by branch and sample."""

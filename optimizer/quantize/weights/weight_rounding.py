@@ -220,15 +220,6 @@ class InputSums:
         return covariance
 
 
-def covariance_of(rows: Array) -> Array:
-    """Covariance of the inputs of a linear operator, [groups, inputs, inputs].
-
-    Args:
-        rows: observations, [groups, observations, inputs]. Sums of bytes are exact.
-    """
-    return InputSums.of(rows).covariance()
-
-
 def patches(x: Array, op: SpatialConvolution, kernel: tuple[int, ...], most: int) -> Array:
     """Extract the windows of a convolution at evenly spread positions of its result.
 

@@ -31,7 +31,6 @@ from tpuconvert.schema.ops.generation import ShapeFetch
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.positions import Positions
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
-from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape, Squeeze
 from tpuconvert.schema.ops.tile import Tile
 from tpuconvert.schema.types import F32, I32, TensorType
 
@@ -231,9 +230,11 @@ def _has(extent: int | str, symbol: str) -> bool:
 def _is_mask(value: Value) -> bool:
     """Return True if a value is a mask of the caller: it is 0 behind the last token."""
     while value.producer is not None:
-        if not isinstance(value.producer.op, (Cast, Reshape, ExpandDims, Squeeze)):
+        node = value.producer
+        if not isinstance(node.op, Cast) and Trait.RESHAPES not in node.op.traits:
             return False
-        (value,) = [item for item in value.producer.inputs if item is not None]
+        assert node.inputs[0] is not None  # others give the shape
+        value = node.inputs[0]
     return not value.is_constant
 
 

@@ -10,10 +10,10 @@ from itertools import accumulate
 from math import prod
 
 from tpuconvert.runtime.native.builder.storage import Buffer, Stored, row_major
+from tpuconvert.schema.definition.op import Trait
 from tpuconvert.schema.graph.graph import Graph, Node, Value, static
 from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.permute import Permute
-from tpuconvert.schema.ops.shape_change import ExpandDims, Reshape, Squeeze
 from tpuconvert.schema.types import I8
 
 
@@ -56,7 +56,8 @@ class Destinations:
         if 0 in value.shape or not self._graph.is_sole_use(value):
             return None  # no step writes an empty value
         ((node, index),) = value.uses
-        return (node, index) if isinstance(node.op, (Concat, Permute, Reshape, Squeeze, ExpandDims)) else None
+        is_moved = isinstance(node.op, (Concat, Permute)) or (Trait.RESHAPES in node.op.traits and index == 0)
+        return (node, index) if is_moved else None
 
     def _operand_memory(self, node: Node, index: int, result: Stored) -> Stored | None:
         """Return the part of the result's memory that becomes operand ``index`` of a data movement node."""

@@ -23,7 +23,7 @@ from tpuconvert.schema.arithmetic.fixed_point import rescale_one_rounding, resca
 from tpuconvert.schema.array_fields import numbers_of
 from tpuconvert.schema.graph.graph import Value
 from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
-from tpuconvert.schema.types import F32, I8, I16, I32, U8, U16, Array, DType
+from tpuconvert.schema.types import EXACT_FLOAT32, F32, I8, I16, I32, U8, U16, Array, DType
 
 ELEMENT_TYPES = {U8: "u8", I8: "u8", U16: "u16", I16: "i16", I32: "32", F32: "32"}
 """Element types that steps support, mapped to their names in the extension."""
@@ -33,7 +33,6 @@ _OF_BYTES = {dtype: np.arange(256, dtype=np.int64) - bias_of(dtype) for dtype in
 
 LARGEST = 2**31 - 1
 _FACTOR = 2**15 - 1
-_EXACT_IN_BINARY32 = 2**24
 
 
 Numbers = Sequence[int] | Sequence[float] | Array
@@ -356,4 +355,4 @@ def _range(first: Array, last: Array) -> tuple[int, int]:
 
 def through_binary32_is_exact(*terms: Term) -> bool:
     """Return True if the ranges are exact in float32."""
-    return all(term.low >= -_EXACT_IN_BINARY32 and term.high <= _EXACT_IN_BINARY32 for term in terms)
+    return all(term.low >= -EXACT_FLOAT32 and term.high <= EXACT_FLOAT32 for term in terms)

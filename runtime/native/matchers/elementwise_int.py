@@ -422,9 +422,12 @@ def _float_producer(value: Value | None, site: Site) -> Node | None:
     return site.absorbable(value, DequantIntToFp32, Cast, ScalarArithmetic)
 
 
+_OF_FLOAT_CHAINS = (Arithmetic.ADD, Arithmetic.SUB, Arithmetic.MUL)
+
+
 def _comes_from_integers(node: Node, site: Site) -> bool:
     """Return True if a chain of float scalar operators starts with a conversion from integers."""
-    while isinstance(node.op, (Adds, Subs, Rsubs, Muls)):
+    while isinstance(node.op, ScalarArithmetic) and node.op.arithmetic in _OF_FLOAT_CHAINS:
         producer = _float_producer(node.inputs[0], site)
         if producer is None:
             return False

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
+from tpuconvert.schema.arithmetic.fixed_point import RoundingMode, power_of_two
 from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops import formulas as f
 from tpuconvert.schema.ops.arithmetic import Add, Mul
@@ -19,9 +19,6 @@ from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, Requa
 from tpuconvert.schema.ops.shape_change import ExpandDims
 from tpuconvert.schema.ops.shifts.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.types import F32, I16, I32, Array, DType, Scalar
-
-ONE = 1 << 30, 1
-"""Multiplier and shift of the factor 1."""
 
 
 def rescale(g: Graph, x: Value, multiplier: int, shift: int, dtype: DType, offset: int = 0) -> Value:
@@ -50,12 +47,12 @@ def rescale_columns(g: Graph, x: Value, multipliers: Sequence[int], shifts: Sequ
 
 def widen(g: Graph, x: Value) -> Value:
     """Convert to INT32."""
-    return x if x.dtype is I32 else rescale(g, x, *ONE, I32)
+    return x if x.dtype is I32 else rescale(g, x, *power_of_two(), I32)
 
 
 def narrow(g: Graph, x: Value, dtype: DType) -> Value:
     """Saturate INT32 to ``dtype``."""
-    return rescale(g, x, *ONE, dtype)
+    return rescale(g, x, *power_of_two(), dtype)
 
 
 def multiply(g: Graph, a: Value, b: Value) -> Value:
@@ -86,7 +83,7 @@ def table(g: Graph, entries: Array) -> Value:
 
 def look_up(g: Graph, x: Value, entries: Value) -> Value:
     """Apply the function of ``table`` to a 16-bit value."""
-    place = rescale(g, x, *ONE, I32, offset=-I16.min)
+    place = rescale(g, x, *power_of_two(), I32, offset=-I16.min)
     shape = x.type.static_shape
     chosen = g.add(IndexSelect(0), entries, f.reshape(g, place, (shape[0] * shape[1],)))
     return f.reshape(g, g.add(Cast(I16), chosen), shape)

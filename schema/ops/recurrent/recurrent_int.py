@@ -13,7 +13,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from tpuconvert.schema.arithmetic.fixed_point import limit_to, rescale_two_roundings, shift_half_away
+from tpuconvert.schema.arithmetic.fixed_point import ONE_HALF, limit_to, rescale_two_roundings, shift_half_away
 from tpuconvert.schema.arithmetic.integer_product import add_bias, integer_matmul
 from tpuconvert.schema.arithmetic.short_functions import logistic, tanh
 from tpuconvert.schema.definition.op import ChipTable, Operand, OpKind, case, on_bm1686, op_base, tpu_op
@@ -80,7 +80,7 @@ class IntegerLayer(SequenceLayer):
     input_shifts: tuple[int, ...] = ()
     recurrent_multipliers: tuple[int, ...] = ()
     recurrent_shifts: tuple[int, ...] = ()
-    y_multiplier: int = 1 << 30
+    y_multiplier: int = ONE_HALF
     y_shift: int = -7
 
     inputs: ClassVar[tuple[Operand, ...]] = _OPERANDS

@@ -214,7 +214,8 @@ def test_accuracy_and_latency(models: dict[str, dict[str, object]], digits: Path
     with np.load(digits / "calibration.npz") as archive:
         images = archive["images"]
     np.savez("labelled.npz", images=images, labels=np.zeros(len(images), np.int64))
-    models["int8"] |= {"evaluation": "labelled.npz", "limits": {"top1_drop": 0.5, "latency_ratio": 1e6}}
+    limits = {"top1_drop": 0.5, "latency_ratio": 1e6}
+    models["int8"] |= {"evaluation": "labelled.npz", "limits": limits, "min_int8_share": 0.5}  # not of the float model
     write({"int8": models["int8"]})
     measures = statuses(capsys)["int8"]["measures"]
     assert isinstance(measures, dict)
@@ -259,10 +260,10 @@ def test_report_has_the_accuracy_of_each_model(
     ("content", "message"),
     [
         ("models: {}", "names no models"),
-        ("models: {a: {sorce: x}}", "'source' perhaps"),
+        ("models: {a: {sorce: x}}", "did you mean 'source'?"),
         ("models: {a: {chip: bm1684}}", "models.a: has no source"),
         ("models: {a: {source: m.onnx, chip: bm99}}", "models.a: "),
-        ("models: {a: {source: m.onnx, limits: {cosin: 1}}}", "'cosine' perhaps"),
+        ("models: {a: {source: m.onnx, limits: {cosin: 1}}}", "did you mean 'cosine'?"),
         ("models: {a: {source: m.onnx, limits: {size: big}}}", "is not a size"),
         ("models: {a: {source: m.onnx, limits: {cosine: yes}}}", "is not a number"),
         ("models: {a: {source: m.onnx, limits: {top1_drop: 0.1}}}", "needs 'evaluation'"),

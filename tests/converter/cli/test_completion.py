@@ -12,7 +12,8 @@ from click.shell_completion import ShellComplete
 from tpuconvert.__main__ import main
 from tpuconvert.cli.group import group
 from tpuconvert.cli.value_completion import COMPLETERS
-from tpuconvert.conversion.options.options import ALGORITHMS, OPTIONS
+from tpuconvert.conversion.options.options import OPTIONS
+from tpuconvert.conversion.options.quantization import ALGORITHMS
 from tpuconvert.optimizer.precision_rules import parse_rule
 from tpuconvert.schema.definition.chip_names import KNOWN
 

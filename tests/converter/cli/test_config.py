@@ -70,7 +70,7 @@ def test_settings_alone(digits: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"quantise": "int8"}, "models/tpuconvert.yaml: unknown option 'quantise'\n    'quantize' perhaps"),
+        ({"quantise": "int8"}, "models/tpuconvert.yaml: unknown option 'quantise'\n    did you mean 'quantize'?"),
         ({"quantize": "int4"}, "'int4' is not one of"),
         ({"strict_set": "maybe"}, "strict_set: 'maybe' is neither true nor false"),
         ({"max_transposes": "few"}, "'few' is not a valid integer"),

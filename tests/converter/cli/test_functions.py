@@ -2,7 +2,6 @@
 
 import enum
 import inspect
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -11,8 +10,9 @@ import pytest
 
 import tpuconvert as tc
 from tpuconvert.cli.group import COMMANDS, group
-from tpuconvert.conversion.options import types as option_types
-from tpuconvert.conversion.options.options import OPTIONS, default_of
+from tpuconvert.conversion.calibrate import RANGE_OPTIONS
+from tpuconvert.conversion.options.options import GROUPS, default_of, names_of
+from tpuconvert.precision.tune import NOT_TUNED
 
 FUNCTIONS: dict[str, str] = {
     "convert": "convert",
@@ -50,6 +50,12 @@ WITHOUT = {
     "demo": "it shows the commands on the bundled example",
 }
 """Command -> the reason why it has no function."""
+
+UNUSED_FIELDS = {
+    "calibrate": tuple(name for name in names_of(tc.Quantization) if name not in RANGE_OPTIONS),
+    "tune": NOT_TUNED,
+}
+"""Function -> fields of a group that it does not use; its documentation names the others."""
 
 PRINTING = {"--json", "--progress", "--traceback", "--config", "--set", "--no-plugins"}
 """Options of the command line itself: the form of the output, and options from files."""
@@ -149,15 +155,15 @@ def function(name: str) -> Callable[..., Any]:
 
 
 def parameters(called: Callable[..., Any]) -> Mapping[str, Any]:
-    """Name -> default of every parameter; those of ``**options`` have the defaults of the declared options."""
+    """Name -> default of every parameter. A group of options stands for its fields."""
     found: dict[str, Any] = {}
     for item in inspect.signature(called).parameters.values():
-        kind = re.fullmatch(r"Unpack\[(\w+)\]", str(item.annotation))
-        if kind is None:
-            assert item.kind is not item.VAR_KEYWORD, f"{item}: state the options by Unpack[...]"
+        group = next((group for group in GROUPS.values() if group.__name__ in str(item.annotation)), None)
+        if group is None or item.name == "quantize":
             found[item.name] = item.default
-        else:
-            found |= {name: default_of(name) for name in getattr(option_types, kind[1]).__annotations__}
+        if group is not None:
+            unused = UNUSED_FIELDS.get(called.__name__, ())
+            found |= {name: default_of(name) for name in names_of(group) if name not in unused}
     return found
 
 
@@ -239,14 +245,3 @@ def test_differences_are_found() -> None:
 def test_exceptions_are_needed() -> None:
     flags = {(name, long_name(item)) for name, command in LEAVES.items() for item in command.params}
     assert set(ELSEWHERE) | set(OTHER_DEFAULTS) <= flags
-
-
-def test_types_of_options_are_those_of_convert() -> None:
-    declared = {name: item.annotation for name, item in inspect.signature(tc.convert).parameters.items()}
-    kinds = [kind for kind in vars(option_types).values() if getattr(kind, "__total__", None) is False]
-    assert len(kinds) == 8
-    for kind in kinds:
-        for name, annotation in kind.__annotations__.items():
-            assert name in OPTIONS
-            text = getattr(annotation, "__forward_arg__", annotation)
-            assert text == declared[name], f"{kind.__name__}.{name}"

@@ -121,6 +121,6 @@ def test_errors(file: Path, arguments: list[str], message: str, capsys: Captured
 
 def test_model_without_states_is_refused(tmp_path: Path, capsys: Captured) -> None:
     path = tmp_path / "ports.tpum"
-    tc.convert(decoder(FORMS[0]), state="ports").save(path)
+    tc.convert(decoder(FORMS[0]), source_options=tc.SourceOptions(state="ports")).save(path)
     assert main(["generate", str(path), "--tokens", "1"]) == 2
     assert "keeps no state between runs" in capsys.readouterr().err

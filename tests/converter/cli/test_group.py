@@ -78,7 +78,7 @@ def test_wrong_calls(arguments: list[str], capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(("typed", "meant"), [("convrt", "convert"), ("inspct", "inspect"), ("verfy", "verify")])
 def test_mistyped_command(typed: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([typed, "x"]) == 2
-    assert f"Did you mean '{meant}'?" in capsys.readouterr().err
+    assert f"No such command '{typed}': did you mean '{meant}'?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

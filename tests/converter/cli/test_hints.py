@@ -98,7 +98,9 @@ def error_of(call: Callable[[], object]) -> str:
 
 def warn() -> str:
     with pytest.warns(AccuracyWarning) as caught:
-        tc.convert("sine.onnx", quantize="int8", calibration="fixed.npz", without=["coarse-nodes", "int16-nodes"])
+        tc.convert(
+            "sine.onnx", quantize=tc.Quantization(without=["coarse-nodes", "int16-nodes"]), calibration="fixed.npz"
+        )
     return str(caught[0].message)
 
 

@@ -224,4 +224,6 @@ def test_errors_in_python_name_arguments(folder: Path, capsys: Captured) -> None
 
 
 def test_shapes_may_be_one_text(folder: Path) -> None:
-    assert tc.convert("open.onnx", input_shapes="x0=1,3,8,8").graph.input_ports[0].shape == (1, 3, 8, 8)
+    assert tc.convert("open.onnx", source_options=tc.SourceOptions(input_shapes="x0=1,3,8,8")).graph.input_ports[
+        0
+    ].shape == (1, 3, 8, 8)

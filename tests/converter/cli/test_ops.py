@@ -52,9 +52,9 @@ def test_json(capsys: Captured) -> None:
 @pytest.mark.parametrize(
     ("name", "hint"),
     [
-        ("Softmx", "did you mean softmax"),
-        ("Matrix_M", "did you mean matrix_mul"),
-        ("stride_", "did you mean stride_"),
+        ("Softmx", "did you mean 'softmax' or 'softmax"),
+        ("Matrix_M", "did you mean 'matrix_mul"),
+        ("stride_", "did you mean 'stride_"),
         ("frobnicate", "tpuconvert ops lists the operators"),
     ],
 )

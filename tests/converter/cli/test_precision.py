@@ -12,6 +12,7 @@ import tpuconvert as tc
 from tests.converter.cli.test_commands import SOURCES, int8, source
 from tpuconvert.__main__ import main
 from tpuconvert.ci.manifest import read_manifest
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.schema.graph.graph import Node
 
 Captured = pytest.CaptureFixture[str]
@@ -237,10 +238,9 @@ def test_data_types_and_symmetry_in_a_file_and_in_python(digits: Path) -> None:
     assert bytes_with(digits, "--precision", "@rules.yaml") == wanted
     made = tc.convert(
         digits / "digits.onnx",
-        quantize="int8",
+        quantize=tc.Quantization(precision=rules),
         calibration=few_samples(digits),
         preprocess=PIXELS,
-        precision=rules,
     )
     assert b"".join(value.array.tobytes() for value in made.graph.values if value.is_constant) == wanted
     assert {node.output.dtype.value for node in made.graph.nodes} >= {"FLOAT16", "INT16", "UINT8"}
@@ -259,10 +259,9 @@ def test_python_takes_rules_as_list_or_mapping(digits: Path) -> None:
     def model(**options: object) -> tc.Model:
         return tc.convert(
             digits / "digits.onnx",
-            quantize="int8",
             calibration=few_samples(digits),
             preprocess=PIXELS,
-            **options,  # type: ignore[arg-type]  # by name
+            **group_options(quantize="int8", **options),  # type: ignore[arg-type]  # by name
         )
 
     wanted = convert(digits, "onnx", "--precision", "conv2=threshold:3", "--keep-float", "conv1")

@@ -32,7 +32,7 @@ def write_model_with_rate(folder: Path) -> Path:
 def test_a_fixed_input_decides_the_branch_and_is_gone(tmp_path: Path) -> None:
     x = ramp(1, 8)
     for rate, expected in ((16000, np.maximum(x, 0)), (8000, -x)):
-        made = tc.convert(write_model_with_rate(tmp_path), fix_inputs={"sr": rate})
+        made = tc.convert(write_model_with_rate(tmp_path), source_options=tc.SourceOptions(fix_inputs={"sr": rate}))
         assert [item.name for item in made.inputs] == ["x"]
         with tc.Session(made) as session:
             np.testing.assert_array_equal(session.run({"x": x})["y"], expected)
@@ -125,23 +125,31 @@ def test_values_are_written_as_in_json(text: str, value: object) -> None:
 def test_what_does_not_fit_is_refused(fixed: dict[str, Any], message: str, tmp_path: Path) -> None:
     if not message:  # the pixel values are in the command, because a session takes no array for a fixed input
         assert [
-            item.name for item in tc.convert(write_model_with_rate(tmp_path), fix_inputs={**fixed, "sr": 1}).inputs
+            item.name
+            for item in tc.convert(
+                write_model_with_rate(tmp_path), source_options=tc.SourceOptions(fix_inputs={**fixed, "sr": 1})
+            ).inputs
         ] == []
         return
     with pytest.raises(tc.UsageError, match=f"(?s){message}"):
-        tc.convert(write_model_with_rate(tmp_path), fix_inputs=fixed)
+        tc.convert(write_model_with_rate(tmp_path), source_options=tc.SourceOptions(fix_inputs=fixed))
 
 
 def test_a_value_and_a_shape_exclude_each_other(tmp_path: Path) -> None:
     with pytest.raises(tc.UsageError, match="input 'x' has a fixed value and a shape"):
-        tc.convert(write_model_with_rate(tmp_path), fix_inputs={"x": np.zeros((1, 8))}, input_shapes={"x": (1, 8)})
+        tc.convert(
+            write_model_with_rate(tmp_path),
+            source_options=tc.SourceOptions(fix_inputs={"x": np.zeros((1, 8))}, input_shapes={"x": (1, 8)}),
+        )
 
 
 def test_a_value_gives_open_extents_their_numbers(tmp_path: Path) -> None:
     proto = model([one("Add", "x", "z")], {"x": ramp(1, 3), "z": ramp(1, 3)}, ["y"])
     for value in proto.graph.input:
         value.type.tensor_type.shape.dim[0].dim_param = "N"
-    made = tc.convert(save_model(proto, tmp_path), fix_inputs={"z": [[1, 2, 3], [4, 5, 6]]})
+    made = tc.convert(
+        save_model(proto, tmp_path), source_options=tc.SourceOptions(fix_inputs={"z": [[1, 2, 3], [4, 5, 6]]})
+    )
     assert made.inputs[0].shape == (2, 3)
 
 
@@ -151,18 +159,18 @@ def test_the_input_of_a_tflite_model(tmp_path: Path) -> None:
     operators = [O("DEQUANTIZE", [2], [3]), O("ADD", [0, 1], [4], "AddOptions"), O("ADD", [4, 3], [5], "AddOptions")]
     path = tmp_path / "net.tflite"
     path.write_bytes(serialize(S(tensors, operators, [0, 1, 2], [5])))
-    made = tc.convert(path, fix_inputs={"shift": [1, 2, 3], "codes": [1, 3, -1]})
+    made = tc.convert(path, source_options=tc.SourceOptions(fix_inputs={"shift": [1, 2, 3], "codes": [1, 3, -1]}))
     assert [item.name for item in made.inputs] == ["x"]
     with tc.Session(made) as session:
         found = session.run({"x": np.zeros((1, 3), np.float32)})["y"]
     np.testing.assert_array_equal(found, [[1 + 0, 2 + 1, 3 - 1]])  # the codes represent 0, 1 and -1
     with pytest.raises(tc.UsageError, match=r"'shift' has shape \[2\], the model takes float32\[3\]"):
-        tc.convert(path, fix_inputs={"shift": [1, 2]})
+        tc.convert(path, source_options=tc.SourceOptions(fix_inputs={"shift": [1, 2]}))
     with pytest.raises(tc.UsageError, match="has values outside int8: from 200 to 200"):
-        tc.convert(path, fix_inputs={"codes": [200, 200, 200]})
+        tc.convert(path, source_options=tc.SourceOptions(fix_inputs={"codes": [200, 200, 200]}))
 
 
 def test_a_caffe_network_has_no_inputs_to_fix(tmp_path: Path) -> None:
     (tmp_path / "net.prototxt").write_text('name: "net"\ninput: "x"\n')
     with pytest.raises(tc.UsageError, match="--fix-input belongs to ONNX and TFLite models only"):
-        tc.convert(tmp_path / "net.prototxt", fix_inputs={"x": 1})
+        tc.convert(tmp_path / "net.prototxt", source_options=tc.SourceOptions(fix_inputs={"x": 1}))

@@ -51,7 +51,12 @@ def test_every_function_of_sources_takes_bytes_and_messages(digits: Path) -> Non
     for source in (content, message):
         assert tc.check(source).nodes == 13
         assert not tc.inspect(source).is_converted
-        ranges = tc.calibrate(source, calibration=samples, preprocess="color=GRAY", calibration_method="minmax")
+        ranges = tc.calibrate(
+            source,
+            calibration=samples,
+            preprocess="color=GRAY",
+            quantization=tc.Quantization(calibration_method="minmax"),
+        )
         made = tc.quantize(source, ranges=ranges, preprocess="color=GRAY")
         assert tc.verify(made, source, data=samples, samples=1).exactness is None
         assert tc.attribute(made, source, data=samples, samples=1, nodes=1).nodes

@@ -75,4 +75,4 @@ def test_takes_extents_and_cuts() -> None:
     proto = small_model()
     proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "N"
     assert tc.convert(proto).inputs[0].shape == ("N", 3)
-    assert tc.convert(proto, input_shapes={"x": (5, 3)}).outputs[0].shape == (5, 4)
+    assert tc.convert(proto, source_options=tc.SourceOptions(input_shapes={"x": (5, 3)})).outputs[0].shape == (5, 4)

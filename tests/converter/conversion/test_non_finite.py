@@ -135,13 +135,18 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
 
 def test_option_accepts_them_in_float_only(tmp_path: Path) -> None:
     path = network(tmp_path, [CONV], {"w": with_(WEIGHT, i1_0_0_0=NAN)})
-    model = tc.convert(path, allow_non_finite=True)
+    model = tc.convert(path, source_options=tc.SourceOptions(allow_non_finite=True))
     with tc.Session(model) as session:
         (y,) = session.run({"x": np.ones((1, 3, 8, 8), np.float32)}).values()
     assert np.isnan(y[:, 1]).all()
     assert np.isfinite(y[:, [0, 2, 3]]).all()
     with pytest.raises(UsageError, match="integers have no NaN"):
-        tc.convert(path, allow_non_finite=True, quantize="int8", calibration=[np.ones((1, 3, 8, 8), np.float32)])
+        tc.convert(
+            path,
+            source_options=tc.SourceOptions(allow_non_finite=True),
+            quantize="int8",
+            calibration=[np.ones((1, 3, 8, 8), np.float32)],
+        )
     with pytest.raises(UnsupportedError, match="not finite"):
         tc.convert(path, quantize="int8", calibration=[np.ones((1, 3, 8, 8), np.float32)])
 

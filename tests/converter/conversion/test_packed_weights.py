@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tpuconvert as tc
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized
 from tpuconvert.schema.types import I8, Array
@@ -60,14 +61,14 @@ def error_of(model: tc.Model) -> float:
 def test_error(weight_type: str, group: int, zero: bool) -> None:
     """The error of a weight is uniform in a step of 1/15 or 1/255 of the range of a group of normal numbers."""
     options = {"weight_type": weight_type, "weight_group": group, "weight_zero_points": zero}
-    model = tc.convert(network(), **options)
+    model = tc.convert(network(), **group_options(**options))
     ops = [node.op for node in model.graph.nodes if isinstance(node.op, MatmulGroupQuantized)]
     assert ops == [MatmulGroupQuantized(int(weight_type[3:]), group)] * 2
     # The range is at most 7 standard deviations: 3.5 for each side of a group of up to 128.
     step = 7 / (15 if weight_type == "int4" else 255)
     nearest = error_of(model)
     assert 0 < nearest < 2 * step**2 / 12  # twice: both layers add errors
-    rounded = error_of(tc.convert(network(), calibration=samples(40, 4), **options))
+    rounded = error_of(tc.convert(network(), calibration=samples(40, 4), **group_options(**options)))
     assert rounded < 0.7 * nearest
 
 
@@ -75,7 +76,7 @@ def test_file_is_smaller(tmp_path: Path) -> None:
     sizes = {}
     for weight_type in ("float32", "int8", "int4"):
         path = tmp_path / f"{weight_type}.tpum"
-        tc.convert(network(inner=4096), weight_type=weight_type).save(path)
+        tc.convert(network(inner=4096), packed_weights=tc.PackedWeights(weight_type=weight_type)).save(path)
         sizes[weight_type] = path.stat().st_size
     assert sizes["int8"] < sizes["float32"] * 0.3  # 9 of 32 bits with the scales
     assert sizes["int4"] < sizes["float32"] * 0.17  # 5 of 32 bits
@@ -84,7 +85,11 @@ def test_file_is_smaller(tmp_path: Path) -> None:
 
 
 def test_note_states_size_and_error() -> None:
-    (note,) = [note for note in tc.convert(network(), weight_type="int4").content.notes if note.kind == "weights"]
+    (note,) = [
+        note
+        for note in tc.convert(network(), packed_weights=tc.PackedWeights(weight_type="int4")).content.notes
+        if note.kind == "weights"
+    ]
     count = 2 * WIDTH * INNER
     size = count // 2 + count // 32 * 4
     assert f"2 matmuls have weights in int4, with a scale per 32 inputs: {size / 1e6:.2f} MB" in note.message
@@ -116,7 +121,9 @@ def test_outliers_have_a_second_group(activation_type: str) -> None:
     graph = helper.make_graph(nodes, "pair", ports[:1], ports[1:], constants)
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     samples = outlier_samples(80, 0)
-    model = tc.convert(proto, weight_type="int4", calibration=samples, activation_type=activation_type)
+    model = tc.convert(
+        proto, packed_weights=tc.PackedWeights(weight_type="int4", activation_type=activation_type), calibration=samples
+    )
     assert [node.op.name for node in model.graph.nodes].count("index_select") == 1
     (note,) = [note for note in model.content.notes if "bits per weight" in note.message]
     assert "2 have a second group for their 32 largest inputs" in note.message
@@ -128,7 +135,10 @@ def test_outliers_have_a_second_group(activation_type: str) -> None:
 
 def test_activations_in_int8() -> None:
     """The step of a value is 1/254 of the range of its group, and its error is added to that of the weights."""
-    models = [tc.convert(network(), weight_type="int8", activation_type=name) for name in ("float32", "int8")]
+    models = [
+        tc.convert(network(), packed_weights=tc.PackedWeights(weight_type="int8", activation_type=name))
+        for name in ("float32", "int8")
+    ]
     floats, integers = (error_of(model) for model in models)
     assert {node.op.activation_type for node in models[1].graph.nodes if isinstance(node.op, MatmulGroupQuantized)} == {
         I8
@@ -141,14 +151,14 @@ def test_activations_in_int8() -> None:
 def test_verification_accepts_the_rounding_of_weights(tmp_path: Path) -> None:
     onnx.save(network(), tmp_path / "net.onnx")
     options = {"weight_type": "int8", "calibration": samples(20, 4)}
-    tc.convert(tmp_path / "net.onnx", **options).save(tmp_path / "net.tpum")  # type: ignore[arg-type]  # by name
+    tc.convert(tmp_path / "net.onnx", **group_options(**options)).save(tmp_path / "net.tpum")  # type: ignore[arg-type]  # by name
     found = tc.verify(tmp_path / "net.tpum", tmp_path / "net.onnx")
     assert found.failures(Thresholds(max_difference=FLOAT_TOLERANCE))
     assert not found.failures(found.defaults)
 
 
 def test_rows_may_be_dynamic() -> None:
-    with tc.Session(tc.convert(network("T"), weight_type="int4")) as session:
+    with tc.Session(tc.convert(network("T"), packed_weights=tc.PackedWeights(weight_type="int4"))) as session:
         x = np.concatenate([feed["x"] for feed in samples(5, 1)], axis=1)
         whole = session.run({"x": x})["y"]
         parts = [session.run({"x": x[:, start : start + 1]})["y"] for start in range(x.shape[1])]
@@ -172,9 +182,9 @@ def test_rows_may_be_dynamic() -> None:
 )
 def test_refuses(options: dict[str, object], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        tc.convert(network(), **options)  # type: ignore[arg-type]  # by name
+        tc.convert(network(), **group_options(**options))  # type: ignore[arg-type]  # by name
 
 
 def test_refuses_a_model_without_large_weights() -> None:
     with pytest.raises(UsageError, match="no weight can be packed"):
-        tc.convert(network(inner=8), weight_type="int4")
+        tc.convert(network(inner=8), packed_weights=tc.PackedWeights(weight_type="int4"))

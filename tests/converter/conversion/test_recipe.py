@@ -16,7 +16,7 @@ import tpuconvert as tc
 from tests.support.networks.small_models import examples, model_of, scaled_and_shifted
 from tests.support.onnx.models import model, one
 from tpuconvert.conversion.conversion import Conversion
-from tpuconvert.conversion.options.options import OPTIONS, Options
+from tpuconvert.conversion.options.options import OPTIONS, Options, declaration, default_of, group_options
 from tpuconvert.conversion.quantization.ranges_file import measure_ranges
 from tpuconvert.conversion.recipe import write_options
 from tpuconvert.conversion.reproduction import first_difference, read_options, reproduce
@@ -29,16 +29,12 @@ from tpuconvert.schema.system.content_digest import CHUNK
 from tpuconvert.schema.system.file_digest import file_digest
 
 PIXELS = "color=GRAY,scale=0.0625"
-EVERY_OPTION = {
+WITH_SYNTAX: dict[str, object] = {
     "chip": "bm1684",
-    "quantize": "int8",
     "calibration_method": "kl",
     "precision": ["conv1=float32", "op:conv=per-tensor,percentile:99.9", "between a and b=threshold:6"],
     "keep_float": ["fc"],
-    "effort": "low",
     "without": ["channel-scales"],
-    "max_int16_share": 0.0,  # more excludes exact_on
-    "refinement_samples": 32,
     "input_shapes": {"x": ("N", 3)},
     "shapes": [{"y": (1, 3)}, {"y": (1, 5)}],
     "inputs": ["a", "b"],
@@ -46,19 +42,27 @@ EVERY_OPTION = {
     "preprocess": PIXELS,
     "fuse_preprocess": "gray",
     "append_nms": "boxes=b,scores=s,iou=0.6",
-    "strict_set": True,
-    "disable_rules": ["conv_relu"],
     "signature": "serving_default",
-    "state": "ports",
-    "keep_io_layout": False,
-    "tflite_rounding": "single",
-    "max_transposes": 3,
-    "min_int8_share": 0.25,
-    "exact_on": "bm1684x",
-    "golden": 2,
-    "max_iterations": 50,
     "fix_inputs": {"sr": 16000, "mask": ((1, 0), (0, 1))},
 }
+"""Values of options that are no truth values, numbers or choices."""
+
+
+def other_value(name: str) -> object:
+    """A value of an option that is not its default."""
+    declared, default = declaration(name), default_of(name)
+    if name in WITH_SYNTAX:
+        return WITH_SYNTAX[name]
+    if declared.choices:
+        return declared.choices[1]
+    if isinstance(default, bool):
+        return not default
+    if isinstance(default, int):
+        return default + 1
+    assert declared.least is not None, f"{name}: add a value to WITH_SYNTAX"
+    return declared.least
+
+
 OPTIONS_OF_FLOAT_MODELS = {
     "weight_type": "int4",
     "weight_group": 64,
@@ -73,10 +77,9 @@ def digits_in_int8(folder: Path, **options: object) -> tc.Model:
     shutil.copy(examples() / "digits.onnx", folder / "a.onnx")
     return tc.convert(
         folder / "a.onnx",
-        quantize="int8",
         calibration=examples() / "calibration.npz",
         preprocess=PIXELS,
-        **options,  # type: ignore[arg-type]  # by name
+        **group_options(quantize="int8", **options),  # type: ignore[arg-type]  # by name
     )
 
 
@@ -87,11 +90,9 @@ def some_rule() -> str:
 
 
 def test_every_option_goes_into_the_recipe_and_back() -> None:
-    given = {**EVERY_OPTION, "disable_rules": [some_rule()]}
-    options = Options.of(**given)  # type: ignore[arg-type]  # by name
-    others = {"allow_non_finite", "allow_root", "workers", "scheduler", "strict_accuracy"}
-    others |= set(OPTIONS_OF_FLOAT_MODELS)
-    assert set(given) == set(OPTIONS) - others
+    others = {"allow_non_finite", "allow_root", "workers", "scheduler", "strict_accuracy", *OPTIONS_OF_FLOAT_MODELS}
+    given = {name: other_value(name) for name in OPTIONS if name not in {*others, "disable_rules"}}
+    options = Options.of(**given, disable_rules=[some_rule()])
     for item in dataclasses.fields(Options):
         changed = getattr(options, item.name) != getattr(Options(), item.name)
         assert changed or item.name in others, f"{item.name} has to differ from its default"

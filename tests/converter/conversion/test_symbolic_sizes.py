@@ -11,6 +11,8 @@ import pytest
 import tpuconvert as tc
 from tests.support.onnx.models import save_model
 from tests.support.onnx.symbolic_networks import MODELS, NETWORKS, SIZES, network, samples
+from tests.support.paired import paired
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.runtime.native.builder import loader
 from tpuconvert.runtime.native.plans import KEPT
 from tpuconvert.schema.graph.deferred import DeferredOp
@@ -29,51 +31,56 @@ def assert_same(symbolic: tc.Model, fixed: tc.Model, feed: dict[str, Array]) -> 
     assert not session.reference_nodes or BACKEND == "reference"
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("size", SIZES[1:])
+@pytest.mark.parametrize(("name", "size"), paired(list(MODELS), [(size,) for size in SIZES[1:]]))
 def test_operator_equals_that_of_fixed_shapes(name: str, size: tuple[int, ...], tmp_path: Path) -> None:
     path = save_model(MODELS[name](), tmp_path)
     options: dict[str, Any] = {"quantize": "int8", "calibration": samples([size])}
-    fixed = tc.convert(path, **options, input_shapes={"x": size})
-    assert_same(tc.convert(path, **options), fixed, samples([size])[0])
+    fixed = tc.convert(path, **group_options(input_shapes={"x": size}, **options))
+    assert_same(tc.convert(path, **group_options(**options)), fixed, samples([size])[0])
 
 
 @pytest.mark.parametrize("effort", ["low", "default", "high"])
 def test_network_equals_that_of_fixed_shapes(effort: str, tmp_path: Path) -> None:
     """All models are quantized with the ranges of samples of all sizes."""
     path = save_model(network(), tmp_path)
-    ranges = tc.calibrate(path, calibration=samples(SIZES), effort=effort)
-    tc.quantize(path, ranges=ranges, effort=effort).save(tmp_path / "m.tpum")
+    ranges = tc.calibrate(path, calibration=samples(SIZES), quantization=tc.Quantization(effort=effort))
+    tc.quantize(path, ranges=ranges, quantization=tc.Quantization(effort=effort)).save(tmp_path / "m.tpum")
     for feed in samples(SIZES, 1):
-        fixed = tc.quantize(path, ranges=ranges, effort=effort, input_shapes={"x": feed["x"].shape})
+        fixed = tc.quantize(
+            path,
+            ranges=ranges,
+            quantization=tc.Quantization(effort=effort),
+            source_options=tc.SourceOptions(input_shapes={"x": feed["x"].shape}),
+        )
         assert_same(tc.load(tmp_path / "m.tpum"), fixed, feed)
 
 
-@pytest.mark.parametrize("name", ["encoder", "patches"])
-@pytest.mark.parametrize("effort", ["low", "default"])
+@pytest.mark.parametrize(("name", "effort"), paired(["encoder", "patches"], ["low", "default"]))
 def test_attention_equals_that_of_fixed_shapes(name: str, effort: str, tmp_path: Path) -> None:
     build, sizes = NETWORKS[name]
     path = save_model(build(), tmp_path)
     for size in sizes:
         options: dict[str, Any] = {"quantize": "int8", "calibration": samples([size]), "effort": effort}
-        fixed = tc.convert(path, **options, input_shapes={"x": size})
-        assert_same(tc.convert(path, **options), fixed, samples([size])[0])
+        fixed = tc.convert(path, **group_options(input_shapes={"x": size}, **options))
+        assert_same(tc.convert(path, **group_options(**options)), fixed, samples([size])[0])
 
 
 def test_bm1684_equals_that_of_fixed_shapes(tmp_path: Path) -> None:
     path = save_model(network(), tmp_path)
     for size in SIZES[:2]:
         options: dict[str, Any] = {"quantize": "int8", "calibration": samples([size]), "chip": "bm1684"}
-        fixed = tc.convert(path, **options, input_shapes={"x": size})
-        assert_same(tc.convert(path, **options), fixed, samples([size])[0])
+        fixed = tc.convert(path, **group_options(input_shapes={"x": size}, **options))
+        assert_same(tc.convert(path, **group_options(**options)), fixed, samples([size])[0])
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-@pytest.mark.parametrize("options", [{}, {"effort": "high"}, {"workers": 2}, {"calibration_method": "kl"}])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    paired(list(NETWORKS), [{}, {"effort": "high"}, {"workers": 2}, {"calibration_method": "kl"}]),
+)
 def test_calibrates_on_samples_of_different_sizes(name: str, options: dict[str, Any], tmp_path: Path) -> None:
     build, sizes = NETWORKS[name]
     path = save_model(build(), tmp_path)
-    converted = tc.convert(path, quantize="int8", calibration=samples(sizes, 3), **options)
+    converted = tc.convert(path, calibration=samples(sizes, 3), **group_options(quantize="int8", **options))
     original = tc.Session(tc.convert(path), threads=1)
     session = tc.Session(converted, threads=1)
     for feed in samples([*sizes, tuple(2 * extent for extent in sizes[0][:1]) + sizes[1][1:]], 1):
@@ -87,7 +94,9 @@ def test_native_plans_equal_the_reference(tmp_path: Path) -> None:
     if BACKEND == "reference":
         pytest.skip("needs the native engine")
     build, sizes = NETWORKS["network"]
-    converted = tc.convert(save_model(build(), tmp_path), quantize="int8", calibration=samples(sizes), effort="low")
+    converted = tc.convert(
+        save_model(build(), tmp_path), quantize=tc.Quantization(effort="low"), calibration=samples(sizes)
+    )
     assert any(isinstance(each.op, DeferredOp) for each in converted.graph.nodes)
     native, reference = tc.Session(converted, threads=1), tc.Session(converted, backend="reference")
     for feed in samples([*sizes, (1, 3, 33, 51)][:3], 1):

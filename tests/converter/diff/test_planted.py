@@ -14,6 +14,7 @@ import pytest
 import tpuconvert as tc
 from tests.support.networks.planted_differences import CHANNELS, Layer, Network, residual_network, samples
 from tpuconvert.__main__ import main
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.diff.result import ModelDifference
 from tpuconvert.diff.text import hidden_text
 from tpuconvert.schema.graph.graph import Graph
@@ -32,7 +33,7 @@ def changes(found: ModelDifference) -> Found:
 
 def compare(before: tc.Model, after: tc.Model, **options: Any) -> ModelDifference:
     """Compare without running the models."""
-    return tc.diff(before, after, **{"samples": 0, **options})
+    return tc.diff(before, after, **group_options(**{"samples": 0, **options}))
 
 
 NETWORK = residual_network()
@@ -392,3 +393,15 @@ def test_constant_instead_of_a_computed_operand() -> None:
     graph.output(graph.add(Add(), x, other, name="y"))
     found = tc.diff(sum_graph(0), graph, samples=0)
     assert changes(found) == [("nodes", "added", "tanh", ""), ("nodes", "rewired", "y", "operands")]
+
+
+def test_limits_of_a_quantization_are_not_those_of_its_source() -> None:
+    """The source is converted in float, where a smallest share of integers and exactness have no meaning."""
+    digits = Path(tc.__file__).parents[1] / "examples" / "digits"
+    pixels = "color=GRAY,scale=0.0625"
+    for limit in ({"min_int8_share": 0.5}, {"exact_on": "bm1684x"}):
+        limited = tc.Quantization(effort="low", **limit)
+        model = tc.convert(
+            digits / "digits.onnx", quantize=limited, calibration=digits / "calibration.npz", preprocess=pixels
+        )
+        assert set(tc.diff(digits / "digits.onnx", model, samples=0).counts()) == {"precision"}

@@ -8,6 +8,7 @@ import pytest
 import tpuconvert as tc
 from tests.support.networks.data_models import convert_model, names
 from tools.accuracy.datasets import entries, input_shapes, model_files
+from tpuconvert.conversion.options.options import group_options
 
 FLOAT = names(is_float=True)
 """Every float model of the data set; three of them are run without ``slow``."""
@@ -33,7 +34,8 @@ def test_two_quantizations(name: str, data_root: Path) -> None:
     source, weights, shapes = _source(data_root, name)
     options = {"weights": weights, "input_shapes": shapes, "quantize": "int8"}
     models = [
-        tc.convert(source, calibration=feeds, calibration_method=method, **options) for method in ("minmax", "kl")
+        tc.convert(source, calibration=feeds, **group_options(calibration_method=method, **options))
+        for method in ("minmax", "kl")
     ]
     found = tc.diff(*models, samples=0)
     assert found.matched == len(models[0].graph) == len(models[1].graph)

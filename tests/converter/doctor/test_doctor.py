@@ -7,6 +7,7 @@ import pytest
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.doctor.trial import binomial_tail, paired_test, probabilities, sign_test
 from tpuconvert.doctor.variants import TrialSamples
 from tpuconvert.samples.calibration_data import load_feeds
@@ -34,7 +35,7 @@ def labels_path(digits: Path, tmp_path: Path) -> Path:
 
 def examine(*given, **options):
     """Use one thread: the network is small, and the machine may be busy."""
-    return tc.doctor(*given, threads=1, **options)
+    return tc.doctor(*given, threads=1, **group_options(**options))
 
 
 def ids(found) -> list[str]:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tpuconvert.evaluation.average_precision import average_precisions
-from tpuconvert.outputs.boxes import Detections, Objects, count_kept, overlaps, suppress
+from tpuconvert.evaluation.objects import Objects
+from tpuconvert.schema.arithmetic.boxes import Detections, match_detections, overlaps, suppress
 
 
 def detections(*rows: tuple[list[float], float, int]) -> Detections:
@@ -120,7 +121,7 @@ def test_suppression_is_per_class_and_keeps_the_best() -> None:
 def test_each_detection_is_the_counterpart_of_one() -> None:
     box, near = [0.0, 0, 10, 10], [0.0, 0, 10, 9.5]
     reference = detections((box, 0.9, 1), (near, 0.8, 1), (box, 0.7, 2))
-    assert count_kept(detections((box, 0.5, 1)), reference, 0.9) == 1
-    assert count_kept(detections((box, 0.5, 1), (near, 0.5, 1)), reference, 0.9) == 2
-    assert count_kept(detections((box, 0.5, 2), (box, 0.5, 3)), reference, 0.9) == 1
-    assert count_kept(detections(([0, 0, 10, 8], 0.5, 1)), reference, 0.9) == 0
+    assert len(match_detections(reference, detections((box, 0.5, 1)), 0.9)) == 1
+    assert len(match_detections(reference, detections((box, 0.5, 1), (near, 0.5, 1)), 0.9)) == 2
+    assert len(match_detections(reference, detections((box, 0.5, 2), (box, 0.5, 3)), 0.9)) == 1
+    assert len(match_detections(reference, detections(([0, 0, 10, 8], 0.5, 1)), 0.9)) == 0

@@ -12,7 +12,9 @@ from onnx import helper
 import tpuconvert as tc
 from tests.support.networks.decoders import EXPLICIT, FORMS, MICROSOFT, STANDARD, Decoder, decoder
 from tests.support.onnx.exports import run as run_file
+from tests.support.paired import paired
 from tpuconvert.__main__ import main
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.exporters import decoder_check
 from tpuconvert.exporters.decoder_check import (
     check_parts,
@@ -63,7 +65,7 @@ def model_of(form: str, weights: str = "float", **settings: Any) -> tc.Model:
         "w8": {"weight_type": "int8"},
         "int8": {"quantize": "int8", "calibration": prompts(source)} if weights == "int8" else {},
     }
-    return tc.convert(source, **options[weights])
+    return tc.convert(source, **group_options(**options[weights]))
 
 
 def run_exported(folder: Path, parts: Parts, tokens: list[int], prompt: int) -> Any:
@@ -94,8 +96,7 @@ def test_parts_have_static_shapes_and_one_layer_each(form: str) -> None:
     assert matmuls == [0, 7, 7, 0, 7, 7, 1]
 
 
-@pytest.mark.parametrize("weights", ["float", "w4a8", "w8", "int8"])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("weights", "form"), paired(["float", "w4a8", "w8", "int8"], list(FORMS)))
 def test_logits_are_those_of_the_whole_decoder(form: str, weights: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     model = model_of(form, weights)

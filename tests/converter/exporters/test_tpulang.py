@@ -155,7 +155,7 @@ def wide_network(tmp_path):
 def test_a_network_with_16_bits(wide_network, home, tmp_path):
     """Bytes of operands and weights, their sums, upper limits, and maxima of 16 bits."""
     file, samples = wide_network
-    model = tc.convert(file, quantize="int8", precision=["op:conv=int16"], calibration=samples)
+    model = tc.convert(file, quantize=tc.Quantization(precision=["op:conv=int16"]), calibration=samples)
     operators = {str(node.op) for node in model.graph.nodes}
     assert {"arithmetic_shift", "pool_int", "clamp"} <= {node.op.name for node in model.graph.nodes}, operators
     check_results(model, tmp_path / "out", home)

@@ -11,13 +11,18 @@ import pytest
 
 import tpuconvert as tc
 from tests.support.quantize.onnx_builder import OnnxNet
+from tests.support.quantize.task_networks import DETECTORS
 from tpuconvert.__main__ import main
-from tpuconvert.conversion.quantization import int16_nodes, quantization
+from tpuconvert.conversion.options.options import group_options
+from tpuconvert.conversion.quantization import int16_nodes, quantization, wider_nodes
 from tpuconvert.conversion.quantization.sample_split import split_feeds
 from tpuconvert.model.accuracy_notes import AccuracyWarning
+from tpuconvert.model.description import describe_graph
+from tpuconvert.optimizer.quantize.search import accuracy_floor
 from tpuconvert.optimizer.quantize.search.output_error import count_held_out
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.schema.errors import ThresholdError, UsageError
+from tpuconvert.schema.file.file_model import Note
 from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import Chip
 
@@ -103,14 +108,14 @@ def test_strict_accuracy_writes_nothing(tmp_path, capsys):
     given = {"calibration": data, "strict_accuracy": True, **WITHOUT}
     for function, options in ((tc.convert, {"quantize": "int8"}), (tc.quantize, {})):
         with pytest.raises(ThresholdError, match="output 'wild'"):
-            function(path, **given, **options)
+            function(path, **group_options(**given, **options))
 
 
 def test_python_issues_a_warning_at_the_call(tmp_path):
     path, data = network(tmp_path)
     for function, options in ((tc.convert, {"quantize": "int8"}), (tc.quantize, {})):
         with pytest.warns(AccuracyWarning, match="output 'wild'") as found:
-            model = function(path, calibration=data, **options, **WITHOUT)
+            model = function(path, calibration=data, **group_options(**options, **WITHOUT))
         assert [item.filename for item in found] == [__file__]
         assert [note.kind for note in model.notes].count("accuracy") == 1
     path, data = network(tmp_path, is_accurate=True)
@@ -133,14 +138,14 @@ def test_ranges_with_samples_are_measured(tmp_path):
     path, data = network(tmp_path)
     ranges = tc.calibrate(path, calibration=data)
     with pytest.warns(AccuracyWarning, match="output 'wild'"):
-        tc.quantize(path, ranges=ranges, calibration=data, **WITHOUT)
+        tc.quantize(path, ranges=ranges, calibration=data, **group_options(**WITHOUT))
 
 
 @pytest.mark.parametrize("effort", ["low", "high"])
 def test_every_effort_is_measured(effort, tmp_path):
     path, data = network(tmp_path)
     with pytest.warns(AccuracyWarning, match="output 'wild'"):
-        tc.convert(path, quantize="int8", calibration=data, effort=effort, **WITHOUT)
+        tc.convert(path, calibration=data, **group_options(quantize="int8", effort=effort, **WITHOUT))
 
 
 @pytest.mark.parametrize(("weight_type", "is_accurate"), [("int4", False), ("int8", True)])
@@ -168,7 +173,7 @@ def test_packed_weights_are_measured(weight_type, is_accurate, tmp_path, capsys)
 def test_the_numbers_are_those_of_the_written_model(tmp_path):
     """The error that is stated is that of the file, run by a session, against the float model."""
     path, data = network(tmp_path, samples=16)
-    model = tc.convert(path, quantize="int8", calibration=data, **WITHOUT)
+    model = tc.convert(path, calibration=data, **group_options(quantize="int8", **WITHOUT))
     model.save(tmp_path / "net.tpum")
     feeds = np.load(data)["x"][:, np.newaxis]
     with tc.Session(tmp_path / "net.tpum") as integer, tc.Session(tc.convert(path)) as real:
@@ -216,6 +221,39 @@ def test_held_out_samples_choose_no_nodes_with_16_bits(monkeypatch):
     net.input("x", 1, 8)
     samples = net.samples(100)
     proto = net.model(net.dense(net.add("Relu", net.dense("x", 8)), 4))
-    tc.convert(proto, quantize="int8", calibration=samples, max_int16_share=1.0)
+    tc.convert(proto, quantize=tc.Quantization(max_int16_share=1.0), calibration=samples)
     assert measured and used
     assert not set(measured) & set(used)
+
+
+def test_samples_on_which_the_float_model_decides_nothing_are_a_note(capsys):
+    net = OnnxNet(0)
+    logits = net.dense(net.input("x", 1, 8), 4)
+    proto = net.model(net.add("Softmax", net.add("Mul", logits, net.constant(np.float32(0)))))
+    model = tc.convert(proto, quantize="int8", calibration=net.samples(8))
+    (text,) = [note.message for note in model.notes if note.kind == "preprocessing"]
+    assert "is the same for 8 samples: are they preprocessed as the model expects?" in text
+    assert text in model.summary()
+
+
+def test_a_warning_of_a_search_is_dropped_if_the_finished_model_meets_the_task(monkeypatch):
+    net, outputs = DETECTORS["yolov8"]()
+    warning = Note("accuracy", "", "the error of 'x' at the outputs")
+    graph = tc.convert(net.model(*outputs)).graph
+    name = graph.output_ports[0].name
+    earlier = [Note("accuracy", name, "detections are lost"), warning]
+    monkeypatch.setattr(wider_nodes, "describe_floor", lambda *_, **__: earlier)
+    monkeypatch.setattr(accuracy_floor, "TARGET", 0.0)  # a choice is always made
+    model = tc.convert(net.model(*outputs), quantize="int8", calibration=net.samples(16))
+    notes = [note for note in model.notes if note.kind in ("accuracy", "task")]
+    assert any(note.kind == "task" for note in notes)
+    assert warning in notes and earlier[0] not in notes
+
+
+def test_the_size_of_constants_counts_shared_arrays_once():
+    net = OnnxNet(0)
+    weights = net.normal(8, 8)
+    hidden = net.add("Relu", net.add("MatMul", net.input("x", 1, 8), weights))
+    model = tc.convert(net.model(net.add("MatMul", hidden, weights)))
+    assert [node.op.name for node in model.graph.nodes].count("matrix_mul") == 2
+    assert describe_graph(model.graph)["constant_bytes"] == 4 * 8 * 8

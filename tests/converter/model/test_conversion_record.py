@@ -13,7 +13,7 @@ import tpuconvert as tc
 from tests.support.networks.small_models import examples, scaled_and_shifted
 from tpuconvert.conversion.conversion import Conversion
 from tpuconvert.conversion.conversion_record_writer import make_record
-from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.options.options import Options, group_options
 from tpuconvert.conversion.quantization.ranges_file import measure_ranges, read_ranges
 from tpuconvert.conversion.source import Source as SourceModel
 from tpuconvert.model.conversion_record import KEY, ConversionRecord, read_record
@@ -32,7 +32,7 @@ PREPROCESS = "color=GRAY,scale=0.0625"
 @pytest.fixture(scope="module")
 def model() -> Model:
     given = {"calibration": examples() / "calibration.npz", "preprocess": PREPROCESS}
-    return tc.convert(examples() / "digits.onnx", quantize="int8", **given)
+    return tc.convert(examples() / "digits.onnx", **group_options(quantize="int8", **given))
 
 
 def test_calibration_is_recorded_for_the_integer_tensors(model: Model) -> None:
@@ -68,7 +68,7 @@ def test_record_is_kept_in_the_file(model: Model, tmp_path: Path) -> None:
 
 def test_two_workers_give_the_same_record(model: Model) -> None:
     given = {"calibration": examples() / "calibration.npz", "preprocess": PREPROCESS, "quantize": "int8"}
-    two = tc.convert(examples() / "digits.onnx", workers=2, **given)
+    two = tc.convert(examples() / "digits.onnx", **group_options(workers=2, **given))
     assert two.metadata[KEY] == model.metadata[KEY]
 
 

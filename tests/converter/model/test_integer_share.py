@@ -8,6 +8,7 @@ import pytest
 import tpuconvert as tc
 from tests.support.quantize.onnx_builder import OnnxNet
 from tpuconvert.__main__ import main
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.schema.errors import ThresholdError, UsageError
 
 
@@ -56,7 +57,7 @@ def test_reasons_come_with_their_share_largest_first(tmp_path):
 
 def test_a_model_in_integers_has_no_warning(tmp_path):
     path, samples = network(tmp_path, is_volume=False)
-    model = tc.convert(path, chip="bm1684", quantize="int8", calibration=samples, min_int8_share=1.0)
+    model = tc.convert(path, chip="bm1684", quantize=tc.Quantization(min_int8_share=1.0), calibration=samples)
     assert "multiply-accumulates" not in model.summary()
 
 
@@ -64,8 +65,8 @@ def test_the_gate_fails_with_the_exit_code_of_thresholds(tmp_path, capsys):
     path, samples = network(tmp_path)
     given = {"chip": "bm1684", "quantize": "int8", "calibration": samples}
     with pytest.raises(ThresholdError, match=r"0.0000 of the multiply-accumulates .* at least 0.9; in float: conv3d"):
-        tc.convert(path, min_int8_share=0.9, **given)
-    assert tc.convert(path, min_int8_share=0, **given).content.quantize == "none"
+        tc.convert(path, **group_options(min_int8_share=0.9, **given))
+    assert tc.convert(path, **group_options(min_int8_share=0, **given)).content.quantize == "none"
     options = ["--chip", "bm1684", "--calibration", tmp_path / "samples.npz", "--min-int8-share", "0.5"]
     for command in (["convert", path, "--quantize", "int8"], ["quantize", path]):
         assert cli(*command, "-o", tmp_path / "out.tpum", *options) == 5
@@ -87,13 +88,13 @@ def test_the_gate_is_an_option_of_the_manifest(tmp_path, capsys):
 def test_a_share_is_from_0_to_1(share, tmp_path):
     path, samples = network(tmp_path)
     with pytest.raises(UsageError, match="expected a number from 0 to 1"):
-        tc.convert(path, quantize="int8", calibration=samples, min_int8_share=share)
+        tc.convert(path, quantize=tc.Quantization(min_int8_share=share), calibration=samples)
 
 
 def test_a_float_model_has_no_share(tmp_path):
     path, _ = network(tmp_path)
     with pytest.raises(UsageError, match="this one is float"):
-        tc.convert(path, min_int8_share=0.5)
+        tc.convert(path, quantize=tc.Quantization(min_int8_share=0.5))
 
 
 def test_open_extents_have_a_share(tmp_path):
@@ -105,4 +106,9 @@ def test_open_extents_have_a_share(tmp_path):
     path = tmp_path / "net.onnx"
     path.write_bytes(proto.SerializeToString())
     shapes = {"x": ("N", 3, 8, 8)}
-    tc.convert(path, quantize="int8", calibration=net.samples(12), input_shapes=shapes, min_int8_share=1.0)
+    tc.convert(
+        path,
+        quantize=tc.Quantization(min_int8_share=1.0),
+        calibration=net.samples(12),
+        source_options=tc.SourceOptions(input_shapes=shapes),
+    )

@@ -6,6 +6,7 @@ import pytest
 
 import tpuconvert as tc
 from tests.support.networks.small_models import examples
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.model.description import describe_model
 from tpuconvert.model.float_names import keep_float_options
 from tpuconvert.model.model import Model
@@ -15,7 +16,7 @@ GIVEN = {"calibration": examples() / "calibration.npz", "preprocess": "color=GRA
 
 @pytest.fixture(scope="module")
 def model() -> Model:
-    return tc.convert(examples() / "digits.onnx", **GIVEN)
+    return tc.convert(examples() / "digits.onnx", **group_options(**GIVEN))
 
 
 def names_of(model: Model) -> dict[str, list[str]]:
@@ -34,7 +35,7 @@ def test_nodes_of_one_float_node_have_its_name(model: Model) -> None:
 
 def test_the_name_keeps_the_node_in_float(model: Model) -> None:
     for name, ops in names_of(model).items():
-        changed = tc.convert(examples() / "digits.onnx", keep_float=[name], **GIVEN)
+        changed = tc.convert(examples() / "digits.onnx", **group_options(keep_float=[name], **GIVEN))
         assert name not in names_of(changed), (name, ops)
 
 

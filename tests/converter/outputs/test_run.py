@@ -11,7 +11,7 @@ from PIL import Image
 import tpuconvert as tc
 from tests.support.networks.planted_images import classifier, detector, gray, planted
 from tpuconvert.__main__ import main
-from tpuconvert.outputs.heads import find_head
+from tpuconvert.outputs.head import recognize_head
 from tpuconvert.outputs.labels import labels_of_metadata
 from tpuconvert.samples.preprocess import Preprocess
 
@@ -121,7 +121,7 @@ def test_json_object_of_labels(capsys: Captured) -> None:
         (["images/a.png", "--draw", "two.txt"], "two.txt: is a file, expected a folder"),
         (["x.npy", "--draw", "out.png"], "--draw is for image files, the inputs are arrays"),
         (["images/a.png", "--decode", "yunett"], "did you mean 'yunet'?"),
-        (["images/a.png", "--decode", "yolov8"], "the decoder expects one output [1, 4 + classes, N]"),
+        (["images/a.png", "--decode", "yolov8"], "the head expects one output [1, 4 + classes, N]"),
     ],
 )
 def test_refused_calls(arguments: list[str], message: str, capsys: Captured) -> None:
@@ -154,6 +154,7 @@ def test_labels_of_the_metadata_are_used_if_they_fit() -> None:
     ("shapes", "head"),
     [
         ([(1, 10)], "classes"),
+        ([(1, 1, 1, 7)], "detection_output"),
         ([(1, 10, 1, 1)], "classes"),
         ([(1, 1, 200, 7)], "detection_output"),
         ([(1, 6300, 85)], "yolov5"),
@@ -172,10 +173,10 @@ def test_head_is_found_from_the_shapes_of_the_outputs(shapes: list[tuple[int, ..
     outputs = {f"y{index}": np.zeros(shape, np.float32) for index, shape in enumerate(shapes)}
     rule = Preprocess(size=(320, 320))
     if head:
-        assert find_head(outputs, rule) == head
+        assert recognize_head(outputs, rule).name == head
     else:
         with pytest.raises(tc.UsageError, match="the meaning of the outputs is not known: 'y0'"):
-            find_head(outputs, rule)
+            recognize_head(outputs, rule)
 
 
 def test_batch_of_images(capsys: Captured) -> None:

@@ -1,7 +1,6 @@
 """Attribution of the error of INT8 models to their nodes, by the effect on the outputs."""
 
 import dataclasses
-import itertools
 import json
 import shlex
 from collections.abc import Callable
@@ -15,7 +14,9 @@ import tpuconvert as tc
 from tests.support.networks.broken_networks import Network, loud_channel, mixed_ranges, samples, weight_outlier
 from tests.support.networks.compared_graphs import verify
 from tests.support.networks.small_models import examples
+from tests.support.paired import paired
 from tpuconvert.__main__ import main
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.precision import isolated_error
 from tpuconvert.precision.attribution import Attribution
 from tpuconvert.precision.attribution_text import attribution_lines
@@ -32,7 +33,7 @@ FLOOR = ["coarse-nodes", "int16-nodes"]
 def quantized(path: Path, chip: str = "bm1686", seed: int = 100) -> tc.Model:
     # These algorithms repair a part of the error that the tests look for, some of them almost all of it.
     without = ["reconstruction", "channel-scales", "balancing", "coarse-nodes", "two-term-weights", "int16-nodes"]
-    return tc.convert(path, chip=chip, quantize="int8", calibration=samples(seed), without=without)
+    return tc.convert(path, chip=chip, quantize=tc.Quantization(without=without), calibration=samples(seed))
 
 
 @pytest.fixture
@@ -41,8 +42,7 @@ def outlier(tmp_path: Path) -> tuple[Path, tc.Model]:
     return path, quantized(path)
 
 
-@pytest.mark.parametrize("chip", CHIPS)
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("chip", "seed"), paired(CHIPS, SEEDS))
 def test_a_weight_outlier_ranks_first(tmp_path: Path, chip: str, seed: int) -> None:
     path = weight_outlier(tmp_path / "outlier.onnx", seed)
     found = tc.attribute(quantized(path, chip), path, data=samples(200 + seed, 8))
@@ -53,8 +53,7 @@ def test_a_weight_outlier_ranks_first(tmp_path: Path, chip: str, seed: int) -> N
     assert first.isolated.noise > 0.5 * found.model.noise, f"seed {seed}"
 
 
-@pytest.mark.parametrize("chip", CHIPS)
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("chip", "seed"), paired(CHIPS, SEEDS))
 def test_a_concat_of_mixed_ranges_ranks_first(tmp_path: Path, chip: str, seed: int) -> None:
     path = mixed_ranges(tmp_path / "mixed.onnx", seed)
     first = tc.attribute(quantized(path, chip), path, data=samples(200 + seed, 8)).nodes[0]
@@ -63,9 +62,7 @@ def test_a_concat_of_mixed_ranges_ranks_first(tmp_path: Path, chip: str, seed: i
     assert first.rule == "--keep-float 'joined' --keep-float 'last'"
 
 
-@pytest.mark.parametrize(
-    ("write", "chip"), list(itertools.product([weight_outlier, mixed_ranges, loud_channel], CHIPS))
-)
+@pytest.mark.parametrize(("write", "chip"), paired([weight_outlier, mixed_ranges, loud_channel], CHIPS))
 def test_the_printed_rule_removes_the_error(write: Callable[[Path, int], Path], tmp_path: Path, chip: str) -> None:
     path = write(tmp_path / "net.onnx", 4)
     data = samples(204, 8)
@@ -87,8 +84,10 @@ def test_float_users_of_a_loud_channel_do_not_help_on_bm1684(tmp_path: Path) -> 
     assert rules == {"bm1684": f"{users} --keep-float 'last'", "bm1686": users}
 
 
-@pytest.mark.parametrize("chip", CHIPS)
-@pytest.mark.parametrize("precision", ["second/relu=threshold:0.2", "second=threshold:2000", "second=percentile:50"])
+@pytest.mark.parametrize(
+    ("chip", "precision"),
+    paired(CHIPS, ["second/relu=threshold:0.2", "second=threshold:2000", "second=percentile:50"]),
+)
 def test_a_range_that_does_not_fit_is_repaired_by_a_range_rule(precision: str, tmp_path: Path, chip: str) -> None:
     """A rule about the range is cheaper than float nodes."""
     network = Network(4)
@@ -102,11 +101,13 @@ def test_a_range_that_does_not_fit_is_repaired_by_a_range_rule(precision: str, t
         "calibration": samples(100),
         "without": FLOOR,
     }
-    broken = tc.attribute(tc.convert(path, precision=[precision], **options), path, data=data)
+    broken = tc.attribute(tc.convert(path, **group_options(precision=[precision], **options)), path, data=data)
     worst = broken.nodes[0]
     assert worst.rule == "--precision 'second/relu=auto'"
     assert worst.measured is not None and worst.measured.after > worst.measured.before + 6
-    fixed = tc.attribute(tc.convert(path, precision=[precision, "second/relu=auto"], **options), path, data=data)
+    fixed = tc.attribute(
+        tc.convert(path, **group_options(precision=[precision, "second/relu=auto"], **options)), path, data=data
+    )
     assert fixed.model.noise < 0.25 * broken.model.noise
 
 
@@ -265,10 +266,9 @@ def test_the_command_needs_source_and_model(tmp_path: Path, capsys: Captured) ->
 
 
 @pytest.mark.parametrize(
-    ("write", "name", "chip"),
-    [(weight_outlier, "broken", "bm1686"), *((mixed_ranges, "joined", chip) for chip in CHIPS)],
+    ("write", "name", "chip", "seed"),
+    paired([(weight_outlier, "broken", "bm1686"), *((mixed_ranges, "joined", chip) for chip in CHIPS)], SEEDS),
 )
-@pytest.mark.parametrize("seed", SEEDS)
 def test_the_broken_node_ranks_first_with_the_defaults(
     write: Callable[[Path, int], Path], name: str, chip: str, seed: int, tmp_path: Path
 ) -> None:
@@ -277,5 +277,5 @@ def test_the_broken_node_ranks_first_with_the_defaults(
     On BM1684 weights of two terms repair the outlier.
     """
     path = write(tmp_path / "net.onnx", seed)
-    model = tc.convert(path, chip=chip, quantize="int8", calibration=samples(100), without=FLOOR)
+    model = tc.convert(path, chip=chip, quantize=tc.Quantization(without=FLOOR), calibration=samples(100))
     assert tc.attribute(model, path, data=samples(200 + seed, 8)).nodes[0].name == name

@@ -7,6 +7,7 @@ import pytest
 
 import tpuconvert as tc
 from tools.bench.outliers import OUTLIER_NETWORKS, Outliers
+from tpuconvert.conversion.options.options import group_options
 
 WITHOUT = {"without": ["balancing", "coarse-nodes"]}
 
@@ -24,7 +25,9 @@ def broken(request, tmp_path_factory) -> Path:
 
 def convert(folder: Path, **options) -> tc.Model:
     return tc.convert(
-        folder / "net.onnx", quantize="int8", calibration=folder / "calibration.npz", **WITHOUT, **options
+        folder / "net.onnx",
+        calibration=folder / "calibration.npz",
+        **group_options(quantize="int8", **WITHOUT, **options),
     )
 
 
@@ -50,7 +53,7 @@ def test_tuning_keeps_at_most_two_nodes_in_float(broken: Path) -> None:
         output=broken / "net.tpum",
         metric="cosine",
         max_drop=0.4,
-        **WITHOUT,
+        **group_options(**WITHOUT),
     )
     assert found.trials[0].metric < 0.993
     assert found.best.is_enough and found.best.metric > 0.996

@@ -13,8 +13,9 @@ import tpuconvert as tc
 from tests.support.networks.broken_networks import mixed_ranges, samples, weight_outlier
 from tests.support.networks.calibration_runs import PREPROCESS, Disordered
 from tests.support.networks.small_models import examples
+from tests.support.paired import paired
 from tpuconvert.__main__ import main
-from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.options.options import Options, group_options
 from tpuconvert.conversion.quantization import quantization
 from tpuconvert.precision import tune as mixed_precision
 from tpuconvert.precision.search import POINTS, BudgetSpentError, best_of, pareto, search
@@ -111,18 +112,20 @@ def data(tmp_path: Path) -> dict[str, Path]:
     return {name: tmp_path / f"{name}.npz" for name in ("calibration", "data")}
 
 
-@pytest.mark.parametrize("chip", ["bm1686", "bm1684"])
-@pytest.mark.parametrize(("write", "names"), [(weight_outlier, {"broken"}), (mixed_ranges, {"joined", "last"})])
+@pytest.mark.parametrize(
+    ("chip", "write", "names"),
+    paired(["bm1686", "bm1684"], [(weight_outlier, {"broken"}), (mixed_ranges, {"joined", "last"})]),
+)
 def test_a_broken_network_is_as_accurate_as_float(
     tmp_path: Path, data: dict[str, Path], write: Write, names: set[str], chip: str
 ) -> None:
     source, output = write(tmp_path / "net.onnx", 0), tmp_path / "net.tpum"
-    found = tc.tune(source, **data, output=output, chip=chip, **COSINE)
+    found = tc.tune(source, output=output, chip=chip, **group_options(**data, **COSINE))
     assert found.best.is_enough and found.best.metric > 0.9999 > found.trials[0].metric
     assert names <= set(found.best.keep_float) and len(found.best.keep_float) <= 2
     rules = tmp_path / "net.rules.yaml"
     given = {"calibration": data["calibration"], "precision": f"@{rules}", "without": COSINE["without"]}
-    again = tc.convert(source, chip=chip, quantize="int8", **given)
+    again = tc.convert(source, chip=chip, **group_options(quantize="int8", **given))
     again.save(tmp_path / "again.tpum")
     assert (tmp_path / "again.tpum").read_bytes() == output.read_bytes()
 
@@ -131,7 +134,9 @@ def test_calibration_runs_once(tmp_path: Path, data: dict[str, Path], monkeypatc
     calls = []
     whole = quantization.calibrate_and_check
     monkeypatch.setattr(quantization, "calibrate_and_check", lambda *args: calls.append(1) or whole(*args))
-    found = tc.tune(weight_outlier(tmp_path / "net.onnx", 0), **data, output=tmp_path / "net.tpum", **COSINE)
+    found = tc.tune(
+        weight_outlier(tmp_path / "net.onnx", 0), output=tmp_path / "net.tpum", **group_options(**data, **COSINE)
+    )
     assert len(found.trials) > 3
     assert len(calls) == 1
 
@@ -330,11 +335,9 @@ def test_workers_run_calibration_refinement_and_metric(
         found.append(
             tc.tune(
                 examples() / "digits.onnx",
-                **samples,
                 output=tmp_path / f"{name}.tpum",
                 preprocess=PREPROCESS,
-                refinement_samples=8,
-                **goal,
+                **group_options(refinement_samples=8, **samples, **goal),
             )
         )
         monkeypatch.setattr(mixed_precision, "open_workers", lambda *_: workers)
@@ -347,8 +350,8 @@ def test_workers_run_calibration_refinement_and_metric(
 def check_search_on_workers(tmp_path: Path, data: dict[str, Path], **options: Any) -> None:
     """Compare a search on workers with that of one process."""
     source = weight_outlier(tmp_path / "net.onnx", 0)
-    alone = tc.tune(source, **data, output=tmp_path / "alone.tpum", **COSINE)
-    assert tc.tune(source, **data, output=tmp_path / "split.tpum", **options, **COSINE) == alone
+    alone = tc.tune(source, output=tmp_path / "alone.tpum", **group_options(**data, **COSINE))
+    assert tc.tune(source, output=tmp_path / "split.tpum", **group_options(**data, **options, **COSINE)) == alone
     assert written(tmp_path, "split") == written(tmp_path, "alone")
 
 

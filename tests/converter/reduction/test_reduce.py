@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tpuconvert as tc
 from tests.support.networks.planted_failures import SECRET
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.reduction import onnx_constants as constants
 from tpuconvert.reduction.failure import CRASH, TIMEOUT, failures_of, message_pattern
 from tpuconvert.reduction.onnx_names import identifying_texts, with_generic_names, without_descriptions
@@ -392,8 +393,7 @@ def test_options_that_name_tensors_are_applied_to_the_model() -> None:
     found = tc.reduce(
         "net.onnx",
         until="error",
-        input_shapes={f"{SECRET}/image": (1, 6, 10, 10)},
-        outputs=[f"{SECRET}/layer8"],
+        source_options=tc.SourceOptions(input_shapes={f"{SECRET}/image": (1, 6, 10, 10)}, outputs=[f"{SECRET}/layer8"]),
         chip="bm1684",
     )
     assert found.operators == {"NoSuchOperator": 1}
@@ -425,5 +425,5 @@ def test_wrong_calls(arguments: dict[str, Any], message: str) -> None:
     onnx.save(network("Sigmoid"), "net.onnx")
     before = Path("net.onnx").read_bytes()
     with pytest.raises(UsageError, match=message):
-        tc.reduce("net.onnx", **arguments)
+        tc.reduce("net.onnx", **group_options(**arguments))
     assert Path("net.onnx").read_bytes() == before

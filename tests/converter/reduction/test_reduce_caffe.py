@@ -11,6 +11,7 @@ import pytest
 import tpuconvert as tc
 from tests.support.caffe.networks import layer, with_input, write_weights
 from tests.support.networks.planted_failures import SECRET, raising_plugin
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.frontends.caffe.file.description import read_description
 from tpuconvert.frontends.caffe.file.text_writer import format_message
 from tpuconvert.frontends.caffe.file.weights import read_weights
@@ -204,8 +205,7 @@ def test_options_that_name_blobs_are_applied_to_the_network() -> None:
         "net.prototxt",
         "net.caffemodel",
         until="error",
-        input_shapes={f"{SECRET}/image": (1, 6, 8, 8)},
-        outputs=[f"{SECRET}/layer8"],
+        source_options=tc.SourceOptions(input_shapes={f"{SECRET}/image": (1, 6, 8, 8)}, outputs=[f"{SECRET}/layer8"]),
     )
     assert found.operators == {"NoSuchLayer": 1} and found.options == {}
 
@@ -287,7 +287,7 @@ def test_numbers_are_written_exactly(seed: int) -> None:
 def test_wrong_calls(call: tuple[list[str], dict[str, Any]], message: str) -> None:
     before = write(layer("TanH", "", "BEFORE", "AFTER"))
     with pytest.raises(UsageError, match=message):
-        tc.reduce(*call[0], **call[1])
+        tc.reduce(*call[0], **group_options(**call[1]))
     assert {each.name: each.read_bytes() for each in Path().iterdir()} == before
 
 

@@ -13,6 +13,7 @@ import tflite
 import tpuconvert as tc
 from tests.support.networks.planted_failures import SECRET, raising_plugin
 from tests.support.tflite.models import O, S, Signature, T, serialize
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.frontends.tflite.file.reader import ModelFile, read_model
 from tpuconvert.frontends.tflite.file.rows import read_rows, write_rows
 from tpuconvert.schema.errors import CorruptInputError, UsageError
@@ -212,9 +213,9 @@ def test_options_that_name_tensors_are_applied_to_the_model() -> None:
     found = tc.reduce(
         "net.tflite",
         until="error",
-        signature="serve",
-        input_shapes={"image": (1, 6, 6, 6)},
-        outputs=[f"{SECRET}/layer8"],
+        source_options=tc.SourceOptions(
+            signature="serve", input_shapes={"image": (1, 6, 6, 6)}, outputs=[f"{SECRET}/layer8"]
+        ),
     )
     assert found.operators == {"CUSTOM:NoSuchOperator": 1} and found.options == {}
 
@@ -308,7 +309,7 @@ def test_wrong_calls(arguments: dict[str, Any], message: str) -> None:
     before = write("net.tflite", network([O("RELU", [0], [0])]))
     Path("weights.caffemodel").write_bytes(b"")
     with pytest.raises(UsageError, match=message):
-        tc.reduce("net.tflite", **arguments)
+        tc.reduce("net.tflite", **group_options(**arguments))
     assert Path("net.tflite").read_bytes() == before
     assert sorted(each.name for each in Path().iterdir()) == ["net.tflite", "weights.caffemodel"]
 

@@ -9,6 +9,7 @@ from PIL import Image
 
 import tpuconvert as tc
 from tests.support.onnx.models import model, one, ramp, save_model
+from tpuconvert.conversion.options.options import group_options
 
 RULE = "color=RGB,mean=10,20,30,scale=0.5,layout=NCHW"
 
@@ -26,7 +27,7 @@ def preprocess(images: Any) -> Any:
 def doubling(folder: Path, batch: int = 1, **options: Any) -> tc.Model:
     """Model of ``y = x + x`` on [batch, 3, 4, 6]."""
     proto = model([one("Add", "x", "x")], {"x": ramp(batch, 3, 4, 6)}, ["y"])
-    return tc.convert(save_model(proto, folder), **{"preprocess": RULE, **options})
+    return tc.convert(save_model(proto, folder), **group_options(**{"preprocess": RULE, **options}))
 
 
 def test_raw_pixels_for_a_float_input_are_refused_with_the_way_to_give_them(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tpuconvert.outputs.class_maps import class_map
-from tpuconvert.outputs.detector import to_image_pixels
+from tpuconvert.outputs.head import DecodedImage
 from tpuconvert.samples.preprocess import FITS, PILLOW_FILTERS, Preprocess, resize_pixels
 from tpuconvert.schema.arithmetic.opencv_resizing import RESIZERS
 from tpuconvert.schema.errors import UsageError
@@ -145,7 +145,7 @@ def test_boxes_are_mapped_back_to_the_image(fit: str, shape: Size) -> None:
     rule = Preprocess(size=(160, 240), fit=fit, resize="opencv-nearest", pad=0)
     rows, columns = np.nonzero(rule.apply(image)[0, 0])
     found = np.array([columns.min(), rows.min(), columns.max() + 1, rows.max() + 1], np.float64)
-    assert np.allclose(to_image_pixels(found, rule, shape), [left, top, left + side, top + side], atol=0.5)
+    assert np.allclose(DecodedImage(rule, shape).from_input(found), [left, top, left + side, top + side], atol=0.5)
 
 
 def test_class_map_of_a_letterbox_covers_the_image() -> None:

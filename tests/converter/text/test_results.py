@@ -27,7 +27,7 @@ def results(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
     with np.load(digits / "digits.npz") as archive:
         chosen = archive["test"][:20]
         np.savez(folder / "labelled.npz", images=archive["images"][chosen], labels=archive["labels"][chosen])
-    int8 = tc.convert(source, quantize="int8", calibration=samples, preprocess=pixels, effort="low", golden=1)
+    int8 = tc.convert(source, quantize=tc.Quantization(effort="low"), calibration=samples, preprocess=pixels, golden=1)
     int8.save(folder / "net.tpum")
     return {
         "check": tc.check(source),
@@ -35,7 +35,9 @@ def results(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
         "bench": tc.bench(int8, runs=1, warmup=0, profile=True),
         "verify": tc.verify(int8, source, data=samples, samples=1, oracle="none"),
         "attribute": tc.attribute(int8, source, data=samples, samples=1, nodes=2),
-        "calibrate": tc.calibrate(source, calibration=samples, preprocess=pixels, calibration_method="minmax"),
+        "calibrate": tc.calibrate(
+            source, calibration=samples, preprocess=pixels, quantization=tc.Quantization(calibration_method="minmax")
+        ),
         "evaluate": tc.evaluate(int8, folder / "labelled.npz"),
         "export": tc.export(int8, folder / "net.onnx", to="onnx"),
         "doctor": tc.doctor(source, folder / "labelled.npz", preprocess=pixels),

@@ -137,7 +137,9 @@ def test_a_cut_source_has_no_other_opinion() -> None:
     """Engines run the complete file, whose inputs differ from those of a partial model."""
     source = examples() / "digits.onnx"
     options = Options.of(inputs=["conv1/relu"], input_shapes={"conv1/relu": (1, 16, 8, 8)})
-    model = tc.convert(source, inputs=["conv1/relu"], input_shapes={"conv1/relu": (1, 16, 8, 8)})
+    model = tc.convert(
+        source, source_options=tc.SourceOptions(inputs=["conv1/relu"], input_shapes={"conv1/relu": (1, 16, 8, 8)})
+    )
     found = verify_source(model, Source(source), options, samples=1, oracle="auto")
     assert found.opinion is None
     assert "other engines run the complete source" in found.oracle.problem

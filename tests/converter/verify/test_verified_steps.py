@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 import tpuconvert as tc
 from tests.support.tflite.streaming import CASES, Streaming
 from tpuconvert.__main__ import main
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.frontends.tflite.states import States
 from tpuconvert.schema.errors import ThresholdError
 from tpuconvert.verify.verification import Verification
@@ -26,8 +27,8 @@ FORGETFUL = "every run starts anew; in 4 steps in sequence the outputs differ fr
 def verified(case: Streaming, folder: Path, state: str, samples: int = 4, **settings: Any) -> Verification:
     path = folder / "model.tflite"
     path.write_bytes(case.model)
-    model = tc.convert(path, state=state, signature=case.signature)  # type: ignore[arg-type]  # a mode
-    return tc.verify(model, path, state=state, signature=case.signature, samples=samples, **settings)  # type: ignore[arg-type]  # a mode
+    model = tc.convert(path, source_options=tc.SourceOptions(state=state, signature=case.signature))  # type: ignore[arg-type]  # a mode
+    return tc.verify(model, path, samples=samples, **group_options(state=state, signature=case.signature, **settings))  # type: ignore[arg-type]  # a mode
 
 
 @pytest.mark.parametrize("name", SOME)
@@ -82,10 +83,10 @@ def test_samples_of_the_user_need_no_states(tmp_path: Path) -> None:
     """States of samples are replaced by those that the steps leave."""
     path = tmp_path / "model.tflite"
     path.write_bytes(BY_NAME["running_sum_float32"].model)
-    model = tc.convert(path, state="ports")
+    model = tc.convert(path, source_options=tc.SourceOptions(state="ports"))
     x = np.ones((2, 2), np.float32)
     for data in ({"x": x}, {"x": x, "v": x}):
-        found = tc.verify(model, path, data=data, oracle="none", state="ports")
+        found = tc.verify(model, path, data=data, oracle="none", source_options=tc.SourceOptions(state="ports"))
         assert found.state is not None
         assert (found.samples, found.state.steps) == (4, 4)
 
@@ -127,8 +128,8 @@ def test_caches_of_a_decoder_grow_from_step_to_step(state: str, tmp_path: Path) 
             "past_key_values.0.key": generator.standard_normal((1, 2, 2)).astype(np.float32),
         }
     ]
-    model = tc.convert(path, state=state)  # type: ignore[arg-type]  # a mode
-    found = tc.verify(model, path, data=data, state=state, oracle="onnx")  # type: ignore[arg-type]  # a mode
+    model = tc.convert(path, source_options=tc.SourceOptions(state=state))  # type: ignore[arg-type]  # a mode
+    found = tc.verify(model, path, data=data, source_options=tc.SourceOptions(state=state), oracle="onnx")  # type: ignore[arg-type]  # a mode
     found.check()
     assert found.state is not None
     assert (found.state.names, found.state.steps, found.state.problem) == (("past_key_values.0.key",), 4, "")

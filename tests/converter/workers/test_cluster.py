@@ -20,6 +20,7 @@ import tpuconvert as tc
 from tests.support.networks.calibration_runs import PREPROCESS, Example, load_example
 from tests.support.networks.small_models import examples
 from tpuconvert.__main__ import main
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.schema.errors import MissingExtraError, ResourceLimitError, UsageError
 from tpuconvert.workers import cluster, environment
 from tpuconvert.workers.cluster import Cluster
@@ -136,7 +137,9 @@ def test_a_scheduler_that_ends_is_an_error(example: Example, monkeypatch: pytest
 def test_the_written_file_is_that_of_one_process(dask: distributed.LocalCluster, tmp_path: Path) -> None:
     options = {"quantize": "int8", "calibration": examples() / "calibration.npz", "preprocess": PREPROCESS}
     for name, scheduler in (("alone", None), ("split", dask.scheduler_address)):
-        tc.convert(examples() / "digits.onnx", scheduler=scheduler, **options).save(tmp_path / f"{name}.tpum")
+        tc.convert(examples() / "digits.onnx", **group_options(scheduler=scheduler, **options)).save(
+            tmp_path / f"{name}.tpum"
+        )
     assert (tmp_path / "split.tpum").read_bytes() == (tmp_path / "alone.tpum").read_bytes()
 
 

@@ -22,6 +22,7 @@ from PIL import Image
 import tpuconvert as tc
 from tests.support.networks.calibration_runs import PREPROCESS, Disordered, Example, Exit, Refuse, load_example
 from tests.support.networks.small_models import examples
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.conversion.quantization import quantization
 from tpuconvert.conversion.quantization.calibration_shards import calibrate_on
 from tpuconvert.conversion.quantization.refinement_shards import SplitSamples
@@ -89,7 +90,7 @@ def test_written_files_are_equal(tmp_path: Path) -> None:
         path = tmp_path / f"{count}.tpum"
         samples = examples() / "calibration.npz"
         options = {"quantize": "int8", "calibration": samples, "preprocess": PREPROCESS, "workers": count}
-        tc.convert(examples() / "digits.onnx", **options).save(path)  # type: ignore[arg-type]  # by name
+        tc.convert(examples() / "digits.onnx", **group_options(**options)).save(path)  # type: ignore[arg-type]  # by name
         files.append(path.read_bytes())
     assert files[0] == files[1] == files[2]
 
@@ -107,7 +108,7 @@ def convert_on(workers: Workers, monkeypatch: pytest.MonkeyPatch, samples: objec
     }
     source = onnx.load(examples() / "digits.onnx")
     source.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "N"
-    model = tc.convert(source, **given)  # type: ignore[arg-type]  # by name
+    model = tc.convert(source, **group_options(**given))  # type: ignore[arg-type]  # by name
     constants = [value for value in model.graph.values if value.is_constant]
     return pickle.dumps([(value.name, value.array.tobytes(), value.quant) for value in constants])
 
@@ -451,7 +452,7 @@ def test_workers_and_a_scheduler_exclude_each_other() -> None:
         open_workers(2, "tcp://127.0.0.1:8786")
     for wrong in (0, True, "2"):
         with pytest.raises(UsageError, match=r"expected a number of at least 1|workers is '.*' \(\w+\)"):
-            tc.convert(examples() / "digits.onnx", quantize="int8", workers=wrong)  # type: ignore[arg-type]
+            tc.convert(examples() / "digits.onnx", quantize=tc.Quantization(workers=wrong))  # type: ignore[arg-type]
 
 
 @given(st.integers(1, 300), st.integers(1, 50))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tpuconvert import SourceOptions
 from tpuconvert.conversion.convert import convert
 from tpuconvert.frontends.onnx import load
 from tpuconvert.runtime.session.session import Session
@@ -68,7 +69,7 @@ def test_layers(data_root: Path) -> None:
         feeds = {entry["name"]: arrays[f"in{index}"] for index, entry in enumerate(case["inputs"])}
         shapes = {name: array.shape for name, array in feeds.items() if array.ndim and array.size}
         try:
-            model = convert(data_root / case["paths"]["model.onnx"], input_shapes=shapes)
+            model = convert(data_root / case["paths"]["model.onnx"], source_options=SourceOptions(input_shapes=shapes))
             with Session(model) as session:
                 outputs = session.run(feeds)
         except UnsupportedError:

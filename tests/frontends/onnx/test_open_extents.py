@@ -207,13 +207,17 @@ def test_a_constant_as_long_as_an_open_extent_depends_on_no_element(backend: Any
 
 
 def test_keeps_symbolic_names_of_inputs_and_outputs(tmp_path: Path) -> None:
-    converted = tc.convert(save_model(classifier(), tmp_path), input_shapes={"x": ("samples", 3, 8, 8)})
+    converted = tc.convert(
+        save_model(classifier(), tmp_path), source_options=tc.SourceOptions(input_shapes={"x": ("samples", 3, 8, 8)})
+    )
     with tc.Session(converted) as session:
         assert session.inputs[0].shape == ("samples", 3, 8, 8)
         assert session.outputs[0].shape == ("samples", 5)
         with pytest.raises(UsageError, match=r"the model takes \[samples=2, 3, 8, 8\]"):
             session.run({"x": ramp(2, 3, 8, 9)})
-    pinned = tc.convert(save_model(classifier(), tmp_path), input_shapes={"x": (2, 3, 8, 8)})
+    pinned = tc.convert(
+        save_model(classifier(), tmp_path), source_options=tc.SourceOptions(input_shapes={"x": (2, 3, 8, 8)})
+    )
     assert pinned.graph.output_ports[0].shape == (2, 5)
 
 
@@ -221,7 +225,9 @@ def test_quantized_with_one_sample_at_a_time_and_run_with_several(tmp_path: Path
     path = save_model(classifier(), tmp_path)
     samples = [ramp(1, 3, 8, 8, seed=seed) for seed in range(12)]
     several = tc.convert(path, quantize="int8", calibration=samples)
-    single = tc.convert(path, quantize="int8", calibration=samples, input_shapes={"x": (1, 3, 8, 8)})
+    single = tc.convert(
+        path, quantize="int8", calibration=samples, source_options=tc.SourceOptions(input_shapes={"x": (1, 3, 8, 8)})
+    )
     assert several.quantize == "int8" and several.graph.input_ports[0].shape == ("N", 3, 8, 8)
     several.save(tmp_path / "several.tpum")
     backends: tuple[Literal["auto", "reference"], ...] = ("auto", "reference")
@@ -236,8 +242,12 @@ def test_quantized_with_one_sample_at_a_time_and_run_with_several(tmp_path: Path
 def test_attention_in_int8_with_an_open_batch_is_that_of_single_samples(tmp_path: Path) -> None:
     path = save_model(attention(), tmp_path)
     samples = [ramp(1, 5, 8, seed=seed, low=-1, high=1) for seed in range(12)]
-    several = tc.convert(path, quantize="int8", calibration=samples, input_shapes={"x": ("batch", 5, 8)})
-    single = tc.convert(path, quantize="int8", calibration=samples, input_shapes={"x": (1, 5, 8)})
+    several = tc.convert(
+        path, quantize="int8", calibration=samples, source_options=tc.SourceOptions(input_shapes={"x": ("batch", 5, 8)})
+    )
+    single = tc.convert(
+        path, quantize="int8", calibration=samples, source_options=tc.SourceOptions(input_shapes={"x": (1, 5, 8)})
+    )
     assert [node.op.name for node in several.graph.nodes].count("matrix_mul_v2") == 5  # two products without weights
     several.save(tmp_path / "several.tpum")
     with tc.Session(tmp_path / "several.tpum") as open_one, tc.Session(single) as fixed:
@@ -362,7 +372,7 @@ def test_what_only_the_number_answers(question: Any) -> None:
 def test_other_formats_have_no_open_extents(repository: Path) -> None:
     source = next((repository / "examples" / "digits").glob("*.tflite"))
     with pytest.raises(UsageError, match="only ONNX models can keep extents open"):
-        tc.convert(source, input_shapes={"input": ("N", 28, 28, 1)})
+        tc.convert(source, source_options=tc.SourceOptions(input_shapes={"input": ("N", 28, 28, 1)}))
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint16, np.int16, np.int32, np.uint32, np.int64])

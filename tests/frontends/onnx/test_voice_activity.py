@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.support.onnx.models import ops, ramp, save_model
-from tpuconvert import Session, convert
+from tpuconvert import Session, SourceOptions, convert
 from tpuconvert.__main__ import main
 from tpuconvert.schema.types import Array
 
@@ -94,7 +94,7 @@ def test_a_fixed_rate_selects_the_network(rate: int) -> None:
     """The state of a run is the input of the next one; results equal onnxruntime."""
     ort = pytest.importorskip("onnxruntime", reason="needs onnxruntime: install tpuconvert[oracles]")
     proto = detector()
-    model = convert(proto, fix_inputs={"sr": rate})
+    model = convert(proto, source_options=SourceOptions(fix_inputs={"sr": rate}))
     assert ops(model.graph).count("lstm") == 1
     assert [port.name for port in model.graph.input_ports] == ["x", "state"]
     oracle = ort.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])

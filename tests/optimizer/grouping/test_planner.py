@@ -50,7 +50,7 @@ def check_groups(graph: Graph, grouping: Grouping, chip: Chip) -> None:
             nodes, set(graph.outputs), group.tiles, group.keeps_constants, grouping.memory, hardware_of(chip)
         )
         assert found.lane_bytes <= grouping.memory.lane_bytes
-        assert found.objective <= sum(cost.bytes_alone(node) for node in nodes)
+        assert found.traffic + found.repeated_bytes <= sum(cost.bytes_alone(node) for node in nodes)
 
 
 def is_connected(nodes) -> bool:
@@ -144,9 +144,8 @@ def cost_of(graph: Graph, grouping: Grouping, chip: Chip) -> float:
     for group in grouping.groups:
         members = nodes[group.first : group.stop]
         grouped.update(members)
-        total += group_cost(
-            members, outputs, group.tiles, group.keeps_constants, grouping.memory, hardware_of(chip)
-        ).objective
+        found = group_cost(members, outputs, group.tiles, group.keeps_constants, grouping.memory, hardware_of(chip))
+        total += found.traffic + found.repeated_bytes
     return total + sum(cost.bytes_alone(node) or 0 for node in nodes if node not in grouped)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.support.quantize.networks import Net, calibrate_and_annotate, signal_to_noise
+from tests.support.quantize.networks import Net, calibrate_and_annotate, signal_to_noise, sqnr_of_roundings
 from tpuconvert.optimizer.quantize import legalize
 from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import ProblemList
@@ -71,7 +71,7 @@ def test_attention_is_two_integer_products_around_a_float_softmax(factor):
     assert "batch_matmul" not in names
     assert not {"muls", "divs", "lut"} & set(names), "the factor is in the scale of the scores"
     assert {item.op for item in result.float_nodes} == {"layer_norm", "softmax", "add"}
-    assert noise > 30
+    assert noise > sqnr_of_roundings(10)  # five operands, four weights, and the probabilities
 
 
 def test_scores_are_wide_and_probabilities_unsigned():
@@ -109,7 +109,7 @@ def test_a_product_of_two_matrices_without_batches():
     result, noise = lower(net, net.done(net.graph.add(MatrixMul(), a, b, name="y")))
     assert producer(result.graph, "y:int32") == "matrix_mul_v2"
     assert result.float_nodes == ()
-    assert noise > 30
+    assert noise > sqnr_of_roundings(5)  # an operand, two weights, and two results
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ import pytest
 
 import tpuconvert as tc
 from tests.support.quantize.onnx_builder import OnnxNet
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.schema.errors import UnsupportedError
 
 pytestmark = pytest.mark.filterwarnings("ignore::tpuconvert.model.accuracy_notes.AccuracyWarning")
@@ -140,7 +141,7 @@ def cases() -> Iterator[Case]:
 def check(case: Case, chip: str, batch: int, **options: str) -> None:
     """Convert, with every form that the quantizer chooses checked on the chip, and run the model."""
     proto, samples = network(case, batch)
-    model = tc.convert(proto, chip=chip, quantize="int8", calibration=samples, **options)
+    model = tc.convert(proto, chip=chip, calibration=samples, **group_options(quantize="int8", **options))
     with tc.Session(model) as session:
         session.run(samples[0])
 

@@ -7,6 +7,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tpuconvert as tc
+from tests.support.paired import paired
 from tpuconvert.optimizer.quantize.refinement.operand_statistics import _halves_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::tpuconvert.model.accuracy_notes.AccuracyWarning")  # of results near 0
@@ -63,9 +64,7 @@ def network(extra: str, batch: int) -> tuple[onnx.ModelProto, list[dict[str, np.
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), samples
 
 
-@pytest.mark.parametrize("chip", ["bm1684", "bm1686"])
-@pytest.mark.parametrize("batch", [1, 2, 3])
-@pytest.mark.parametrize("extra", EXTRA)
+@pytest.mark.parametrize(("chip", "batch", "extra"), paired(["bm1684", "bm1686"], [1, 2, 3], list(EXTRA)))
 def test_networks_are_quantized_accurately(extra: str, batch: int, chip: str) -> None:
     proto, samples = network(extra, batch)
     model = tc.convert(proto, chip=chip, quantize="int8", calibration=samples)

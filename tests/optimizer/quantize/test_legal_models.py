@@ -6,6 +6,7 @@ import pytest
 
 import tpuconvert as tc
 from tools.accuracy.datasets import entries, input_shapes, model_files, reference_samples
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.model.description import describe_model
 from tpuconvert.model.summary import summary_text
 from tpuconvert.schema.errors import ProblemList
@@ -32,7 +33,7 @@ def model(request, data_root):
     source, weights = model_files(data_root, entry)
     samples = [sample for sample, _ in reference_samples(data_root, entry)][:2]
     options = {"quantize": "int8", "calibration": samples} if chip != "bm1682" else {}
-    return tc.convert(source, weights=weights, chip=chip, input_shapes=input_shapes(entry), **options)
+    return tc.convert(source, weights=weights, chip=chip, **group_options(input_shapes=input_shapes(entry), **options))
 
 
 CASES = [

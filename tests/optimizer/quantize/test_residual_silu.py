@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import tpuconvert as tc
+from tests.support.paired import paired
 from tests.support.quantize.onnx_builder import OnnxNet, compare
 
 
@@ -38,8 +39,7 @@ def check(seed, folder, chip):
     assert found.worst > WORST, f"seed {seed}: cosine {found.worst}"
 
 
-@pytest.mark.parametrize("chip", ["bm1684", "bm1686"])
-@pytest.mark.parametrize("seed", [3, 4, 15])
+@pytest.mark.parametrize(("chip", "seed"), paired(["bm1684", "bm1686"], [3, 4, 15]))
 def test_networks_with_split_and_residual_sums_convert_to_int8(seed, chip, tmp_path):
     check(seed, tmp_path, chip)
 

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 import tpuconvert as tc
+from tests.support.paired import paired
 from tests.support.quantize.onnx_builder import OnnxNet
 from tests.support.quantize.uneven_networks import KINDS, compare_fresh
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.model.accuracy_notes import AccuracyWarning
 from tpuconvert.model.integer_share import integer_share
 from tpuconvert.schema.graph.cost import macs
@@ -24,20 +26,22 @@ def check(kind: str, seed: int, chip: str) -> None:
     assert integer_share(found.model.graph.nodes) == 1.0 or kind not in INTEGERS
 
 
-@pytest.mark.parametrize("chip", CHIPS)
 @pytest.mark.parametrize(
-    ("kind", "seed"),
-    [
-        ("dense_features", 0),
-        ("dense_features", 5),
-        ("conv_features", 2),
-        ("conv_features", 3),
-        ("log_features", 1),
-        ("sines", 3),
-        ("exponentials", 4),
-        ("outliers_before_silu", 1),
-        ("residual_outliers", 5),
-    ],
+    ("chip", "kind", "seed"),
+    paired(
+        CHIPS,
+        [
+            ("dense_features", 0),
+            ("dense_features", 5),
+            ("conv_features", 2),
+            ("conv_features", 3),
+            ("log_features", 1),
+            ("sines", 3),
+            ("exponentials", 4),
+            ("outliers_before_silu", 1),
+            ("residual_outliers", 5),
+        ],
+    ),
 )
 def test_all_parts_of_the_tensors_are_kept(kind, seed, chip):
     check(kind, seed, chip)
@@ -80,11 +84,11 @@ def test_nodes_in_float_have_a_limited_share_of_the_work(chip: str) -> None:
     net, output = deep_sines(24, 32)
     given = {"quantize": "int8", "calibration": net.samples(16), "chip": chip}
     with pytest.warns(AccuracyWarning):
-        model = tc.convert(net.model(output), **given)
+        model = tc.convert(net.model(output), **group_options(**given))
     in_float, share = macs_in_float(model)
     assert in_float <= 1_000_000 or share <= 0.05
     small, output = deep_sines(8, 8)
-    model = tc.convert(small.model(output), **given | {"calibration": small.samples(16)})
+    model = tc.convert(small.model(output), **group_options(**given | {"calibration": small.samples(16)}))
     in_float, share = macs_in_float(model)
     assert 0.05 < share <= 0.5
     assert in_float <= 1_000_000

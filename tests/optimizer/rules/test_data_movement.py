@@ -3,8 +3,8 @@
 import math
 
 import numpy as np
-import pytest
 
+from tests.support.each import each
 from tests.support.rules.graphs import OTHER_Q, Q, annotate, graph_of, ops, optimize_checked, reasons
 from tests.support.rules.rule_patterns import Draw
 from tpuconvert.optimizer import optimize
@@ -111,7 +111,7 @@ def positions(view: View) -> np.ndarray:
     return found.reshape(view.shape)
 
 
-@pytest.mark.parametrize("seed", range(150))
+@each("seed", range(150))
 def test_view_gives_the_position_of_every_element(seed):
     draw = Draw(Graph(), np.random.default_rng(seed))
     shape = tuple(draw.one_of(1, 2, 3, 4, 6) for _ in range(draw.one_of(1, 2, 3, 4)))

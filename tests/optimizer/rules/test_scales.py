@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.support.each import each
 from tests.support.rules.graphs import (
     RELU,
     TANH,
@@ -98,14 +99,14 @@ PAIRS = [
 ]
 
 
-@pytest.mark.parametrize(("product", "affine"), PAIRS)
+@each("product, affine", PAIRS)
 def test_folds_into_previous_linear(product, affine):
     make, shape = PRODUCTS[product]
     graph, trace = optimize_checked(lambda g, x: AFFINE[affine](g, make(g, x)), shape, rtol=1e-5)
     assert len(graph) == 1 and trace.fired[PREVIOUS] == 1
 
 
-@pytest.mark.parametrize(("product", "affine"), PAIRS)
+@each("product, affine", PAIRS)
 def test_folds_into_next_linear(product, affine):
     make, shape = PRODUCTS[product]
     graph, trace = optimize_checked(lambda g, x: make(g, AFFINE[affine](g, x)), shape, rtol=1e-5)

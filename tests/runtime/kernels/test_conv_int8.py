@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.support.each import each
 from tpuconvert.runtime.native.builder.loader import available_isas, extension, native
 from tpuconvert.runtime.native.matchers.convolution import axis_phases
 from tpuconvert.schema.arithmetic.convolution import Window
@@ -96,7 +97,7 @@ EDGES = [
 @pytest.mark.parametrize("isa", available_isas())
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("channels", [(8, 64), (32, 24), (3, 40), (3, 64), (64, 192)])
-@pytest.mark.parametrize("edges", EDGES, ids=str)
+@each("edges", EDGES)
 def test_windows_that_leave_the_input(edges, channels, threads, isa):
     """Two images, whose results at the edges need only a part of the window."""
     size, kernel, pad = edges["size"], edges["kernel"], edges["pad"]

@@ -6,6 +6,7 @@ from math import copysign, floor
 import numpy as np
 import pytest
 
+from tests.support.each import each
 from tpuconvert.runtime.native.builder.loader import available_isas, extension
 from tpuconvert.runtime.native.matchers.epilogue import FLOAT, HIGH_SYMMETRIC, LOW_PRECISION, SUMS, Epilogue, bias_of
 from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
@@ -60,8 +61,8 @@ def rescale_parameters(rng, mode, factor):
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("is_per_channel", [False, True])
-@pytest.mark.parametrize(
-    ("mode", "rounding", "out"),
+@each(
+    "mode, rounding, out",
     [(mode, RoundingMode.HALF_UP, out) for mode in RequantMode if mode < 2 for out in (I8, I16, I32)]
     + [(RequantMode.MULTIPLIER_SHIFT, rounding, out) for rounding in ROUNDINGS for out in (I8, U8, I16, U16)],
 )

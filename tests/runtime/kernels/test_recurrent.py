@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.each import each
 from tests.support.native_cases.random_graphs import evaluate, needs_extension
 from tpuconvert.runtime.native.builder.loader import available_isas
 from tpuconvert.runtime.native.plan import NativePlan
@@ -64,7 +65,7 @@ def results(g: Graph, feeds: list[Array], isa: str, threads: int) -> list[Array]
     return list(plan.run(feeds, evaluate(Chip.BM1686)))
 
 
-@pytest.mark.parametrize("shape", [(3, 1, 2, 1), (4, 5, 7, 20), (6, 3, 16, 33), (1, 9, 3, 16)])
+@each("shape", [(3, 1, 2, 1), (4, 5, 7, 20), (6, 3, 16, 33), (1, 9, 3, 16)])
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize(("kind", "parameters"), OPS, ids=str)
 def test_equals_the_reference(

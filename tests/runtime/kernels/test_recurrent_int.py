@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.each import each
 from tests.support.native_cases.random_graphs import evaluate, needs_extension
 from tests.support.operators.recurrent_int_layers import DTYPES, KINDS, random_layer
 from tpuconvert.runtime.native.builder.loader import available_isas
@@ -43,7 +44,7 @@ def results(g: Graph, feeds: list[Array], isa: str, threads: int) -> list[Array]
     return list(plan.run(feeds, evaluate(Chip.BM1686)))
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@each("shape", SHAPES)
 @pytest.mark.parametrize("direction", Direction)
 @pytest.mark.parametrize(("kind", "parameters"), KINDS, ids=str)
 def test_equals_the_reference(

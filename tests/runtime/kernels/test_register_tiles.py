@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.support.each import each
 from tpuconvert.runtime.native.builder.loader import available_isas, extension, native
 from tpuconvert.schema.arithmetic.convolution import Window
 from tpuconvert.schema.arithmetic.integer_product import integer_convolution
@@ -127,7 +128,7 @@ SHAPES = [
 
 
 @pytest.mark.parametrize("isa", available_isas())
-@pytest.mark.parametrize(("image", "channels", "options"), SHAPES)
+@each("image, channels, options", SHAPES)
 def test_sums(image, channels, options, isa):
     case = Case(image, channels, **options)
     for threads in THREADS:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.each import each
 from tpuconvert.runtime.native.builder.loader import available_isas, extension, native
 from tpuconvert.runtime.native.plan import NativePlan
 from tpuconvert.runtime.session.session import Session
@@ -128,7 +129,7 @@ SHAPES = [
 
 @pytest.mark.parametrize("isa", available_isas())
 @pytest.mark.parametrize("threads", [1, 2, 4])
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@each("shape", SHAPES)
 def test_sums_equal_the_reference(shape, threads, isa):
     *extents, inputs, outputs, pads = shape
     rng = np.random.default_rng([*extents, inputs, outputs])

@@ -12,10 +12,12 @@ import pytest
 from onnx import TensorProto, helper
 
 import tpuconvert as tc
+from tests.support.each import each
 from tests.support.native_cases import KINDS
 from tests.support.native_cases import make as make_native
 from tests.support.native_cases.random_graphs import evaluate, needs_extension
 from tests.support.operators.op_cases import Use, all_uses, equal_bits, type_of
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.runtime.native.builder.loader import available_isas
 from tpuconvert.runtime.native.plan import NativePlan
 from tpuconvert.schema.definition.op import OpKind
@@ -64,7 +66,7 @@ NO_DEFINED_RESULT = {
 they do."""
 
 
-@pytest.mark.parametrize("name", USES)
+@each("name", USES)
 def test_operator(name: str) -> None:
     for use in USES[name]:
         for arrays in without_elements(use.inputs):
@@ -175,7 +177,7 @@ def open_batch_model(path: Path) -> Path:
 def test_an_open_batch_may_be_0(chip: str, quantize: str | None, backend: Any, tmp_path: Path) -> None:
     samples = np.random.default_rng(2).normal(size=(4, 1, 3, 6, 6)).astype(np.float32)
     options: dict[str, Any] = {"quantize": quantize, "calibration": list(samples)} if quantize else {}
-    model = tc.convert(open_batch_model(tmp_path / "open.onnx"), chip=chip, **options)
+    model = tc.convert(open_batch_model(tmp_path / "open.onnx"), chip=chip, **group_options(**options))
     with tc.Session(model, backend=backend) as session:
         none = session.run({"x": np.empty((0, 3, 6, 6), np.float32)})["y"]
         assert (none.shape, none.dtype) == ((0, 5), np.float32)

@@ -80,7 +80,7 @@ def test_a_model_with_state_is_run_one_by_one(tmp_path: Path) -> None:
     operators = [O("RNN", [0, 1, 2, 3, 4], [5], "RNNOptions")]
     path = tmp_path / "net.tflite"
     path.write_bytes(serialize(S(tensors, operators, [0], [5])))
-    made = tc.convert(path, state="ports")
+    made = tc.convert(path, source_options=tc.SourceOptions(state="ports"))
     names = [item.name for item in made.inputs]
     assert len(names) == 2
     with tc.Session(made) as session, pytest.raises(tc.UsageError, match="keeps state between runs"):

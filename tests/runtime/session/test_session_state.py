@@ -103,7 +103,7 @@ def test_logits_do_not_depend_on_the_chunks(model: tc.Model) -> None:
 def test_logits_with_integer_activations_do_not_depend_on_the_chunks() -> None:
     """50 random divisions of a prompt: rows are quantized one by one."""
     proto = decoder(MICROSOFT, heads=8, hidden=160)
-    packed = tc.convert(proto, weight_type="int4", activation_type="int8")
+    packed = tc.convert(proto, packed_weights=tc.PackedWeights(weight_type="int4", activation_type="int8"))
     assert "matmul_group_quantized" in {node.op.name for node in packed.graph.nodes}
     ids = tokens(1, 90)
     with tc.Session(packed, threads=1) as first, tc.Session(packed, threads=2) as second:
@@ -219,7 +219,7 @@ def test_run_with_all_states_is_independent(proto: onnx.ModelProto, model: tc.Mo
 def test_batch_with_padding_on_the_left(form: str, backend: Literal["native", "reference"]) -> None:
     """The positions follow from the mask, which later runs remember."""
     proto = decoder(form)
-    model = tc.convert(proto, input_shapes={"input_ids": (2, "sequence_length")})
+    model = tc.convert(proto, source_options=tc.SourceOptions(input_shapes={"input_ids": (2, "sequence_length")}))
     ids, mask = tokens(6, 12, batch=2), np.ones((2, 12), np.int64)
     mask[0, :3] = 0
     wanted = run_onnxruntime(proto, feeds_of(proto, ids, mask))["logits"]
@@ -240,7 +240,7 @@ def test_batch_with_padding_on_the_left(form: str, backend: Literal["native", "r
 )
 def test_names_of_the_caches(names: tuple[str, str]) -> None:
     proto = decoder(STANDARD, names=names)
-    model = tc.convert(proto, input_shapes={"input_ids": (1, "sequence_length")})
+    model = tc.convert(proto, source_options=tc.SourceOptions(input_shapes={"input_ids": (1, "sequence_length")}))
     assert len(model.states) == 4
     session, ids = tc.Session(model), tokens(0, 7)
     wanted = tc.Session(tc.convert(decoder(STANDARD))).run(ids)["logits"]
@@ -251,7 +251,7 @@ def test_names_of_the_caches(names: tuple[str, str]) -> None:
 @pytest.mark.parametrize("state", ["ports", "none"])
 def test_caches_stay_inputs_and_outputs(state: str) -> None:
     proto = decoder(STANDARD)
-    model = tc.convert(proto, state=state)
+    model = tc.convert(proto, source_options=tc.SourceOptions(state=state))
     session = tc.Session(model)
     assert model.states == () and len(session.inputs) == 7 and session.states == []
     assert session.run(feeds_of(proto, tokens(0, 4)))["present.0.key"].shape == (1, 2, 4, 16)
@@ -297,4 +297,4 @@ def test_assigned_states_are_checked(change: Any, message: str) -> None:
 
 def test_reset_is_for_tflite() -> None:
     with pytest.raises(UsageError, match="--state reset belongs to TFLite"):
-        tc.convert(decoder(STANDARD), state="reset")
+        tc.convert(decoder(STANDARD), source_options=tc.SourceOptions(state="reset"))

@@ -16,6 +16,7 @@ import pytest
 import xxhash
 
 from tests.support import programs
+from tests.support.each import each
 from tests.support.networks import tpum_models
 from tests.support.networks.tpum_models import (
     EVERY_KIND,
@@ -67,7 +68,7 @@ def test_every_kind_of_attribute_is_in_the_test_models() -> None:
     assert used == set(AttributeKind)
 
 
-@pytest.mark.parametrize("name", all_ops())
+@each("name", all_ops())
 def test_every_operator_can_be_stored(name: str) -> None:
     op_attributes.forms(all_ops()[name])
 

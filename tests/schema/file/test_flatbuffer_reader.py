@@ -12,6 +12,7 @@ import pytest
 from flatbuffers import number_types as N
 from flatbuffers.table import Table as Accessor
 
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.schema.file.flatbuffer_reader import FlatBufferError, Limits, read, verify
 from tpuconvert.schema.file.flatbuffer_schema import Kind, Schema
 
@@ -130,7 +131,7 @@ def _read_table(buffer: bytes, accessor: Any, name: str) -> int:
 
 
 def check(buffer: bytes, **options: Any) -> None:
-    verify(memoryview(buffer), SCHEMA, "Root", b"TEST", **options)
+    verify(memoryview(buffer), SCHEMA, "Root", b"TEST", **group_options(**options))
 
 
 class Conv(NamedTuple):

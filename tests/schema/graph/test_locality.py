@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.each import each
 from tests.support.operators import contract
 from tpuconvert.schema.definition.op import LocalityKind, Op, OpKind, all_ops, limited_local
 from tpuconvert.schema.graph.graph import Graph, Node
@@ -143,7 +144,7 @@ def test_conditions_agree_with_the_contract(name: str) -> None:
     assert answers == {True, False}
 
 
-@pytest.mark.parametrize("entry", [pytest.param(entry, id=entry["name"]) for entry in contract.defined_entries()])
+@each("entry", contract.defined_entries(), lambda entry: entry["name"])
 def test_unconditional_localities_match_contract(entry: contract.Entry) -> None:
     definition = all_ops()[entry["name"]]
     if "condition" not in entry["locality"]:

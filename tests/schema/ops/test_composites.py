@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from tests.support.each import each
 from tests.support.onnx.reference import run_node, run_node_with_outputs
 from tpuconvert.schema.definition.op import OpKind, all_ops
 from tpuconvert.schema.errors import ShapeError
@@ -134,7 +135,7 @@ def run_expansion(op, arrays, coeffs):
 
 
 @pytest.mark.parametrize("with_constants", [False, True], ids=["inputs", "constants"])
-@pytest.mark.parametrize(("op", "shapes"), CASES, ids=str)
+@each("op, shapes", CASES)
 def test_a_composite_is_its_expansion(op, shapes, with_constants):
     for seed in range(3):
         arrays = random(seed, shapes)
@@ -326,7 +327,7 @@ NOT_WHOLE_ON_BM1682 = {"attention"}
 
 
 @pytest.mark.parametrize("chip", Chip, ids=lambda chip: chip.value)
-@pytest.mark.parametrize(("op", "shapes"), CASES, ids=str)
+@each("op, shapes", CASES)
 def test_legal_where_the_expansion_is(op, shapes, chip):
     verdict = check(op, chip, types(shapes), op.infer(*types(shapes)))
     lacks_softmax = chip is Chip.BM1682 and op.name in NOT_WHOLE_ON_BM1682 and len(shapes) == 3

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.each import each
 from tests.support.operators import contract
 from tests.support.operators.contract import Entry
 from tpuconvert.schema.definition.op import ALL, Op, Operand, all_ops
@@ -25,7 +26,7 @@ from tpuconvert.schema.graph.legality import Status, check, check_graph
 from tpuconvert.schema.ops.quantization.requant_fp32_to_int import RequantFp32Mode, RequantFp32ToInt
 from tpuconvert.schema.types import Chip, DType, Scalar, TensorType
 
-ENTRIES = [pytest.param(entry, id=entry["name"]) for entry in contract.defined_entries()]
+ENTRIES = list(contract.defined_entries())
 
 OURS = {"out_dtype", "index_dtype"}
 """Parameters that are missing in the contract: the result dtype of operators that allow several."""
@@ -39,7 +40,15 @@ STRICTER = {
 """Definitions whose dtype table is stricter than the contract, with the reason."""
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
+def name_of(entry: Entry) -> str:
+    return str(entry["name"])
+
+
+def names_of(case: tuple[Entry, ...]) -> str:
+    return "-".join(map(name_of, case))
+
+
+@each("entry", ENTRIES, name_of)
 def test_operands(entry):
     definition = all_ops()[entry["name"]]
     inputs = [operand_declaration(operand) for operand in entry["inputs"]]
@@ -66,7 +75,7 @@ def operand_fields(operand: Operand) -> tuple[Any, ...]:
     return operand.name, operand.ranks, operand.coeff, operand.optional, operand.variadic
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
+@each("entry", ENTRIES, name_of)
 def test_parameters(entry):
     definition = all_ops()[entry["name"]]
     fields = [item for item in dataclasses.fields(definition) if item.name not in OURS]
@@ -93,7 +102,7 @@ def values_of(enumeration: type[enum.IntEnum]) -> dict[str, int]:
     return {name: member.value for name, member in enumeration.__members__.items()}
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
+@each("entry", ENTRIES, name_of)
 def test_locality(entry):
     definition = all_ops()[entry["name"]]
     assert definition.locality.kind.value == entry["locality"]["kind"]
@@ -103,10 +112,7 @@ def test_locality(entry):
 LIMITED = [entry for entry in contract.defined_entries() if "condition" in entry["locality"]]
 
 
-@pytest.mark.parametrize(
-    ("entry", "example"),
-    [pytest.param(entry, e, id=f"{entry['name']}-{e['name']}") for entry in LIMITED for e in entry["examples"]],
-)
+@each("entry, example", [(entry, e) for entry in LIMITED for e in entry["examples"]], names_of)
 def test_locality_condition(entry, example):
     inputs, expected = contract.arguments(entry, example), contract.results(entry, example)
     first = next(iter(expected.values()))
@@ -134,7 +140,7 @@ def test_locality_condition(entry, example):
 # --- data types -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
+@each("entry", ENTRIES, name_of)
 def test_unfinished(entry):
     """Operators that the vendor marks as unfinished as a whole. Marks of single chips and types are in the tables."""
     scope = set(entry.get("todo_scope", ())) - {chip.value for chip in Chip}
@@ -147,7 +153,7 @@ def test_unfinished(entry):
 
 
 @pytest.mark.parametrize("chip", list(Chip), ids=lambda chip: chip.value)
-@pytest.mark.parametrize("entry", ENTRIES)
+@each("entry", ENTRIES, name_of)
 def test_data_types(entry, chip):
     definition, table = all_ops()[entry["name"]], contract.table(entry, chip)
     support = definition.dtypes.get(chip)
@@ -171,7 +177,7 @@ def test_data_types(entry, chip):
     assert judged
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
+@each("entry", ENTRIES, name_of)
 def test_constants(entry):
     """A constant operand is legal exactly if the contract has ``may_be_coeff``, with the stated number of elements."""
     definition = all_ops()[entry["name"]]
@@ -238,7 +244,7 @@ def test_parameters_that_are_limited_on_a_chip():
     ]
 
 
-@pytest.mark.parametrize("entry", ENTRIES)
+@each("entry", ENTRIES, name_of)
 def test_aliases(entry):
     """The constructor accepts the alternative parameter names that the contract lists, and no others."""
     listed = {alias: p["name"] for p in entry["params"] for alias in p.get("aliases", [])}
@@ -246,13 +252,13 @@ def test_aliases(entry):
 
 
 ATOMICS = [
-    pytest.param(entry, id=entry["name"])
+    entry
     for entry in contract.defined_entries()
     if entry["name"].startswith("bm_atomic") and len(entry["inputs"]) > 1 and not entry["name"].endswith("BM_CPY")
 ]
 
 
-@pytest.mark.parametrize("entry", ATOMICS)
+@each("entry", ATOMICS, name_of)
 def test_atomic_operations_take_the_data_types_of_the_contract_together(entry):
     """One dtype or one bit width where the contract requires it, in graph construction and in the reference."""
     definition = all_ops()[entry["name"]]

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from tests.support.each import each
 from tests.support.operators import contract
 from tests.support.operators.float_checks import BY_PYTHON, CHECKS, EXACT, SUMS, Check
 from tests.support.operators.integer_oracles import ORACLES
@@ -98,7 +99,7 @@ FLOAT = [name for name, definition in all_ops().items() if name in OF_THE_SET an
 """Operators of plugins are tested by the cases in their own files."""
 
 
-@pytest.mark.parametrize("name", FLOAT)
+@each("name", FLOAT)
 def test_every_float_operator_is_compared(name: str) -> None:
     assert name in CHECKS or name in BY_PYTHON, f"{name} computes with floats and is compared with nothing"
 

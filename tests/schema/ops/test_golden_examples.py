@@ -5,21 +5,21 @@ import filecmp
 import numpy as np
 import pytest
 
+from tests.support.each import each
 from tests.support.operators import contract
 from tpuconvert.schema.definition.op import Op
 from tpuconvert.schema.graph.legality import Status, check
 from tpuconvert.schema.types import F32, Array, Chip, DType, TensorType
 
-EXAMPLES = [
-    pytest.param(entry, example, id=f"{entry['name']}-{example['name']}")
-    for entry in contract.defined_entries()
-    for example in entry["examples"]
-]
+EXAMPLES = [(entry, example) for entry in contract.defined_entries() for example in entry["examples"]]
 SHAPE_EXAMPLES = [
-    pytest.param(entry, example, id=f"{entry['name']}-{number}")
-    for entry in contract.defined_entries()
-    for number, example in enumerate(entry.get("shape_examples", []))
+    (entry, example) for entry in contract.defined_entries() for example in entry.get("shape_examples", [])
 ]
+
+
+def names_of(case):
+    entry, example = case
+    return f"{entry['name']}: {example.get('name', example)}"
 
 
 def test_every_operator_has_a_definition():
@@ -31,7 +31,7 @@ def test_every_example_is_run(file, count):
     entries = contract.document(file)["ops"]
     assert len(entries) == contract.document(file)["op_count"]
     assert sum(len(entry["examples"]) for entry in entries) == count
-    run = {(parameters.values[0]["name"], parameters.values[1]["name"]) for parameters in EXAMPLES}
+    run = {(entry["name"], example["name"]) for entry, example in EXAMPLES}
     assert all((entry["name"], example["name"]) in run for entry in entries for example in entry["examples"])
 
 
@@ -43,7 +43,7 @@ def test_the_contract_is_the_shared_one(file, repository):
     assert filecmp.cmp(original, contract.SPEC / file, shallow=False)
 
 
-@pytest.mark.parametrize(("entry", "example"), EXAMPLES)
+@each("entry, example", EXAMPLES, names_of)
 def test_example(entry, example):
     inputs = contract.arguments(entry, example)
     expected = contract.results(entry, example)
@@ -67,7 +67,7 @@ def test_example(entry, example):
                 assert isinstance(extent, str) or extent == actual
 
 
-@pytest.mark.parametrize(("entry", "example"), SHAPE_EXAMPLES)
+@each("entry, example", SHAPE_EXAMPLES, names_of)
 def test_shape_example(entry, example):
     op = contract.build(entry, example.get("params", {}))
     types = [TensorType(F32, tuple(example["in"]))]

@@ -7,7 +7,7 @@ from tests.support.operators.integer_oracles import ORACLES, Example, examples
 from tests.support.operators.integer_oracles.base import COMPUTES_NOTHING
 from tpuconvert.schema.definition.op import Op, all_ops
 
-FEW, MANY = 25, 1000
+FEW, MANY = 12, 1000
 KINDS = ("tpu", "atomic")
 
 
@@ -51,8 +51,6 @@ def test_many_examples(name: str) -> None:
     agree(name, MANY)
 
 
-@pytest.mark.parametrize("name", INTEGER)
-def test_every_integer_operator_has_an_oracle(name: str) -> None:
-    assert name in ORACLES, (
-        f"{name} computes with integers, and has no oracle in tests/support/operators/integer_oracles"
-    )
+def test_every_integer_operator_has_an_oracle() -> None:
+    missing = sorted(set(INTEGER) - set(ORACLES))
+    assert missing == [], "they compute with integers: write oracles in tests/support/operators/integer_oracles"

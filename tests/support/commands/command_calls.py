@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 import tpuconvert as tc
 from tests.support.networks.decoders import FORMS, decoder
 from tpuconvert.cli.group import COMMANDS, group
+from tpuconvert.conversion.options.options import group_options
 
 PLUGIN = """
 from dataclasses import dataclass
@@ -113,8 +114,8 @@ def write_files(folder: Path) -> None:
     (folder / "models.yaml").write_text(MANIFEST)
     tc.convert(folder / "net.onnx").save(folder / "net.tpum")
     how = {"quantize": "int8", "calibration": folder / "samples.npz"}
-    tc.convert(folder / "net.onnx", **how).save(folder / "int8.tpum")
-    golden = tc.convert(folder / "net.onnx", **how, golden=1)
+    tc.convert(folder / "net.onnx", **group_options(**how)).save(folder / "int8.tpum")
+    golden = tc.convert(folder / "net.onnx", golden=1, **group_options(**how))
     golden.save(folder / "golden.tpum")
     tc.device_plan(golden, folder / "dumps")
     tc.convert(decoder(next(iter(FORMS)), seed=3)).save(folder / "decoder.tpum")

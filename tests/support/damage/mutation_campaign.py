@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,16 @@ class Outcome:
     seconds: float = 0.0
     megabytes: float = 0.0
     failures: list[str] = field(default_factory=list)
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Count the record of a case that ended."""
+        self.tried += 1
+        self.seconds = max(self.seconds, record["seconds"])
+        self.megabytes = max(self.megabytes, record["bytes"] / (1 << 20))
+        if record["failure"]:
+            self.failures.append(f"{record['done']}: {record['failure']}")
+        else:
+            setattr(self, record["outcome"], getattr(self, record["outcome"]) + 1)
 
     def row(self, name: str) -> str:
         """Row of the table in docs/security.md."""
@@ -120,40 +130,44 @@ def lines_of(worker: subprocess.Popen[bytes], limit: float) -> Iterator[bytes]:
 
 def run_campaign(name: str, count: int, first: int = 0, limit: float = 600.0) -> Outcome:
     """Run the cases of one format in worker processes; a dead or hanging worker is a failure and is replaced."""
-    found, seed, end = Outcome(), first, FORMATS[name].most_cases(first + count)
-    while seed < end:
-        words = ["--worker", name, str(seed), str(end)]
-        command = programs.command(__spec__.name, *words, options=("-X", "faulthandler"))
+    return run_campaigns([name], count, first, limit)[name]
+
+
+def run_campaigns(names: Sequence[str], count: int, first: int = 0, limit: float = 600.0) -> dict[str, Outcome]:
+    """Run the cases of several formats, in one worker process after the other as long as none dies."""
+    found = {name: Outcome() for name in names}
+    seeds = dict.fromkeys(names, first)
+    ends = {name: FORMATS[name].most_cases(first + count) for name in names}
+    while left := [name for name in names if seeds[name] < ends[name]]:
+        words = [word for name in left for word in (name, str(seeds[name]), str(ends[name]))]
+        command = programs.command(__spec__.name, "--worker", *words, options=("-X", "faulthandler"))
         worker = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=programs.environment()
         )
-        started = seed - 1
+        current, started = left[0], seeds[left[0]] - 1
         for line in lines_of(worker, limit):
             record = json.loads(line)
-            if "case" in record:
+            if "format" in record:
+                current, started = record["format"], seeds[record["format"]] - 1
+            elif "case" in record:
                 started = record["case"]
-                continue
-            seed = record["done"] + 1
-            found.tried += 1
-            found.seconds = max(found.seconds, record["seconds"])
-            found.megabytes = max(found.megabytes, record["bytes"] / (1 << 20))
-            if record["failure"]:
-                found.failures.append(f"{record['done']}: {record['failure']}")
             else:
-                setattr(found, record["outcome"], getattr(found, record["outcome"]) + 1)
+                seeds[current] = record["done"] + 1
+                found[current].add(record)
         worker.communicate()
-        if seed < end:
-            found.tried += 1
-            found.failures.append(f"{started}: the process died (exit code {worker.returncode})")
-            seed = max(started, seed) + 1
+        if seeds[current] < ends[current]:
+            found[current].tried += 1
+            found[current].failures.append(f"{started}: the process died (exit code {worker.returncode})")
+            seeds[current] = max(started, seeds[current]) + 1
     return found
 
 
 def main(arguments: list[str]) -> int:
     """Run campaigns and print a table."""
     if arguments[:1] == ["--worker"]:
-        name, first, end = arguments[1], int(arguments[2]), int(arguments[3])
-        run_cases(name, range(first, end), lambda record: print(json.dumps(record), flush=True))
+        for name, first, end in zip(*[iter(arguments[1:])] * 3, strict=True):
+            print(json.dumps({"format": name}), flush=True)
+            run_cases(name, range(int(first), int(end)), lambda record: print(json.dumps(record), flush=True))
         return 0
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--formats", default=",".join(name.replace(", ", "; ") for name in FORMATS))

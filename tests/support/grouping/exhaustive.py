@@ -43,7 +43,7 @@ def least_cost(graph: Graph, chip: Chip, memory: LocalMemory) -> float:
             found = group_cost(group, outputs, *way, memory, hardware)
         except CannotCutError:
             return math.inf
-        return found.objective if found.lane_bytes <= memory.lane_bytes else math.inf
+        return found.traffic + found.repeated_bytes if found.lane_bytes <= memory.lane_bytes else math.inf
 
     everything = (1 << len(nodes)) - 1
 

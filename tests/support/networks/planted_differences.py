@@ -11,6 +11,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import tpuconvert as tc
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.schema.types import Array
 
 CHANNELS = 8
@@ -92,7 +93,7 @@ class Network:
 
     def convert(self, **options: Any) -> tc.Model:
         """Convert it, in float for BM1686 by default."""
-        return tc.convert(self.proto(), **options)
+        return tc.convert(self.proto(), **group_options(**options))
 
     def quantize(self, **options: Any) -> tc.Model:
         """Convert it to INT8 with fixed samples."""

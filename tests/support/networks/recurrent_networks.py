@@ -8,6 +8,7 @@ import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import tpuconvert as tc
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import Array
@@ -106,7 +107,7 @@ def operators(graph: Graph) -> list[str]:
 
 def quantize(proto: ModelProto, **options: Any) -> tc.Model:
     samples = options.pop("samples", None) or [sample(proto, 100 + seed) for seed in range(12)]
-    return tc.convert(proto, quantize="int8", calibration=samples, **options)
+    return tc.convert(proto, calibration=samples, **group_options(quantize="int8", **options))
 
 
 def smallest_cosine(proto: ModelProto, model: tc.Model, steps: int = STEPS) -> float:

@@ -11,6 +11,7 @@ from onnx import NodeProto, TensorProto, helper
 
 import tpuconvert as tc
 from tests.support.onnx.models import save_model
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.runtime.native.builder import loader
 from tpuconvert.schema.types import Array
 
@@ -50,7 +51,7 @@ def assert_as_onnxruntime(proto: onnx.ModelProto, samples: Sequence[Feeds], fold
     settings = runtime.SessionOptions()
     settings.log_severity_level = 4
     oracle = runtime.InferenceSession(proto.SerializeToString(), settings, providers=["CPUExecutionProvider"])
-    converted = tc.convert(save_model(proto, folder), **options)
+    converted = tc.convert(save_model(proto, folder), **group_options(**options))
     converted.save(folder / "model.tpum")
     names = [value.name for value in proto.graph.output]
     for backend in BACKENDS:

@@ -55,3 +55,18 @@ def signal_to_noise(expected: Array, found: Array) -> float:
     """In decibels."""
     noise = ((expected.astype(np.float64) - found) ** 2).mean()
     return float(10 * np.log10((expected.astype(np.float64) ** 2).mean() / max(noise, 1e-30)))
+
+
+def sqnr_of_roundings(count: int, *, bits: int = 8, is_power_of_two: bool = False) -> float:
+    """Return the signal-to-noise ratio, in dB, that independent roundings of operands, weights and results leave.
+
+    A rounding has the noise step^2 / 12. The tensors are normal and reach 4 standard deviations, so that a step is
+    4 / (2^(bits - 1) - 1) of them. A scale that is a power of two (BM1684) doubles the step at most.
+
+    Args:
+        count: number of roundings, each of which is passed on with the size of the signal.
+        bits: of the integers, with sign.
+        is_power_of_two: True if the scales are.
+    """
+    steps = (2 ** (bits - 1) - 1) / 4 / (2 if is_power_of_two else 1)
+    return float(10 * np.log10(12 * steps**2 / count))

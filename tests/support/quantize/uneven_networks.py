@@ -13,6 +13,7 @@ import numpy as np
 
 import tpuconvert as tc
 from tests.support.quantize.onnx_builder import OnnxNet
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.schema.types import Array
 
 
@@ -213,7 +214,9 @@ class Found:
 def compare_fresh(network: Uneven, chip: str, calibration: int = 64, **options: object) -> Found:
     """Convert to INT8 and in float, and compare on 32 batches of fresh samples."""
     proto = network.net.model(network.output)
-    model = tc.convert(proto, chip=chip, quantize="int8", calibration=network.samples(calibration, 1000), **options)
+    model = tc.convert(
+        proto, chip=chip, calibration=network.samples(calibration, 1000), **group_options(quantize="int8", **options)
+    )
     feeds = network.samples(32, 2000)["x"].reshape(32, *network.net.inputs["x"])
     name = model.graph.output_ports[0].name
     with tc.Session(model, threads=1) as integers, tc.Session(tc.convert(proto), threads=1) as floats:

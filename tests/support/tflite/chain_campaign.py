@@ -157,7 +157,7 @@ def compare(subgraph: S, arrays: dict[str, Any], oracle: Oracle, *, keep_io_layo
     def check() -> str:
         given = arrays if keep_io_layout else {name: _channels_first(array) for name, array in arrays.items()}
         outputs = expected if keep_io_layout else [_channels_first(array) for array in expected]
-        results = _results(tc.convert(model, keep_io_layout=keep_io_layout), given)
+        results = _results(tc.convert(model, source_options=tc.SourceOptions(keep_io_layout=keep_io_layout)), given)
         reasons = ((backend, _difference(found, outputs)) for backend, found in results.items())
         return next((f"{backend}: {reason}" for backend, reason in reasons if reason), "")
 

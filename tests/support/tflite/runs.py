@@ -12,12 +12,15 @@ import numpy as np
 
 import tpuconvert as tc
 from tools.accuracy.datasets import Entry, model_files, reference_samples
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.schema.types import Array
 
 
 def runs(root: Path, entry: Entry, backend: str = "auto", **options: str) -> Iterator[tuple[Array, Array]]:
     """Every output of every sample: computed and published values."""
-    yield from runs_of(tc.convert(model_files(root, entry)[0], state="ports", **options), root, entry, backend)  # type: ignore[arg-type]  # by name
+    yield from runs_of(
+        tc.convert(model_files(root, entry)[0], **group_options(state="ports", **options)), root, entry, backend
+    )  # type: ignore[arg-type]  # by name
 
 
 def runs_of(model: tc.Model, root: Path, entry: Entry, backend: str = "auto") -> Iterator[tuple[Array, Array]]:

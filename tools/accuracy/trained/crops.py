@@ -12,8 +12,8 @@ from PIL.Image import Image as Picture
 
 from tools.accuracy.trained.catalog import read_catalog
 from tools.accuracy.trained.decoders import DECODERS, Outputs
-from tpuconvert.outputs.boxes import Detections, suppress
 from tpuconvert.samples.preprocess import Preprocess
+from tpuconvert.schema.arithmetic.boxes import Detections, suppress
 from tpuconvert.schema.types import Array
 
 RunHelper = Callable[[str, Array], Outputs]

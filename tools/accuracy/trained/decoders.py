@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from tpuconvert.outputs.boxes import Detections
+from tpuconvert.schema.arithmetic.boxes import Detections, boxes_in_cells, corners_of
 from tpuconvert.schema.types import Array
 
 Outputs = Mapping[str, Array]
@@ -22,7 +22,7 @@ def sigmoid(logits: Array) -> Array:
 def yolov8(outputs: Outputs, threshold: float, output: str) -> Detections:
     """Decode [1, 4 + classes, N]: center x, center y, width, height, and scores of the classes."""
     rows = outputs[output][0].T.astype(np.float64)
-    return _best_classes(_corners(rows[:, :4]), rows[:, 4:], threshold)
+    return _best_classes(corners_of(rows[:, :2], rows[:, 2:4]), rows[:, 4:], threshold)
 
 
 def yolox(outputs: Outputs, threshold: float, output: str, size: Sequence[int]) -> Detections:
@@ -30,8 +30,7 @@ def yolox(outputs: Outputs, threshold: float, output: str, size: Sequence[int]) 
     rows = outputs[output][0].astype(np.float64)
     cells = _cells(size, [(8, 1), (16, 1), (32, 1)], 0)
     stride = cells[:, 2:]
-    extents = np.exp(np.clip(rows[:, 2:4], -20, 12)) * stride
-    boxes = _corners(np.concatenate([rows[:, :2] * stride + cells[:, :2], extents], axis=1))
+    boxes = boxes_in_cells(rows, cells[:, :2], stride)
     return _best_classes(boxes, rows[:, 4:5] * rows[:, 5:], threshold)
 
 
@@ -57,7 +56,7 @@ def centers(outputs: Outputs, threshold: float, heat: str, sizes: str, offsets: 
     extents = np.exp(outputs[sizes][0][:, rows, columns].astype(np.float64)) * stride
     shift = outputs[offsets][0][:, rows, columns].astype(np.float64)
     x, y = (columns + shift[1] + 0.5) * stride, (rows + shift[0] + 0.5) * stride
-    boxes = _corners(np.stack([x, y, extents[1], extents[0]], axis=1))
+    boxes = corners_of(np.stack([x, y], axis=1), extents[::-1].T)
     return Detections(boxes, scores[rows, columns], np.zeros(len(rows), np.int64))
 
 
@@ -76,7 +75,7 @@ def anchors(
     """
     rows = outputs[boxes][0].astype(np.float64)
     origin = _cells(size, anchors, 0.5)[:, :2]
-    located = _corners(np.concatenate([rows[:, :2] + origin, rows[:, 2:4]], axis=1))
+    located = corners_of(rows[:, :2] + origin, rows[:, 2:4])
     points = rows[:, 4:].reshape(len(rows), -1, 2) + origin[:, np.newaxis]
     probabilities = sigmoid(outputs[scores].reshape(-1))
     return Detections(located, probabilities, np.zeros(len(rows), np.int64), points).take(probabilities > threshold)
@@ -86,11 +85,6 @@ def _best_classes(boxes: Array, scores: Array, threshold: float) -> Detections:
     """Return the boxes with their best class, if its score is above the threshold."""
     best = scores.max(axis=1)
     return Detections(boxes, best, scores.argmax(axis=1)).take(best > threshold)
-
-
-def _corners(boxes: Array) -> Array:
-    """Convert center x, center y, width, height to left, top, right, bottom."""
-    return np.concatenate([boxes[:, :2] - boxes[:, 2:] / 2, boxes[:, :2] + boxes[:, 2:] / 2], axis=1)
 
 
 def _cells(size: Sequence[int], layers: Sequence[Sequence[int]], offset: float) -> Array:

@@ -16,7 +16,7 @@ import numpy as np
 from tools.accuracy.trained.catalog import read_catalog
 from tools.accuracy.trained.crops import RunHelper
 from tools.accuracy.trained.decoders import DECODERS, Outputs
-from tpuconvert.outputs.boxes import Detections, count_kept, suppress
+from tpuconvert.schema.arithmetic.boxes import Detections, match_detections, suppress
 from tpuconvert.schema.types import Array
 
 KEPT_OVERLAP = 0.5
@@ -83,7 +83,7 @@ class DetectorMetric(Metric):
         rows = []
         for before, after in pairs:
             reference, result = self.detections(before), self.detections(after)
-            kept = count_kept(result, reference, KEPT_OVERLAP)
+            kept = len(match_detections(reference, result, KEPT_OVERLAP))
             rows.append((kept, len(result.scores) - kept, len(reference.scores)))
         return np.array(rows, np.float64)
 

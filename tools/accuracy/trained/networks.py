@@ -63,7 +63,11 @@ class Network:
 
     def _write_export(self, path: Path) -> None:
         exported = path.with_name("unnamed.onnx")
-        tc.export(tc.convert(self.source, input_shapes=self.shapes), exported, to="onnx")
+        tc.export(
+            tc.convert(self.source, source_options=tc.SourceOptions(input_shapes=self.shapes or {})),
+            exported,
+            to="onnx",
+        )
         write_fixed(exported, path, {})
         exported.unlink()
 

@@ -15,6 +15,7 @@ from tools.accuracy.trained.networks import Network
 from tools.accuracy.trained.tpu_mlir import quantize_tpu_mlir
 from tools.bench.litert_quantizer import quantize_litert
 from tools.bench.prepare import quantize_onnxruntime, quantize_openvino
+from tpuconvert.conversion.options.options import group_options
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,9 @@ class Quantizer:
 def _open_ours(network: Network, draw: int, *, quantize: str | None = "int8", **options: Any) -> tuple[Run, float]:
     samples = network.calibration(draw) if quantize else None
     start = time.perf_counter()
-    model = tc.convert(network.source, input_shapes=network.shapes, quantize=quantize, calibration=samples, **options)
+    model = tc.convert(
+        network.source, calibration=samples, **group_options(input_shapes=network.shapes, quantize=quantize, **options)
+    )
     seconds = time.perf_counter() - start
     return tc.Session(model, threads=1).run, seconds
 

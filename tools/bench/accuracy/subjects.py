@@ -17,9 +17,10 @@ from tools.accuracy.labelled import classifiers
 from tools.bench.prepare import ready
 from tpuconvert.evaluation.metrics.mean_average_precision import KEPT_IOU
 from tpuconvert.optimizer.engine.node_properties import operands
-from tpuconvert.outputs.boxes import Detections, count_kept, suppress
-from tpuconvert.outputs.decoders import find_decoder
+from tpuconvert.outputs.detector import find_detector
+from tpuconvert.outputs.head import DecodedImage
 from tpuconvert.samples.preprocess import Preprocess
+from tpuconvert.schema.arithmetic.boxes import Detections, match_detections
 from tpuconvert.schema.ops.host.detection import DetectionOutput
 from tpuconvert.schema.types import Array
 
@@ -84,8 +85,7 @@ class Subject:
             source,
             weights=weights,
             chip=chip,
-            input_shapes=shapes,
-            outputs=outputs,
+            source_options=tc.SourceOptions(input_shapes=shapes, outputs=outputs),
             quantize=quantize,
             calibration=samples,
         )
@@ -139,8 +139,8 @@ class Subject:
     def detections(self, outputs: Outputs) -> Detections:
         """Decode the outputs for one image, and remove overlapping detections."""
         assert self.detector is not None and self.preprocess.size is not None
-        found = find_decoder(self.detector.decode)(outputs, self.preprocess.size, self.detector.threshold)
-        return suppress(found, NMS_IOU)
+        image = DecodedImage(self.preprocess, self.preprocess.size, self.detector.threshold, NMS_IOU)
+        return find_detector(self.detector.decode).decode(outputs, image)
 
 
 def _export(model: tc.Model, path: Path) -> None:
@@ -185,7 +185,7 @@ def compare_detections(before: Sequence[Detections], after: Sequence[Detections]
     pairs = zip(before, after, strict=True)
     return {
         "detections": sum(len(each.scores) for each in before),
-        "kept": sum(count_kept(found, reference, KEPT_IOU) for reference, found in pairs),
+        "kept": sum(len(match_detections(reference, found, KEPT_IOU)) for reference, found in pairs),
         "found": sum(len(each.scores) for each in after),
     }
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import statistics
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tools.bench.engine_process import EngineError
-from tools.bench.rounds import PAUSE, Ratio
+from tools.bench.rounds import Ratio, started, take_turns
 from tools.bench.throughput.load import Load, LoadWorker, percentile
 from tools.bench.throughput.servers import Service
 
@@ -45,15 +43,13 @@ def measure_load(services: Sequence[Service], cpus: list[int], rounds: int, seco
         seconds: approximate duration of a turn.
     """
     with contextlib.ExitStack() as stack:
-        workers, errors = _ready([stack.enter_context(LoadWorker(service, cpus)) for service in services])
+        workers, failed = started(
+            [stack.enter_context(LoadWorker(service, cpus)) for service in services], lambda worker: worker.run(1)
+        )
         counts = {worker: _requests_in(worker.run(3), seconds, worker.service) for worker in workers}
-        turns: dict[Service, list[Load]] = {worker.service: [] for worker in workers}
-        for number in range(rounds + 1):
-            for worker in workers:
-                time.sleep(PAUSE)
-                load = worker.run(counts[worker])
-                if number:
-                    turns[worker.service].append(load)
+        loads = take_turns(counts, rounds)
+    turns = {worker.service: loads[worker] for worker in workers}
+    errors = {worker.service: error for worker, error in failed.items()}
     ours = turns.get(services[0])
     return [
         _summary(service, turns[service], None if service is services[0] else ours)
@@ -61,17 +57,6 @@ def measure_load(services: Sequence[Service], cpus: list[int], rounds: int, seco
         else Served(service.label, error=errors[service])
         for service in services
     ]
-
-
-def _ready(workers: list[LoadWorker]) -> tuple[list[LoadWorker], dict[Service, str]]:
-    able, errors = [], {}
-    for worker in workers:
-        try:
-            worker.run(1)
-            able.append(worker)
-        except EngineError as error:
-            errors[worker.service] = str(error)
-    return able, errors
 
 
 def _requests_in(trial: Load, seconds: float, service: Service) -> int:
@@ -82,10 +67,8 @@ def _requests_in(trial: Load, seconds: float, service: Service) -> int:
 def _summary(service: Service, loads: list[Load], reference: list[Load] | None) -> Served:
     ratio = None
     if reference:
-        pairs = [
-            ours.images_per_second / theirs.images_per_second for ours, theirs in zip(reference, loads, strict=True)
-        ]
-        ratio = Ratio(statistics.median(pairs), min(pairs), max(pairs))
+        pairs = zip(reference, loads, strict=True)
+        ratio = Ratio.of([ours.images_per_second / theirs.images_per_second for ours, theirs in pairs])
     latencies = [latency for load in loads for latency in load.latencies]
     return Served(
         service.label,

@@ -19,7 +19,7 @@ from tpuconvert.schema.graph.graph import Node, Value
 from tpuconvert.schema.ops.pool import Pool, PoolType
 from tpuconvert.schema.ops.pool_int import PoolInt, PoolQuantMode
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
-from tpuconvert.schema.types import Array, DType
+from tpuconvert.schema.types import EXACT_FLOAT32, Array, DType
 
 
 class Windows(NamedTuple):
@@ -72,7 +72,7 @@ def window_sums(d: Lowering, x: Value, windows: Windows) -> str:
 
     The magnitudes of the sums are below 2^24, so that float32 is exact.
     """
-    if math.prod(windows.kernel) * 2**x.dtype.bits > 1 << 24:
+    if math.prod(windows.kernel) * 2**x.dtype.bits > EXACT_FLOAT32:
         raise NoExactForm(f"sums of {math.prod(windows.kernel)} elements exceed 24 bits")
     if windows.is_global:
         return d.add("ReduceSum", d.add("Cast", x, to=np.int32), np.array([2, 3], np.int64), keepdims=1)

@@ -13,14 +13,13 @@ from tpuconvert.optimizer.quantize.lowering.lowering import Lowered, Lowering
 from tpuconvert.optimizer.quantize.lowering.tflite.forms import form_of
 from tpuconvert.optimizer.quantize.lowering.tflite.steps import one_scale_each, table_of_pairs
 from tpuconvert.optimizer.quantize.lowering.tflite.tables import every_integer
-from tpuconvert.schema.arithmetic.fixed_point import multiplier_shift, saturate, shift_half_away
+from tpuconvert.schema.arithmetic.fixed_point import high_product, multiplier_shift, saturate, shift_half_away
 from tpuconvert.schema.graph.graph import Node
 from tpuconvert.schema.ops.arithmetic import Div
 from tpuconvert.schema.types import Array, QuantParams
 
 Integers = npt.NDArray[np.int64]
 
-_HALF = 1 << 30
 _ONE = 1 << 29  # in Q2.29
 _48_OVER_17, _32_OVER_17 = 1515870810, 1010580540  # in Q2.29
 
@@ -52,9 +51,9 @@ def quotients(a: QuantParams, b: QuantParams, y: QuantParams) -> Array:
     bits = _bit_length(divisor)
     inverse = _reciprocal((np.maximum(divisor, 1) << (32 - np.maximum(bits, 1))) - (1 << 31))
     headroom = 31 - _bit_length(np.where(dividend < 0, -dividend - 1, dividend))  # redundant sign bits
-    unscaled = _high_product(dividend << headroom, inverse)
+    unscaled = high_product(dividend << headroom, inverse)
     shift = (bits - 1) + headroom - exponent
-    product = _high_product(unscaled, multiplier)
+    product = high_product(unscaled, multiplier)
     result = _shift_right(product, shift)
     limits = np.where(dividend > 0, y.dtype.max, y.dtype.min)
     at_zero = np.where(dividend == 0, y.zero_point[0], limits)
@@ -79,19 +78,12 @@ def _bit_length(x: Integers) -> Integers:
     return found
 
 
-def _high_product(a: Integers, b: Integers | int) -> Integers:
-    """``a * b / 2^31``, rounded: the doubled high product of the kernels, which truncates after adding half."""
-    product = a * b
-    nudged = product + np.where(product >= 0, _HALF, 1 - _HALF)
-    return np.where(nudged >= 0, nudged >> 31, -((-nudged) >> 31))
-
-
 def _reciprocal(x: Integers) -> Integers:
     """``1 / (1 + x)`` for x from 0 to 1, in Q0.31, by three Newton iterations in Q2.29."""
     half = (x + (1 << 31) - 1 + 1) >> 1  # (x + 1) / 2: the kernel's one is 2^31 - 1
-    value = _48_OVER_17 + _high_product(half, -_32_OVER_17)
+    value = _48_OVER_17 + high_product(half, -_32_OVER_17)
     for _ in range(3):
-        error = _ONE - _high_product(half, value)
-        value = value + np.clip(_high_product(value, error) << 2, -(2**31), 2**31 - 1)
+        error = _ONE - high_product(half, value)
+        value = value + np.clip(high_product(value, error) << 2, -(2**31), 2**31 - 1)
     result: Integers = np.minimum(value << 1, 2**31 - 1)
     return result

@@ -20,7 +20,7 @@ from tpuconvert.optimizer.quantize.lowering.tflite.tables import every_integer
 from tpuconvert.optimizer.quantize.traits import keeps_scale
 from tpuconvert.optimizer.quantize.weights.weights import integer_weights
 from tpuconvert.schema.arithmetic import short_functions
-from tpuconvert.schema.arithmetic.fixed_point import multiplier_shift
+from tpuconvert.schema.arithmetic.fixed_point import multiplier_shift, power_of_two
 from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic import Add, Mul
@@ -94,7 +94,7 @@ def _sum(node: Node, lowering: Lowering) -> Lowered | None:
     if all(value.dtype is I16 for value in operands):
         return with_params((lowering.g.add(Add(out_dtype=I16), *operands, name=name),), params)
     wide = [
-        value if value.dtype is I32 else plain_rescale(lowering, value, 1 << 30, 1, f"{name}:operand{index}", I32)
+        value if value.dtype is I32 else plain_rescale(lowering, value, *power_of_two(), f"{name}:operand{index}", I32)
         for index, value in enumerate(operands)
     ]
     return (narrow(lowering, lowering.g.add(Add(), *wide, name=f"{name}:int32"), params, name),)
@@ -107,7 +107,7 @@ def _gate(node: Node, lowering: Lowering) -> Lowered | None:
     if not one_scale_each(*operands):
         return None
     wide = [
-        plain_rescale(lowering, lowering.quantized_value(value), 1 << 30, 1, f"{name}:operand{index}", I32)
+        plain_rescale(lowering, lowering.quantized_value(value), *power_of_two(), f"{name}:operand{index}", I32)
         for index, value in enumerate(operands)
     ]
     product = lowering.g.add(Mul(), *wide, name=f"{name}:int32")

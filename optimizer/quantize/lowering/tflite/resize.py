@@ -19,6 +19,7 @@ from tpuconvert.optimizer.quantize.lowering.tflite.steps import (
     integers_to_float,
     plain_rescale,
 )
+from tpuconvert.schema.arithmetic.fixed_point import power_of_two
 from tpuconvert.schema.graph.graph import Node, Value, static
 from tpuconvert.schema.ops.arithmetic import Add, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds
@@ -163,7 +164,7 @@ def _with_wide_weights(lowering: Lowering, x: Value, down: _Line, along: _Line, 
     sign = _shift(lowering, base, -31, RoundingMode.DOWN, f"{name}:sign")  # -1 for negative sums, else 0
     undone = lowering.g.add(Mul(), tie, sign, name=f"{name}:undone")
     rounded = lowering.g.add(Add(), lowering.g.add(Add(), base, tie, name=f"{name}:up"), undone, name=f"{name}:int32")
-    return plain_rescale(lowering, rounded, 1 << 30, 1, name, I16)
+    return plain_rescale(lowering, rounded, *power_of_two(), name, I16)
 
 
 def _shift(lowering: Lowering, x: Value, shift: int, mode: RoundingMode, name: str) -> Value:

@@ -20,7 +20,7 @@ from tpuconvert.optimizer.quantize.lowering.tflite.steps import (
     table,
 )
 from tpuconvert.optimizer.quantize.lowering.tflite.sums import sum_of_integers
-from tpuconvert.schema.arithmetic.fixed_point import multiplier_shift
+from tpuconvert.schema.arithmetic.fixed_point import multiplier_shift, power_of_two
 from tpuconvert.schema.graph.graph import Node, Value, static
 from tpuconvert.schema.ops.arithmetic import Add, Mul, Sub
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Muls
@@ -136,7 +136,7 @@ def _reciprocal(lowering: Lowering, total: Value, place: Value, name: str) -> Va
 def _divide(lowering: Lowering, exps: Value, reciprocal: Value, place: Value, params: QuantParams, name: str) -> Value:
     """Multiply exps by the reciprocal, then shift by 14 plus the number of extra bits (``half_up``)."""
     wide = [
-        plain_rescale(lowering, value, 1 << 30, 1, f"{name}:{part}:int32", I32)
+        plain_rescale(lowering, value, *power_of_two(), f"{name}:{part}:int32", I32)
         for value, part in ((exps, "exp"), (reciprocal, "reciprocal"))
     ]
     product = lowering.g.add(Mul(), *wide, name=f"{name}:product")

@@ -7,6 +7,7 @@ import hashlib
 import numpy as np
 
 from tpuconvert.optimizer.quantize.lowering.lowering import Lowering, requant_int32
+from tpuconvert.schema.arithmetic.fixed_point import power_of_two
 from tpuconvert.schema.definition.op import Op
 from tpuconvert.schema.graph.graph import Node, Value, static
 from tpuconvert.schema.ops.arithmetic import Add
@@ -50,7 +51,7 @@ def wide_table(lowering: Lowering, x: Value, entries: Array, params: QuantParams
 
     They are gathered from a FLOAT32 constant of exact integers.
     """
-    place = plain_rescale(lowering, x, 1 << 30, 1, f"{name}:place", I32, offset=-lowest)
+    place = plain_rescale(lowering, x, *power_of_two(), f"{name}:place", I32, offset=-lowest)
     result = _gather_numbers(lowering, place, entries, params, name)
     result.quant = params
     return result
@@ -71,7 +72,7 @@ def table_of_pairs(lowering: Lowering, a: Value, b: Value, entries: Array, param
 
 def _index(lowering: Lowering, x: Value, left_shift: int, name: str) -> Value:
     """Return ``(x - lowest) * 2^left_shift`` as INT32."""
-    op = requant_int32([(1 << 30, left_shift + 1)], RequantMode.TFLITE_LSHIFT, I32, [-x.dtype.min << left_shift])
+    op = requant_int32([power_of_two(left_shift)], RequantMode.TFLITE_LSHIFT, I32, [-x.dtype.min << left_shift])
     return lowering.g.add(op, x, name=name)
 
 
@@ -107,7 +108,7 @@ def plain_rescale(
 
 def narrow(lowering: Lowering, x: Value, params: QuantParams, name: str) -> Value:
     """Add the zero point to INT32 and saturate to the dtype of the result."""
-    result = plain_rescale(lowering, x, 1 << 30, 1, name, params.dtype, offset=params.zero_point[0])
+    result = plain_rescale(lowering, x, *power_of_two(), name, params.dtype, offset=params.zero_point[0])
     result.quant = params
     return result
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tpuconvert.schema.arithmetic.fixed_point import (
+    high_product,
     multiplier_shift,
     rescale_two_roundings,
     rhaz,
@@ -135,9 +136,9 @@ def inverse_root(x: int) -> tuple[int, int]:
     half = (value + 1) >> 1
     root = 1 << 28
     for _ in range(5):
-        cube = _saturate(_high_product(_high_product(root, root), root) << 6)
-        root = _saturate((_high_product(_ONE_AND_A_HALF, root) - _high_product(half, cube)) << 3)
-    root = _high_product(root, _ROOT_OF_HALF)
+        cube = _saturate(high_product(high_product(root, root), root) << 6)
+        root = _saturate((high_product(_ONE_AND_A_HALF, root) - high_product(half, cube)) << 3)
+    root = high_product(root, _ROOT_OF_HALF)
     if shift < 0:
         root <<= -shift
         shift = 0
@@ -146,10 +147,6 @@ def inverse_root(x: int) -> tuple[int, int]:
 
 _ONE_AND_A_HALF = (1 << 28) + (1 << 27)
 _ROOT_OF_HALF = 1518500250  # sqrt(2) / 2 in Q0.31
-
-
-def _high_product(a: int, b: int) -> int:
-    return (a * b + (1 << 30)) >> 31
 
 
 def _saturate(x: int) -> int:

@@ -23,9 +23,18 @@ import numpy as np
 
 from tpuconvert.optimizer.quantize.search.task_metrics.rows import Columns
 from tpuconvert.optimizer.quantize.search.task_metrics.score import FEWEST_DECISIONS, Run, TaskScore
+from tpuconvert.schema.arithmetic.boxes import (
+    MIN_SCORE,
+    NMS_IOU,
+    boxes_in_cells,
+    corners_of,
+    match_detections,
+    suppress,
+)
+from tpuconvert.schema.arithmetic.boxes import Detections as Found
 from tpuconvert.schema.types import Array
 
-THRESHOLDS = (0.4, 0.25)
+THRESHOLDS = (MIN_SCORE, 0.25)
 """Usual smallest scores of detections: the first one with enough detections of the float network."""
 
 LOW_THRESHOLD = 0.05
@@ -34,9 +43,6 @@ and responses with smaller scores are lost for the same reasons. They count by t
 
 _RESPONSE = 0.25
 """Smallest score of a position that responds."""
-
-SUPPRESSION = 0.45
-"""Overlap with a detection of a larger score from which a detection of the same class is left out."""
 
 KEPT = 0.5
 """Overlap from which two detections are the same."""
@@ -48,7 +54,7 @@ _MOST_RESPONDING = 0.25
 """Largest share of the positions that respond. Values that are larger more often are not scores of detections."""
 
 _AROUND = 5.0
-"""Size of the box around a position without a known box, in cells: the neighbors overlap it by ``SUPPRESSION``."""
+"""Size of the box around a position without a known box, in cells: neighbors overlap it by more than ``NMS_IOU``."""
 
 _PIXELS = 4.0
 """Median size of a box above which its offsets and sizes are in pixels."""
@@ -155,8 +161,7 @@ class Level:
         """
         centers, cells = self.positions.centers[places], self.positions.cells[places]
         if values is None:
-            half = _AROUND / 2 * cells
-            return np.concatenate([centers - half, centers + half], axis=1)
+            return corners_of(centers, _AROUND * cells)
         values = np.nan_to_num(values[places].astype(np.float64))
         if self.box_kind is BoxKind.CORNERS:
             return values[:, :4]
@@ -166,27 +171,12 @@ class Level:
             distances = powers @ np.arange(bins.shape[2]) / powers.sum(axis=2)
             sides = distances * np.concatenate([cells, cells], axis=1)
             return np.concatenate([centers - sides[:, :2], centers + sides[:, 2:]], axis=1)
-        center, extent = values[:, :2], values[:, 2:4]
         if self.box_kind is BoxKind.CELL:
-            center, extent = center * cells + centers - cells / 2, np.exp(np.clip(extent, -20.0, 12.0)) * cells
-        elif self.box_kind is BoxKind.PIXELS:
+            return boxes_in_cells(values, centers - cells / 2, cells)
+        center, extent = values[:, :2], values[:, 2:4]
+        if self.box_kind is BoxKind.PIXELS:
             center, extent = center / np.asarray(size) + centers, extent / np.asarray(size)
-        return np.concatenate([center - extent / 2, center + extent / 2], axis=1)
-
-
-@dataclass(frozen=True)
-class Found:
-    """Detections of one sample, by decreasing score.
-
-    Args:
-        boxes: corners [detections, 4].
-        classes: their classes.
-        scores: their scores.
-    """
-
-    boxes: Array
-    classes: Array
-    scores: Array
+        return corners_of(center, extent)
 
 
 class Detections:
@@ -249,7 +239,7 @@ class Detections:
                 first = ends[number] - len(level.positions.centers)
                 of_sample = None if values is None else values[sample]
                 corners[chosen] = level.corners(of_sample, places[chosen] - first, self._size)
-            yield suppress(Found(corners, kinds[places], score[places]))
+            yield suppress(Found(corners, score[places], kinds[places]), NMS_IOU)
 
     def compare(self, runs: Sequence[Run]) -> TaskScore:
         """Compare detections: twice the kept ones as a share of those of both networks (F1).
@@ -258,7 +248,7 @@ class Detections:
         """
         others = [found for run in runs for found in self.read(run)]
         pairs = list(zip(self._floats, others, strict=True))
-        matches = [match(found, other) for found, other in pairs]
+        matches = [match_detections(found, other, KEPT) for found, other in pairs]
         kept = sum(len(places) for places in matches)
         extra = sum(len(other.classes) for other in others) - kept
         text = f"detections above {self.threshold:g}: {kept} of {self.count} kept, {extra} extra"
@@ -294,40 +284,6 @@ def is_sparse(levels: Sequence[Level], floats: Sequence[Run]) -> bool:
     """Return True if few positions respond, as those of detectors do."""
     scores = np.concatenate([level.read_scores(run)[0].ravel() for level in levels for run in floats])
     return float(np.mean(scores > _RESPONSE)) <= _MOST_RESPONDING
-
-
-def suppress(found: Found) -> Found:
-    """Leave out detections that overlap one of the same class with a larger score."""
-    overlaps = overlap(found, found) >= SUPPRESSION
-    alive = np.ones(len(found.classes), np.bool_)
-    for index in range(len(alive)):
-        if alive[index]:
-            alive[index + 1 :] &= ~overlaps[index, index + 1 :]
-    return Found(found.boxes[alive], found.classes[alive], found.scores[alive])
-
-
-def match(found: Found, other: Found) -> list[tuple[int, int]]:
-    """Numbers of the detections that another network has too, and of its detections, each of which counts once."""
-    overlaps = overlap(found, other)
-    places = []
-    for row in range(len(found.classes)):
-        if overlaps.shape[1]:
-            best = int(overlaps[row].argmax())
-            if overlaps[row, best] >= KEPT:
-                overlaps[:, best] = -1.0
-                places.append((row, best))
-    return places
-
-
-def overlap(found: Found, other: Found) -> Array:
-    """Intersection over union of boxes of the same class [found, other]; 0 for others."""
-    a, b = found.boxes[:, np.newaxis], other.boxes[np.newaxis]
-    sides = np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2])
-    common = np.prod(np.maximum(sides, 0.0), axis=2)
-    areas = [np.prod(np.maximum(item[..., 2:] - item[..., :2], 0.0), axis=2) for item in (a, b)]
-    union = np.maximum(areas[0] + areas[1] - common, 1e-12)
-    result: Array = common / union * (found.classes[:, np.newaxis] == other.classes)
-    return result
 
 
 def _with_box_kind(level: Level, floats: Sequence[Run]) -> Level:

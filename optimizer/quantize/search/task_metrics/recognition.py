@@ -6,7 +6,7 @@ positions, a text network gives its blank class most often, boxes are corners or
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -37,6 +37,9 @@ FEWEST_CHARACTERS = 30
 
 _BLANK = 0.25
 """Smallest share of the steps with the blank class."""
+
+_FEWEST_FEEDS = 4
+"""Smallest number of feeds that show that an output decides nothing."""
 
 FEWEST_BINS = 8
 """Smallest number of integers of the distribution of a distance."""
@@ -232,19 +235,47 @@ def _mask(layout: Layout, floats: Sequence[Run], channel: int) -> Task | None:
     return None
 
 
+def describe_silent_outputs(graph: Graph, branches: OutputBranches, floats: Sequence[Run], feed: Feed) -> list[str]:
+    """Describe float outputs that decide nothing on the samples, which may have another scale than a network expects.
+
+    Args:
+        graph: the float graph.
+        branches: branches of its outputs.
+        floats: float outputs by feed.
+        feed: the first sample.
+    """
+    texts = []
+    for value, port in zip(graph.outputs, graph.output_ports, strict=True):
+        arrays = [run[port.name] for run in floats]
+        if not value.dtype.is_float or len(arrays) < _FEWEST_FEEDS or len({array.shape[1:] for array in arrays}) > 1:
+            continue
+        if all(np.array_equal(array, arrays[0], equal_nan=True) for array in arrays):
+            texts.append(f"output '{port.name}' of the float model is the same for {len(arrays)} samples")
+            continue
+        layout = find_layout(port.name, arrays[0], feed, branches)
+        if layout is not None and _can_be_text(layout) and _blank_of_text(layout, floats)[1] == 1.0:
+            texts.append(f"output '{port.name}' of the float model has no character for {len(arrays)} samples")
+    return texts
+
+
 def _text(layout: Layout, floats: Sequence[Run]) -> Task | None:
     """Return the task of a text network, whose first or last class is the most frequent one."""
-    if layout.kind not in (Kind.SOFTMAX, Kind.RAW, Kind.COMPUTED):
+    if not _can_be_text(layout):
         return None
-    if layout.rows is not None and min(layout.rows) > 1:
-        return None
-    if layout.channels < FEWEST_CHARACTERS or layout.count < FEWEST_STEPS:
-        return None
+    blank, share = _blank_of_text(layout, floats)
+    return Text(layout.columns(), blank, floats) if _BLANK <= share < 1.0 else None
+
+
+def _can_be_text(layout: Layout) -> bool:
+    is_sequence = layout.rows is None or min(layout.rows) <= 1
+    is_scores = layout.kind in (Kind.SOFTMAX, Kind.RAW, Kind.COMPUTED)
+    return is_sequence and is_scores and layout.channels >= FEWEST_CHARACTERS and layout.count >= FEWEST_STEPS
+
+
+def _blank_of_text(layout: Layout, floats: Sequence[Run]) -> tuple[int, float]:
+    """Return the first or last class, whichever is more frequent, and its share of the steps: 0 if another is."""
     columns = layout.columns()
     labels = np.concatenate([columns.read(run).argmax(axis=2) for run in floats])
-    shares: Mapping[int, float] = {blank: float(np.mean(labels == blank)) for blank in (0, layout.channels - 1)}
-    blank = max(shares, key=lambda number: shares[number])
-    most = np.bincount(labels.ravel()).argmax()
-    if most != blank or not _BLANK <= shares[blank] < 1.0:
-        return None
-    return Text(columns, blank, floats)
+    counts = np.bincount(labels.ravel(), minlength=layout.channels)
+    blank = max((0, layout.channels - 1), key=lambda number: counts[number])
+    return blank, float(counts[blank] / labels.size) if counts.argmax() == blank else 0.0

@@ -96,7 +96,7 @@ def test_boxes_are_those_of_onnxruntime(seed: int, centered: bool) -> None:
     if centered:  # ONNX gathers centers and sizes; the appended node returns corners
         center, half = wanted["nms_boxes"][:, :2], wanted["nms_boxes"][:, 2:] * np.float32(0.5)
         wanted["nms_boxes"] = np.concatenate([center - half, center + half], -1)
-    converted = tc.convert(model, append_nms=tail)
+    converted = tc.convert(model, source_options=tc.SourceOptions(append_nms=tail))
     assert [output.name for output in converted.outputs] == list(NAMES)
     for backend in ("native", "reference"):
         with tc.Session(converted, backend=backend) as session:  # type: ignore[arg-type]
@@ -132,7 +132,10 @@ def test_one_output_with_boxes_and_scores(objectness: bool, is_transposed: bool)
     used = scores[:, 1:] * scores[:, :1] if objectness else scores
     settings = "iou=0.5,score=0.1,max=9,format=cxcywh"
     one = tc.convert(
-        yolo(list(x.shape)), append_nms=f"boxes=output0,scores=output0,{settings},objectness={str(objectness).lower()}"
+        yolo(list(x.shape)),
+        source_options=tc.SourceOptions(
+            append_nms=f"boxes=output0,scores=output0,{settings},objectness={str(objectness).lower()}"
+        ),
     )
     with tc.Session(one) as session:
         found = session.run({"x": x})
@@ -140,7 +143,9 @@ def test_one_output_with_boxes_and_scores(objectness: bool, is_transposed: bool)
     two.graph.node[1].op_type = "Identity"
     del two.graph.node[0], two.graph.initializer[:]
     two.graph.node.insert(0, helper.make_node("Identity", ["b"], ["boxes"]))
-    with tc.Session(tc.convert(two, append_nms=f"boxes=boxes,scores=scores,{settings}")) as session:
+    with tc.Session(
+        tc.convert(two, source_options=tc.SourceOptions(append_nms=f"boxes=boxes,scores=scores,{settings}"))
+    ) as session:
         wanted = session.run({"b": feed["b"], "s": used})
     assert len(wanted["nms_scores"])
     for name in NAMES:
@@ -174,7 +179,12 @@ def test_int8_models_suppress_in_float(tmp_path: Path) -> None:
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
     samples = [{"x": draw.normal(size=(1, 3, 8, 8)).astype(np.float32)} for _ in range(4)]
     tail = "boxes=boxes,scores=scores,score=0.5,format=cxcywh"
-    model = tc.convert(tmp_path / "m.onnx", append_nms=tail, quantize="int8", calibration=samples, effort="low")
+    model = tc.convert(
+        tmp_path / "m.onnx",
+        source_options=tc.SourceOptions(append_nms=tail),
+        quantize=tc.Quantization(effort="low"),
+        calibration=samples,
+    )
     names = [node.op.name for node in model.graph.nodes]
     assert "conv_v2" in names and names.count("host_multiclass_nms") == 1
     model.save(tmp_path / "m.tpum")
@@ -204,7 +214,7 @@ def test_int8_models_suppress_in_float(tmp_path: Path) -> None:
 )
 def test_wrong_values_are_named(text: str, complaint: str) -> None:
     with pytest.raises(tc.UsageError, match=complaint):
-        tc.convert(detector(1, 10, 3), append_nms=text)
+        tc.convert(detector(1, 10, 3), source_options=tc.SourceOptions(append_nms=text))
 
 
 def test_names_may_have_commas_and_equals_signs() -> None:

@@ -12,6 +12,7 @@ from onnx import TensorProto
 import tpuconvert as tc
 from tests.support.onnx.models import model, one, ramp, save_model
 from tpuconvert.conversion.additions.fused_preprocess import source_feeds
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.graph.graph import Port
 from tpuconvert.schema.types import Array
@@ -57,7 +58,7 @@ def test_results_are_those_of_a_model_without(tmp_path: Path, layout: str, order
     source, rule = network(tmp_path, layout, pads), RULE.format(color="BGR", layout=layout)
     images = pixels(3)
     plain = tc.convert(source, preprocess=rule)
-    fused = tc.convert(source, preprocess=rule, fuse_preprocess=order)
+    fused = tc.convert(source, preprocess=rule, source_options=tc.SourceOptions(fuse_preprocess=order))
     assert fused.inputs == [tc.TensorInfo("image_pixels", "uint8", (1, 6, 8, 3))]
     fused.save(tmp_path / "fused.tpum")
     with tc.Session(plain) as host, tc.Session(tmp_path / "fused.tpum") as session:
@@ -90,8 +91,8 @@ def test_models_take_planes_and_images(tmp_path: Path, order: str, quantize: str
     settings: dict[str, Any] = {"preprocess": rule, "quantize": quantize}
     if quantize is not None:
         settings["calibration"] = images
-    plain = tc.convert(source, **settings)
-    fused = tc.convert(source, **settings, fuse_preprocess=order)
+    plain = tc.convert(source, **group_options(**settings))
+    fused = tc.convert(source, **group_options(fuse_preprocess=order, **settings))
     assert fused.inputs == [tc.TensorInfo("image_pixels", "uint8", (1, 9, 8))]
     fused.save(tmp_path / "fused.tpum")
     prepared = Preprocess.of(f"{rule},fuse={order},size=6x8").apply(images)
@@ -132,10 +133,10 @@ def test_a_model_takes_images_of_a_camera(tmp_path: Path, quantize: str | None) 
     images = np.random.default_rng(0).integers(0, 256, (6, 10, 20, 3), np.uint8)
     settings: dict[str, Any] = {} if quantize is None else {"quantize": quantize, "calibration": images}
     source = network(tmp_path, "NCHW", 1)
-    model = tc.convert(source, preprocess=rule, fuse_preprocess="bgr", **settings)
+    model = tc.convert(source, preprocess=rule, **group_options(fuse_preprocess="bgr", **settings))
     assert model.inputs == [tc.TensorInfo("image_pixels", "uint8", (1, 10, 20, 3))]
     model.save(tmp_path / "m.tpum")
-    plain = tc.convert(source, preprocess=rule.replace(",camera=10x20", ""), **settings)
+    plain = tc.convert(source, preprocess=rule.replace(",camera=10x20", ""), **group_options(**settings))
     with tc.Session(tmp_path / "m.tpum") as session, tc.Session(plain) as host:
         found, wanted = session.run_images(images)["y"], host.run_images(images)["y"]
         direct = session.run(np.ascontiguousarray(images[:1, ..., ::-1]))["y"]
@@ -161,7 +162,9 @@ def test_regions_of_camera_images_are_those_of_the_image(fit: str) -> None:
 def test_mean_and_scale_are_folded_into_the_first_layer(tmp_path: Path, layout: str, order: str) -> None:
     rule = RULE.format(color="BGR", layout=layout)
     for pads, left in ((0, set()), (1, {"sub"})):
-        model = tc.convert(network(tmp_path, layout, pads), preprocess=rule, fuse_preprocess=order)
+        model = tc.convert(
+            network(tmp_path, layout, pads), preprocess=rule, source_options=tc.SourceOptions(fuse_preprocess=order)
+        )
         names = {node.op.name for node in model.graph.nodes}
         assert names - {"host_yuv420_to_rgb", "cast", "permute", "index_select", "conv"} == left
 
@@ -171,7 +174,13 @@ def test_planes_are_calibration_samples(tmp_path: Path) -> None:
     planes = np.random.default_rng(0).integers(0, 256, (4, 9, 8), np.uint8)
     images = np.random.default_rng(0).integers(0, 256, (4, 6, 8, 3), np.uint8)
     for samples in (planes, images):
-        found = tc.convert(source, preprocess=rule, fuse_preprocess="nv12", quantize="int8", calibration=samples)
+        found = tc.convert(
+            source,
+            preprocess=rule,
+            source_options=tc.SourceOptions(fuse_preprocess="nv12"),
+            quantize="int8",
+            calibration=samples,
+        )
         assert found.quantize == "int8"
 
 
@@ -180,8 +189,8 @@ def test_gray_images(tmp_path: Path) -> None:
     with np.load(examples / "digits.npz") as archive:
         images = archive["images"][archive["test"]][:50]
     settings: dict[str, Any] = {"quantize": "int8", "calibration": examples / "calibration.npz", "preprocess": rule}
-    plain = tc.convert(examples / "digits.onnx", **settings)
-    fused = tc.convert(examples / "digits.onnx", **settings, fuse_preprocess="gray")
+    plain = tc.convert(examples / "digits.onnx", **group_options(**settings))
+    fused = tc.convert(examples / "digits.onnx", **group_options(fuse_preprocess="gray", **settings))
     assert fused.inputs[0].dtype == "uint8"
     with tc.Session(plain) as host, tc.Session(fused) as session:
         wanted, found = (each.run_images(images)["probability"] for each in (host, session))
@@ -192,7 +201,11 @@ def test_gray_images(tmp_path: Path) -> None:
 def test_verification_feeds_the_engine_with_normalized_images(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     source = network(tmp_path, "NCHW", 1)
-    fused = tc.convert(source, preprocess=RULE.format(color="BGR", layout="NCHW"), fuse_preprocess="rgb")
+    fused = tc.convert(
+        source,
+        preprocess=RULE.format(color="BGR", layout="NCHW"),
+        source_options=tc.SourceOptions(fuse_preprocess="rgb"),
+    )
     found = tc.verify(fused, source)
     assert found.opinion is not None
     assert not found.opinion.problem
@@ -202,7 +215,11 @@ def test_verification_feeds_the_engine_with_normalized_images(tmp_path: Path) ->
 
 def test_stored_options_read_the_source_in_the_same_way(tmp_path: Path) -> None:
     source = network(tmp_path, "NCHW")
-    fused = tc.convert(source, preprocess=RULE.format(color="BGR", layout="NCHW"), fuse_preprocess="rgb")
+    fused = tc.convert(
+        source,
+        preprocess=RULE.format(color="BGR", layout="NCHW"),
+        source_options=tc.SourceOptions(fuse_preprocess="rgb"),
+    )
     fused.save(tmp_path / "fused.tpum")
     assert not tc.diff(source, tmp_path / "fused.tpum").changes
     assert tc.reproduce(tmp_path / "fused.tpum", source).is_same
@@ -213,7 +230,7 @@ def test_metadata_of_the_source_state_the_preprocessing(tmp_path: Path) -> None:
     source = network(tmp_path, "NCHW")
     rule = RULE.format(color="RGB", layout="NCHW")
     by_key = tc.convert(source, preprocess=f"{rule},fuse=bgr")
-    by_option = tc.convert(source, preprocess=rule, fuse_preprocess="bgr")
+    by_option = tc.convert(source, preprocess=rule, source_options=tc.SourceOptions(fuse_preprocess="bgr"))
     assert by_key.preprocess == by_option.preprocess
     assert by_key.inputs == by_option.inputs
 
@@ -234,19 +251,25 @@ def test_metadata_of_the_source_state_the_preprocessing(tmp_path: Path) -> None:
 )
 def test_wrong_options_are_named(tmp_path: Path, options: dict[str, str], complaint: str) -> None:
     with pytest.raises(tc.UsageError, match=complaint):
-        tc.convert(network(tmp_path, "NCHW"), **options)
+        tc.convert(network(tmp_path, "NCHW"), **group_options(**options))
 
 
 def test_models_without_one_float_image_are_refused(tmp_path: Path) -> None:
     two = model([one("Add", "a", "b", outputs=("y",))], {"a": ramp(1, 3, 4, 4), "b": ramp(1, 3, 4, 4)}, ["y"])
     with pytest.raises(tc.UsageError, match="has 2 inputs"):
-        tc.convert(save_model(two, tmp_path), preprocess="color=RGB", fuse_preprocess="rgb")
+        tc.convert(
+            save_model(two, tmp_path), preprocess="color=RGB", source_options=tc.SourceOptions(fuse_preprocess="rgb")
+        )
     whole = model([one("Add", "x", "x", outputs=("y",))], {"x": ramp(1, 3, 4, 4).astype(np.int32)}, ["y"])
     with pytest.raises(tc.UsageError, match="holds int32, expected floats"):
-        tc.convert(save_model(whole, tmp_path), preprocess="color=RGB", fuse_preprocess="rgb")
+        tc.convert(
+            save_model(whole, tmp_path), preprocess="color=RGB", source_options=tc.SourceOptions(fuse_preprocess="rgb")
+        )
 
 
 def test_planes_of_odd_images_are_refused(tmp_path: Path) -> None:
     odd = model([one("Relu", "x", outputs=("y",))], {"x": ramp(1, 3, 5, 4)}, ["y"])
     with pytest.raises(tc.UsageError, match="5 x 4 pixels, expected an even height and width"):
-        tc.convert(save_model(odd, tmp_path), preprocess="color=RGB", fuse_preprocess="nv12")
+        tc.convert(
+            save_model(odd, tmp_path), preprocess="color=RGB", source_options=tc.SourceOptions(fuse_preprocess="nv12")
+        )

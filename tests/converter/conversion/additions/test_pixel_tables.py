@@ -16,7 +16,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tpuconvert as tc
 from tests.support import programs
+from tests.support.paired import paired
 from tpuconvert.conversion import conversion
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.schema.types import Array
 
 PER_CHANNEL = "mean=104,117,123,scale=0.017,0.0175,0.0171"
@@ -48,14 +50,22 @@ def network(path: Path, layout: str, channels: int = 3) -> Path:
 
 def convert(path: Path, rule: str, order: str, images: Array, **options: Any) -> tc.Model:
     return tc.convert(
-        path, preprocess=rule, fuse_preprocess=order, quantize="int8", calibration=images, effort="low", **options
+        path,
+        preprocess=rule,
+        calibration=images,
+        **group_options(fuse_preprocess=order, quantize="int8", effort="low", **options),
     )
 
 
-@pytest.mark.parametrize("chip", ["bm1684", "bm1686"])
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-@pytest.mark.parametrize("order", ["rgb", "bgr", "nv12"])
-@pytest.mark.parametrize("values", ["mean=0,scale=0.0039", "mean=100,scale=0.0039", PER_CHANNEL])
+@pytest.mark.parametrize(
+    ("chip", "order", "values"),
+    paired(
+        ["bm1684", "bm1686"],
+        ["rgb", "bgr", "nv12"],
+        ["mean=0,scale=0.0039", "mean=100,scale=0.0039", PER_CHANNEL],
+    ),
+)
 def test_tables_give_the_integers_of_the_nodes(
     values: str, order: str, layout: str, chip: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,7 +92,9 @@ def test_tables_give_the_integers_of_the_nodes(
 def test_bm1682_has_no_tables(tmp_path: Path) -> None:
     images = np.zeros((2, 8, 8, 3), np.uint8)
     path = network(tmp_path / "net.onnx", "NCHW")
-    model = tc.convert(path, preprocess="color=RGB", fuse_preprocess="rgb", chip="bm1682")
+    model = tc.convert(
+        path, preprocess="color=RGB", source_options=tc.SourceOptions(fuse_preprocess="rgb"), chip="bm1682"
+    )
     assert "lut" not in [node.op.name for node in model.graph.nodes]
     with tc.Session(model) as session:
         assert session.run_images(images)["y"].shape == (2, 4, 8, 8)
@@ -123,7 +135,7 @@ def test_program_of_a_device_computes_the_same_integers(repository: Path, tmp_pa
         quantize="int8",
         calibration=digits / "calibration.npz",
         preprocess="color=GRAY,scale=0.0625,mean=3",
-        fuse_preprocess="gray",
+        source_options=tc.SourceOptions(fuse_preprocess="gray"),
     )
     check_program(model, tmp_path)
 

@@ -8,13 +8,14 @@ import pytest
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
+from tpuconvert.conversion.options.options import group_options
 
 DIGITS = Path(__file__).parents[4] / "examples" / "digits"
 SOURCE, SAMPLES, PREPROCESS = DIGITS / "digits.onnx", DIGITS / "calibration.npz", "color=GRAY,scale=0.0625"
 
 
 def convert(samples: np.ndarray, **options) -> tc.Model:
-    return tc.convert(SOURCE, quantize="int8", calibration=samples, preprocess=PREPROCESS, **options)
+    return tc.convert(SOURCE, calibration=samples, preprocess=PREPROCESS, **group_options(quantize="int8", **options))
 
 
 def notes_of(model: tc.Model) -> list[str]:

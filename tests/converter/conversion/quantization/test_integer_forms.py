@@ -10,6 +10,7 @@ import pytest
 
 import tpuconvert as tc
 from tests.support.quantize.onnx_builder import OnnxNet
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.conversion.quantization.integer_forms import IntegerForms
 
 
@@ -51,7 +52,9 @@ def test_scales_are_chosen_once_and_do_not_change(
 
     monkeypatch.setattr(IntegerForms, "_annotate", count)
     source, given = network(), samples()
-    once = tc.convert(source, quantize="int8", calibration=given, calibration_method="minmax", **options)
+    once = tc.convert(
+        source, calibration=given, **group_options(quantize="int8", calibration_method="minmax", **options)
+    )
     assert set(made.values()) == {1}
     once.save(tmp_path / "once.tpum")
     made.clear()
@@ -62,7 +65,9 @@ def test_scales_are_chosen_once_and_do_not_change(
         self._known = Forgetful()
 
     monkeypatch.setattr(IntegerForms, "__init__", forget)
-    again = tc.convert(source, quantize="int8", calibration=given, calibration_method="minmax", **options)
+    again = tc.convert(
+        source, calibration=given, **group_options(quantize="int8", calibration_method="minmax", **options)
+    )
     again.save(tmp_path / "again.tpum")
     assert (tmp_path / "once.tpum").read_bytes() == (tmp_path / "again.tpum").read_bytes()
     if options.get("chip") != "bm1684":

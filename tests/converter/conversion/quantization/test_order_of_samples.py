@@ -10,6 +10,7 @@ from PIL import Image
 
 import tpuconvert as tc
 from tests.support.networks.small_models import examples
+from tpuconvert.conversion.options.options import group_options
 
 PREPROCESS = "color=GRAY,scale=0.0625"
 
@@ -22,7 +23,7 @@ def images() -> np.ndarray:
 
 def converted_bytes(path: Path, calibration: object, method: str, **options: object) -> bytes:
     given = {"quantize": "int8", "calibration_method": method, "preprocess": PREPROCESS, **options}
-    tc.convert(examples() / "digits.onnx", calibration=calibration, **given).save(path)
+    tc.convert(examples() / "digits.onnx", calibration=calibration, **group_options(**given)).save(path)
     return path.read_bytes()
 
 
@@ -67,7 +68,7 @@ def constants(calibration: object, batch: int) -> list[tuple[bytes, object]]:
     model = tc.convert(
         examples() / "digits.prototxt",
         weights=examples() / "digits.caffemodel",
-        input_shapes={"image": (batch, 1, 8, 8)},
+        source_options=tc.SourceOptions(input_shapes={"image": (batch, 1, 8, 8)}),
         quantize="int8",
         calibration=calibration,
         preprocess=PREPROCESS,

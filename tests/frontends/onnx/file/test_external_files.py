@@ -39,7 +39,7 @@ def test_links_out_of_the_folder_are_refused_with_the_option_that_allows_them(tm
 
 def test_an_allowed_directory_holds_external_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = snapshot(tmp_path)
-    with tc.Session(tc.convert(path, allow_root=tmp_path / "models--net")) as session:
+    with tc.Session(tc.convert(path, source_options=tc.SourceOptions(allow_root=tmp_path / "models--net"))) as session:
         found = session.run({"x": ramp(1, 64)})["y"]
     np.testing.assert_allclose(found, ramp(1, 64) @ ramp(64, 64, seed=1), rtol=1e-4, atol=1e-4)  # sums of 64 in float32
     monkeypatch.chdir(tmp_path)
@@ -52,7 +52,7 @@ def test_an_allowed_directory_holds_external_data(tmp_path: Path, monkeypatch: p
 def test_another_directory_is_not_enough(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     with pytest.raises(CorruptInputError, match="outside the model's folder and outside"):
-        tc.convert(snapshot(tmp_path), allow_root=tmp_path / "other")
+        tc.convert(snapshot(tmp_path), source_options=tc.SourceOptions(allow_root=tmp_path / "other"))
 
 
 def test_a_link_in_the_allowed_directory_leads_no_further(tmp_path: Path) -> None:
@@ -61,14 +61,14 @@ def test_a_link_in_the_allowed_directory_leads_no_further(tmp_path: Path) -> Non
     shutil.move(blobs / "9c0e", tmp_path / "elsewhere")
     os.symlink(tmp_path / "elsewhere", blobs / "9c0e")
     with pytest.raises(CorruptInputError, match="outside"):
-        tc.convert(path, allow_root=blobs)
+        tc.convert(path, source_options=tc.SourceOptions(allow_root=blobs))
 
 
 def test_the_recipe_holds_no_place_and_reproduce_takes_the_option(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = snapshot(tmp_path)
-    made = tc.convert(path, allow_root=tmp_path)
+    made = tc.convert(path, source_options=tc.SourceOptions(allow_root=tmp_path))
     assert "allow_root" not in str(made.metadata)
     made.save(tmp_path / "net.tpum")
     with pytest.raises(CorruptInputError, match="outside the model's folder"):
@@ -95,10 +95,10 @@ def test_paths_that_climb_need_trust(tmp_path: Path, location: str) -> None:
 
 def test_a_missing_directory_is_named(tmp_path: Path) -> None:
     with pytest.raises(tc.UsageError, match=r"allow_root: .*nowhere is not a directory"):
-        tc.convert(tmp_path / "net.onnx", allow_root=tmp_path / "nowhere")
+        tc.convert(tmp_path / "net.onnx", source_options=tc.SourceOptions(allow_root=tmp_path / "nowhere"))
 
 
 def test_only_onnx_models_have_external_data(tmp_path: Path) -> None:
     (tmp_path / "net.prototxt").write_text('name: "net"\ninput: "x"\n')
     with pytest.raises(tc.UsageError, match="--allow-root belongs to ONNX models only"):
-        tc.convert(tmp_path / "net.prototxt", allow_root=tmp_path)
+        tc.convert(tmp_path / "net.prototxt", source_options=tc.SourceOptions(allow_root=tmp_path))

@@ -1,13 +1,12 @@
 """Every converter over the versions of its operator and the corners of its attributes, against onnxruntime."""
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.onnx.cases import elements, further, operators, tensors, versions, windows
 from tests.support.onnx.cases.case import Case
+from tests.support.onnx.cases.selection import selections, version_limits
 from tests.support.onnx.oracles import NEWEST_OPSET, assert_same
 from tpuconvert.frontends.onnx.node import folds, onnx_op
 
@@ -24,22 +23,27 @@ ELSEWHERE = {
 """Operators without a case: their inputs are no single tensors, or integers that have to be equal."""
 
 
-def cases() -> Iterator[Any]:
-    """All; of a case whose versions differ in nothing that it has, those between the oldest and the newest are slow."""
-    for table in TABLES:
-        for case in table.CASES:
-            of_case = list(case.in_all_versions(NEWEST_OPSET))
-            for index, version in enumerate(of_case):
-                is_slow = table is not versions and 0 < index < len(of_case) - 1
-                yield pytest.param(version, id=str(version), marks=pytest.mark.slow if is_slow else ())
+CASES = [version for table in TABLES for case in table.CASES for version in selections(case, NEWEST_OPSET)]
+"""Each in one opset per converter and per side of the versions that the converter compares."""
 
 
-@pytest.mark.parametrize("case", list(cases()))
+@pytest.mark.parametrize("case", CASES, ids=str)
 def test_as_onnxruntime(case: Case, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime", reason="needs onnxruntime: install tpuconvert[oracles]")
     # The tolerance is that of sums in another order, and of functions that other libraries compute.
     atol = max(case.atol, 2e-5)
     assert_same(case.model(), case.feeds, tmp_path, atol=atol, rtol=2e-4, differs=case.differs)
+
+
+def test_opsets_are_told_apart_where_converters_do_it() -> None:
+    """Softmax has two converters; Reshape reads allowzero since 14; the limit of ReduceSum is an argument."""
+    softmax = [onnx_op.find("Softmax", version=opset) for opset in (11, 13)]
+    assert softmax[0] is not softmax[1]
+    for name, opset, limit in (("Reshape", 14, 14), ("ArgMax", 13, 12), ("ReduceSum", 13, 13), ("ReduceMax", 18, 18)):
+        entry = onnx_op.find(name, version=opset)
+        assert entry is not None and limit in version_limits(entry.converter), name  # type: ignore[arg-type]
+    case = next(case for case in elements.CASES if case.op == "Abs")
+    assert [version.opset for version in selections(case, NEWEST_OPSET)] == [NEWEST_OPSET]
 
 
 def test_every_case_has_a_version() -> None:
@@ -60,7 +64,7 @@ def test_every_meaning_has_a_case() -> None:
     opsets: dict[str, set[int]] = {}
     for table in TABLES:
         for case in table.CASES:
-            opsets.setdefault(case.op, set()).update(item.opset for item in case.in_all_versions(NEWEST_OPSET))
+            opsets.setdefault(case.op, set()).update(item.opset for item in selections(case, NEWEST_OPSET))
     missing = []
     for entry in onnx_op.entries():
         later = [since for since in onnx_op.versions(entry.name) if since > entry.since]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, defs, helper
 
+from tests.support.each import each
 from tests.support.onnx.cases.case import Case, i64
 from tests.support.onnx.cases.further import CASES
 from tests.support.onnx.models import assert_converts, graph_of, model, one, ops, ours, ramp, save_model
@@ -15,7 +16,7 @@ from tpuconvert.schema.errors import UnsupportedError
 from tpuconvert.schema.types import Array
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@each("case", CASES)
 def test_as_the_reference_evaluator(case: Case, tmp_path: Path) -> None:
     assert_converts(case.model(), case.feeds, tmp_path, atol=case.atol, rtol=2e-4)
 

@@ -154,13 +154,13 @@ def counting(tmp_path: Path) -> Path:
 
 
 def test_too_many_iterations_are_an_error(tmp_path: Path) -> None:
-    session = tc.Session(tc.convert(counting(tmp_path), max_iterations=5))
+    session = tc.Session(tc.convert(counting(tmp_path), source_options=tc.SourceOptions(max_iterations=5)))
     assert np.array_equal(session.run({"n": np.array(5), "x": X})["y"], 32 * X)
     with pytest.raises(RunError, match=r"more than 5 iterations; convert .* larger --max-iterations") as caught:
         session.run({"n": np.array(6), "x": X})
     assert caught.value.node == "y"
     with pytest.raises(tc.UsageError, match="max_iterations is 0"):
-        tc.convert(counting(tmp_path), max_iterations=0)
+        tc.convert(counting(tmp_path), source_options=tc.SourceOptions(max_iterations=0))
 
 
 def test_error_in_a_body_names_its_node(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_branches_of_different_rank_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match=r"output 0 is FLOAT32\[3, 4\] or FLOAT32\[1\]; both branches") as caught:
         graph_of(proto, tmp_path)
     assert "--fix-input c=VALUE" in caught.value.problems[0].hint
-    fixed = tc.convert(save_model(proto, tmp_path), fix_inputs={"c": False})
+    fixed = tc.convert(save_model(proto, tmp_path), source_options=tc.SourceOptions(fix_inputs={"c": False}))
     assert ops(fixed.graph) == ["reduce"]
 
 

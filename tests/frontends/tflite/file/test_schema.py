@@ -5,6 +5,7 @@ import pytest
 import tflite
 from flatbuffers import number_types
 
+from tests.support.each import each
 from tpuconvert.frontends.tflite.file.schema import SCHEMA, enum_names
 from tpuconvert.schema.file.flatbuffer_schema import Kind
 
@@ -35,7 +36,7 @@ def test_unions_have_the_package_s_members(union: str) -> None:
     assert members == ["NONE", *SCHEMA.unions[union]]
 
 
-@pytest.mark.parametrize("table", sorted(SCHEMA.tables))
+@each("table", sorted(SCHEMA.tables))
 def test_slots_and_defaults(table: str) -> None:
     """Each field is written alone with the package's function and found where the description says."""
     description = SCHEMA.tables[table]
@@ -60,7 +61,7 @@ def test_slots_and_defaults(table: str) -> None:
     assert written == set(), "fields of the package that the description lacks"
 
 
-@pytest.mark.parametrize("table", sorted(SCHEMA.tables))
+@each("table", sorted(SCHEMA.tables))
 def test_defaults_of_an_empty_table(table: str) -> None:
     builder = flatbuffers.Builder(16)
     getattr(tflite, f"{table}Start")(builder)

@@ -67,7 +67,9 @@ def test_the_same_on_bm1686(tmp_path: Path) -> None:
     for case in CASES:
         path.write_bytes(model_of(case))
         try:
-            model = tc.convert(path, allow_non_finite=True)  # 0 ** -2 of constants, for example
+            model = tc.convert(
+                path, source_options=tc.SourceOptions(allow_non_finite=True)
+            )  # 0 ** -2 of constants, for example
             with tc.Session(model, backend="reference") as session:
                 names = [port.name for port in session.inputs]
                 results = session.run(dict(zip(names, arrays_of(case), strict=True)))

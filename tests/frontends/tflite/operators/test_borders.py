@@ -15,6 +15,7 @@ import pytest
 import tpuconvert as tc
 from tests.support.tflite.cases import numbers
 from tests.support.tflite.models import O, S, Signature, T, ops, run, serialize
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.conversion.source import Source
 from tpuconvert.frontends.tflite import load
 from tpuconvert.frontends.tflite.file import metadata
@@ -92,7 +93,10 @@ def test_budget_of_transposes(tmp_path: Path) -> None:
     with pytest.raises(ThresholdError, match="transposes: 2 left, 1 allowed: 'x:nchw', 'y'") as caught:
         tc.convert(path, max_transposes=1)
     assert caught.value.exit_code == 5
-    assert "transposes: 1 left" in tc.convert(path, max_transposes=1, keep_io_layout=False).summary()
+    assert (
+        "transposes: 1 left"
+        in tc.convert(path, max_transposes=1, source_options=tc.SourceOptions(keep_io_layout=False)).summary()
+    )
 
 
 def test_what_belongs_to_tflite_only(data_root: Path) -> None:
@@ -103,7 +107,7 @@ def test_what_belongs_to_tflite_only(data_root: Path) -> None:
         ({"keep_io_layout": False}, "--nchw-io"),
     ):
         with pytest.raises(UsageError, match=f"{says} belongs to TFLite models only"):
-            tc.convert(path, **arguments)  # type: ignore[arg-type]  # by name
+            tc.convert(path, **group_options(**arguments))  # type: ignore[arg-type]  # by name
 
 
 def description(*, mean: list[float], std: list[float], identifier: bytes = b"M001") -> bytes:
@@ -167,7 +171,7 @@ def test_what_a_file_says_about_itself(tmp_path: Path) -> None:
     assert str(model.preprocess) == "fit=stretch,color=RGB,mean=127.5,scale=0.0078125,layout=NHWC"
     given = tc.convert(path, preprocess="mean=1,layout=NHWC").preprocess
     assert str(given).startswith("fit=stretch,color=RGB,mean=1.0")
-    turned = tc.convert(path, keep_io_layout=False).preprocess
+    turned = tc.convert(path, source_options=tc.SourceOptions(keep_io_layout=False)).preprocess
     assert turned is not None
     assert turned.layout == "NCHW"
     assert "2 labels: cat, dog" in model.summary()
@@ -241,5 +245,5 @@ def test_other_engine_is_not_run_with_other_ports(tmp_path: Path) -> None:
     path = write(tmp_path, convolution())
     for arguments in ({"keep_io_layout": False}, {"state": "ports"}):
         options = Options.of(**arguments)  # type: ignore[arg-type]  # by name
-        found = verify_source(tc.convert(path, **arguments), Source(path), options, oracle="auto")  # type: ignore[arg-type]  # by name
+        found = verify_source(tc.convert(path, **group_options(**arguments)), Source(path), options, oracle="auto")  # type: ignore[arg-type]  # by name
         assert found.to_dict()["first_difference"] is None

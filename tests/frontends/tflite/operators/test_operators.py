@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.each import each
 from tests.support.tflite.cases.stablehlo import WITHOUT_KERNEL
 from tests.support.tflite.hand_cases import CASES, SQUARE, Case, f32, i32, subgraph_of
 from tests.support.tflite.models import O, S, T, graph_of, run, single
 from tpuconvert.schema.errors import UnsupportedError
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@each("case", CASES)
 def test_value(tmp_path: Path, case: Case) -> None:
     graph = graph_of(tmp_path, subgraph_of(case))
     (y,) = run(graph, *case.x)

@@ -67,7 +67,7 @@ def test_state_is_passed_from_step_to_step(case: Streaming, tmp_path: Path) -> N
     for chip in ("bm1686", "bm1684"):
         atol = case.atol + ("integer_lstm" in case.name and chip == "bm1684")  # this chip computes the cell in float
         for mode in MODES if "running_sum" in case.name else MODES[: chip == "bm1686"]:
-            model = tc.convert(path, chip=chip, state=mode, signature=case.signature)
+            model = tc.convert(path, chip=chip, source_options=tc.SourceOptions(state=mode, signature=case.signature))
             for backend in ("native", "reference"):
                 with tc.Session(model, backend=backend) as session:
                     results = session.run(dict(zip([item.name for item in session.inputs], inputs[0], strict=True)))
@@ -75,9 +75,9 @@ def test_state_is_passed_from_step_to_step(case: Streaming, tmp_path: Path) -> N
                     close(found, expected, atol)
         if case.problem:
             with pytest.raises(UnsupportedError, match=case.problem):
-                tc.convert(path, chip=chip, state="ports", signature=case.signature)
+                tc.convert(path, chip=chip, source_options=tc.SourceOptions(state="ports", signature=case.signature))
             continue
-        model = tc.convert(path, chip=chip, state="ports", signature=case.signature)
+        model = tc.convert(path, chip=chip, source_options=tc.SourceOptions(state="ports", signature=case.signature))
         ports = model.graph.input_ports
         assert len(ports) == len(inputs[0]) + len(case.start)
         assert len({port.name for port in ports}) == len(ports)
@@ -103,7 +103,7 @@ def test_nothing_was_assigned(mode: str, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="variable != nullptr"):
         run_interpreter(reference_runner(model), [np.zeros(2, np.float32)])
     with pytest.raises(UnsupportedError, match="'v' is read before anything is assigned to it"):
-        tc.convert(path, state=mode)
+        tc.convert(path, source_options=tc.SourceOptions(state=mode))
 
 
 def test_a_variable_that_another_signature_assigns(tmp_path: Path) -> None:
@@ -112,11 +112,11 @@ def test_a_variable_that_another_signature_assigns(tmp_path: Path) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(signatures())
     with pytest.raises(UnsupportedError, match="other signatures assign it: pass it as an input"):
-        tc.convert(path, signature="step")
+        tc.convert(path, source_options=tc.SourceOptions(signature="step"))
     interpreter = litert.Interpreter(model_content=path.read_bytes())
     state = np.array([5, 6], np.float32)
     interpreter.get_signature_runner("load")(x=state)
-    with tc.Session(tc.convert(path, signature="step", state="ports")) as session:
+    with tc.Session(tc.convert(path, source_options=tc.SourceOptions(signature="step", state="ports"))) as session:
         for number in range(3):
             x = np.array([number, -number], np.float32)
             results = session.run({"x": x, "v": state})
@@ -131,7 +131,7 @@ def test_named_outputs_keep_the_state(tmp_path: Path) -> None:
     main = running_sum(once(), extra=extra)
     operators = [*main.operators, O("NEG", [3], [4])]
     path.write_bytes(serialize(S(main.tensors, operators, [0], [4]), initial(first(1, 2))))
-    model = tc.convert(path, state="ports", outputs=["y"])
+    model = tc.convert(path, source_options=tc.SourceOptions(state="ports", outputs=["y"]))
     with tc.Session(model) as session:
         results = session.run({"x": np.array([10, 20], np.float32), "v": np.array([1, 2], np.float32)})
     assert {name: array.tolist() for name, array in results.items()} == {"y": [11, 22], "v:next": [11, 22]}
@@ -145,6 +145,6 @@ def test_a_loop_that_no_output_needs_changes_state(tmp_path: Path) -> None:
     operators.append(O("CALL", [0], [4], "CallOptions", {"subgraph": 2}))
     path = tmp_path / "model.tflite"
     path.write_bytes(serialize(S(tensors, operators, [0], [3]), initial(first(1, 2)), called))
-    with tc.Session(tc.convert(path, state="ports")) as session:
+    with tc.Session(tc.convert(path, source_options=tc.SourceOptions(state="ports"))) as session:
         results = session.run({"x": np.array([10, 20], np.float32), "v": np.array([1, 2], np.float32)})
     assert results["v:next"].tolist() == [-10, -20]

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import tpuconvert as tc
-from tests.support.quantize.networks import signal_to_noise
+from tests.support.quantize.networks import signal_to_noise, sqnr_of_roundings
 from tests.support.quantize.onnx_builder import OnnxNet
 from tpuconvert.__main__ import main
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.model.cost import describe_cost
 from tpuconvert.schema.types import F16, F32, I8, U8, DType
 
@@ -27,7 +28,7 @@ def chain() -> tuple[OnnxNet, list[str]]:
 
 
 def convert(net: OnnxNet, output: str, **options) -> tc.Model:
-    return tc.convert(net.model(output), quantize="int8", calibration=net.samples(12), **options)
+    return tc.convert(net.model(output), calibration=net.samples(12), **group_options(quantize="int8", **options))
 
 
 def dtypes(model: tc.Model, *operators: str) -> list[DType]:
@@ -74,8 +75,8 @@ def test_less_noise_than_int8() -> None:
         with tc.Session(convert(net, last, **options)) as session:
             return signal_to_noise(wanted, session.run(net.samples(1)[0])[last])
 
-    assert noise() < 45
-    assert noise(precision=["op:conv=float16"]) > 60
+    assert noise() < sqnr_of_roundings(1) + 6  # 8 bits
+    assert noise(precision=["op:conv=float16"]) > sqnr_of_roundings(8, bits=12)  # 11 bits and the sign
 
 
 def test_operators_without_a_float16_form_are_named() -> None:

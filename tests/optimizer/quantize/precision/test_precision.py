@@ -6,6 +6,7 @@ import pytest
 import tpuconvert as tc
 from tests.optimizer.quantize.search.test_deciding import top_rows
 from tests.support.quantize.onnx_builder import OnnxNet
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.optimizer.precision_rules import parse_rule, split_method
 from tpuconvert.optimizer.quantize.precision.precision import apply_rules
 from tpuconvert.optimizer.quantize.ranges.thresholds import percentile_threshold
@@ -92,7 +93,7 @@ def test_percentile_counts_bins():
 
 
 def convert(net: OnnxNet, *outputs: str, **options):
-    return tc.convert(net.model(*outputs), quantize="int8", calibration=net.samples(12), **options)
+    return tc.convert(net.model(*outputs), calibration=net.samples(12), **group_options(quantize="int8", **options))
 
 
 def test_names_of_fused_tensors_and_nodes():
@@ -165,7 +166,7 @@ def test_a_quantized_source_keeps_its_scales_but_may_compute_in_float():
     source = net.model(rounded(conv(rounded(first))))
 
     def operators(**options) -> list[str]:
-        return [node.op.name for node in tc.convert(source, quantize="int8", **options).graph.nodes]
+        return [node.op.name for node in tc.convert(source, **group_options(quantize="int8", **options)).graph.nodes]
 
     assert (operators().count("conv_v2"), operators().count("conv")) == (2, 0)
     mixed = operators(keep_float=[first])

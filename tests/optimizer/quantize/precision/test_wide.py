@@ -6,11 +6,15 @@ import numpy as np
 import pytest
 
 import tpuconvert as tc
-from tests.support.quantize.networks import signal_to_noise
+from tests.support.quantize.networks import signal_to_noise, sqnr_of_roundings
 from tests.support.quantize.onnx_builder import OnnxNet
 from tpuconvert.__main__ import main
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.model.cost import describe_cost
 from tpuconvert.schema.types import I8, I16, U8, DType
+
+MORE_THAN_8_BITS = sqnr_of_roundings(1) + 20
+"""One rounding to 8 bits leaves 41 dB, and one to 16 bits 89 dB, of which few operators in a row cost less than 28."""
 
 
 def one_layer(kind: str) -> tuple[OnnxNet, str]:
@@ -46,7 +50,7 @@ def mixed() -> tuple[OnnxNet, dict[str, str], str]:
 
 
 def convert(net: OnnxNet, output: str, **options) -> tc.Model:
-    return tc.convert(net.model(output), quantize="int8", calibration=net.samples(16), **options)
+    return tc.convert(net.model(output), calibration=net.samples(16), **group_options(quantize="int8", **options))
 
 
 def noise(net: OnnxNet, output: str, model: tc.Model) -> float:
@@ -111,7 +115,7 @@ def test_data_movement_between_selected_nodes_keeps_16_bits() -> None:
     output = net.dense(moved, 16)
     model = convert(net, output, precision=[f"{first}=int16", f"{output}=int16"])
     assert dtype_of(model, moved) is I16
-    assert noise(net, output, model) > 60
+    assert noise(net, output, model) > MORE_THAN_8_BITS
 
 
 def test_large_sums_have_a_larger_unit() -> None:
@@ -122,7 +126,7 @@ def test_large_sums_have_a_larger_unit() -> None:
     output = net.add("Add", net.add("MatMul", x, weight), net.normal(4))
     model = convert(net, output, precision=["*=int16"])
     assert any(node.name.endswith(":shrunk") for node in model.graph.nodes)
-    assert noise(net, output, model) > 50
+    assert noise(net, output, model) > MORE_THAN_8_BITS - 10  # the larger unit
 
 
 def test_a_file_and_the_cost(tmp_path: Path) -> None:
@@ -197,4 +201,4 @@ def test_sums_and_products_are_exported(operator: str, form: str, tmp_path: Path
     output = net.conv(net.add(operator, net.conv(x, 8), net.conv(x, 8)), 6)
     model = convert(net, output, precision=["*=int16"])
     tc.export(model, tmp_path / "out", to=form)
-    assert noise(net, output, model) > 60
+    assert noise(net, output, model) > MORE_THAN_8_BITS

@@ -10,6 +10,7 @@ import tpuconvert as tc
 from tests.support.quantize.networks import signal_to_noise
 from tests.support.quantize.onnx_builder import OnnxNet
 from tpuconvert.__main__ import main
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.optimizer.quantize.ranges.ranges import Range
 from tpuconvert.optimizer.quantize.refinement.operand_statistics import OperandSamples
 from tpuconvert.optimizer.quantize.scales.annotate import activation_params
@@ -42,7 +43,7 @@ def network(activation: str) -> tuple[OnnxNet, str, str]:
 
 
 def convert(net: OnnxNet, output: str, **options) -> tc.Model:
-    return tc.convert(net.model(output), quantize="int8", calibration=net.samples(16), **options)
+    return tc.convert(net.model(output), calibration=net.samples(16), **group_options(quantize="int8", **options))
 
 
 def quant_of(model: tc.Model, name: str) -> QuantParams:

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 import tpuconvert as tc
+from tests.support.paired import paired
 from tests.support.quantize.networks import Net
 from tests.support.quantize.onnx_builder import cosine
 from tools.bench.outliers import OUTLIER_NETWORKS, OutlierNetwork, Outliers
 from tpuconvert.__main__ import main
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.model.integer_share import integer_share
 from tpuconvert.optimizer.quantize import Legalized, balance, calibrate, choose_balancing, legalize, quantize
 from tpuconvert.optimizer.quantize.search.float_simulation import simulate
@@ -27,7 +29,9 @@ ENOUGH = 0.995
 
 
 def convert(network: OutlierNetwork, path: Path, chip: str = "bm1686", **options):
-    return tc.convert(path, chip=chip, quantize="int8", calibration=network.feeds(CALIBRATION, 1000), **options)
+    return tc.convert(
+        path, chip=chip, calibration=network.feeds(CALIBRATION, 1000), **group_options(quantize="int8", **options)
+    )
 
 
 def cosines(network: OutlierNetwork, path: Path, model) -> dict[str, float]:
@@ -45,8 +49,7 @@ def balanced_notes(model) -> list[str]:
     return [note.message for note in model.notes if note.kind == "balancing"]
 
 
-@pytest.mark.parametrize("chip", ["bm1686", "bm1684"])
-@pytest.mark.parametrize("name", OUTLIER_NETWORKS)
+@pytest.mark.parametrize(("chip", "name"), paired(["bm1686", "bm1684"], list(OUTLIER_NETWORKS)))
 def test_outlier_channels_cost_little(name, chip, tmp_path):
     network, path = OUTLIER_NETWORKS[name], tmp_path / "net.onnx"
     network.write(path)
@@ -67,7 +70,7 @@ def test_outlier_channels_cost_much_with_one_scale(name, tmp_path):
     assert balanced_notes(model) == []
 
 
-@pytest.mark.parametrize("chip", ["bm1686", "bm1684"])
+@pytest.mark.parametrize("chip", ["bm1686", pytest.param("bm1684", marks=pytest.mark.slow)])
 def test_a_model_without_outliers_does_not_change(chip, tmp_path):
     network, path = OUTLIER_NETWORKS["vit"], tmp_path / "net.onnx"
     network.write(path, outliers=Outliers(factor=0.0))
@@ -97,7 +100,7 @@ def test_the_order_and_split_of_samples_do_not_matter(tmp_path):
     network.write(path)
     feeds = network.feeds(12, 1000)
     for name, samples, workers in (("one", feeds, 1), ("reversed", feeds[::-1], 1), ("two", feeds, 2)):
-        model = tc.convert(path, quantize="int8", calibration=samples, workers=workers)
+        model = tc.convert(path, quantize=tc.Quantization(workers=workers), calibration=samples)
         assert balanced_notes(model)
         model.save(tmp_path / name)
     first, *others = ((tmp_path / name).read_bytes() for name in ("one", "reversed", "two"))
@@ -161,6 +164,16 @@ def test_zero_points_of_channels_are_part_of_the_bias(chip):
     assert relative_error(*linear_after_norm(1.0, 100.0), chip, []) > 0.02
     # The largest range is about 6: a step of 0.05 and an error of 0.014 for a deviation of 1.
     assert relative_error(*linear_after_norm(1.0, 100.0), chip, None) < 0.002
+
+
+def test_a_weight_of_several_operators_is_not_copied():
+    net, graph = linear_after_norm(40.0, 0.0)
+    scale, bias, w, b = map(graph.find, ("scale", "bias", "w", "b"))
+    second = graph.add(LayerNorm(), net.x, scale, bias, name="second")
+    graph.output(graph.add(MatrixMul(), second, w, b, name="z"))
+    ranges = calibrate(graph, net.samples(8))
+    reasons = quantize(graph, ranges, Chip.BM1686)
+    assert balance(graph, ranges, reasons, Chip.BM1686) == []
 
 
 def test_weights_take_the_ratios_of_the_scales():

@@ -8,6 +8,7 @@ import pytest
 import tpuconvert as tc
 from tests.support.quantize.networks import signal_to_noise
 from tests.support.quantize.onnx_builder import OnnxNet
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.model.accuracy_notes import AccuracyWarning
 from tpuconvert.optimizer.quantize.search.accuracy_floor import FloorCandidates
 from tpuconvert.schema.errors import UnsupportedError
@@ -53,8 +54,8 @@ def notes(model: tc.Model, kind: str) -> list[str]:
 def test_errors_that_are_spread_over_layers_get_16_bits_together() -> None:
     net, output = spread()
     with pytest.warns(AccuracyWarning, match="mean cosine"):
-        plain = tc.convert(net.model(output), calibration=images(16), **GIVEN, max_int16_share=0.0)
-    model = tc.convert(net.model(output), calibration=images(16), **GIVEN, max_int16_share=1.0)
+        plain = tc.convert(net.model(output), calibration=images(16), **group_options(max_int16_share=0.0, **GIVEN))
+    model = tc.convert(net.model(output), calibration=images(16), **group_options(max_int16_share=1.0, **GIVEN))
     assert sqnr(net, output, model) > sqnr(net, output, plain) + 6
     (text,) = notes(model, "int16-nodes")
     assert "with 16 bits" in text and "dB of its variance" in text
@@ -64,12 +65,12 @@ def test_errors_that_are_spread_over_layers_get_16_bits_together() -> None:
 def test_a_missed_target_names_the_branch_and_a_share_that_meets_it() -> None:
     net, output = spread()
     with pytest.warns(AccuracyWarning, match="20 dB are the target"):
-        model = tc.convert(net.model(output), calibration=images(16), **GIVEN, max_int16_share=0.01)
+        model = tc.convert(net.model(output), calibration=images(16), **group_options(max_int16_share=0.01, **GIVEN))
     (text,) = notes(model, "accuracy")
     assert "20 dB are the target" in text
     share = float(text.rsplit("--max-int16-share ", 1)[1].split()[0])
     assert 0.01 < share <= 1.0
-    mended = tc.convert(net.model(output), calibration=images(16), **GIVEN, max_int16_share=share)
+    mended = tc.convert(net.model(output), calibration=images(16), **group_options(max_int16_share=share, **GIVEN))
     assert not notes(mended, "accuracy")
     assert f"warning: {text}" in model.summary()
 
@@ -77,7 +78,9 @@ def test_a_missed_target_names_the_branch_and_a_share_that_meets_it() -> None:
 def test_the_choice_does_not_depend_on_the_number_of_workers(tmp_path: Path) -> None:
     net, output = spread()
     for count in (1, 2):
-        model = tc.convert(net.model(output), calibration=images(16), **GIVEN, max_int16_share=1.0, workers=count)
+        model = tc.convert(
+            net.model(output), calibration=images(16), **group_options(max_int16_share=1.0, workers=count, **GIVEN)
+        )
         assert notes(model, "int16-nodes")
         model.save(tmp_path / f"{count}.tpum")
     assert (tmp_path / "1.tpum").read_bytes() == (tmp_path / "2.tpum").read_bytes()
@@ -99,7 +102,9 @@ def test_8_bit_forms_of_functions_with_16_bits_have_scales_per_channel() -> None
     net, swish, output = gated()
     found = {}
     for rules in ([], ["op:hard_swish=int16"]):
-        model = tc.convert(net.model(output), calibration=net.samples(16), effort="low", precision=rules, **GIVEN)
+        model = tc.convert(
+            net.model(output), calibration=net.samples(16), **group_options(effort="low", precision=rules, **GIVEN)
+        )
         with tc.Session(tc.convert(net.model(output))) as real, tc.Session(model) as native:
             with tc.Session(model, backend="reference") as reference:
                 feed = net.samples(1, seed=9)[0]
@@ -116,8 +121,10 @@ def test_8_bit_forms_of_functions_with_16_bits_have_scales_per_channel() -> None
 def test_a_chip_without_16_bits_computes_regions_in_float() -> None:
     net, output = spread(channels=128)
     given = {**GIVEN, "chip": "bm1684", "without": ["method-search"]}
-    plain = tc.convert(net.model(output), calibration=images(16), **given | {"without": GIVEN["without"]})
-    model = tc.convert(net.model(output), calibration=images(16), **given)
+    plain = tc.convert(
+        net.model(output), calibration=images(16), **group_options(**given | {"without": GIVEN["without"]})
+    )
+    model = tc.convert(net.model(output), calibration=images(16), **group_options(**given))
     assert sqnr(net, output, model) > sqnr(net, output, plain) + 2
     (text,) = notes(model, "coarse-nodes")
     assert "in float" in text and "dB of its variance" in text
@@ -127,16 +134,16 @@ def test_a_chip_without_16_bits_computes_regions_in_float() -> None:
 def test_functions_with_16_bits_have_no_exact_form_and_the_summary_says_what_an_export_needs(tmp_path: Path) -> None:
     net, _, output = gated()
     given = {**GIVEN, "calibration": net.samples(16), "max_int16_share": 1.0}
-    model = tc.convert(net.model(output), **given)
+    model = tc.convert(net.model(output), **group_options(**given))
     (text,) = notes(model, "int16-nodes")
     assert "an export needs --without int16-nodes" in text
     with pytest.raises(UnsupportedError, match="no exact form"):
         tc.export(model, tmp_path / "wide", to="tpu-mlir")
     given |= {"without": [*GIVEN["without"], "int16-nodes"], "max_int16_share": None}
-    narrow = tc.convert(net.model(output), **given)
+    narrow = tc.convert(net.model(output), **group_options(**given))
     tc.export(narrow, tmp_path / "narrow", to="tpu-mlir")
     net, output = spread()
-    model = tc.convert(net.model(output), calibration=images(16), **GIVEN, max_int16_share=1.0)
+    model = tc.convert(net.model(output), calibration=images(16), **group_options(max_int16_share=1.0, **GIVEN))
     assert notes(model, "int16-nodes") and "an export needs" not in str(notes(model, "int16-nodes"))
     tc.export(model, tmp_path / "linear", to="tpu-mlir")
 

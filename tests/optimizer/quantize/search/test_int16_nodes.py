@@ -11,6 +11,7 @@ import tpuconvert as tc
 from tests.support.quantize.networks import Net, signal_to_noise
 from tests.support.quantize.onnx_builder import OnnxNet
 from tpuconvert.__main__ import main
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.optimizer.quantize import calibrate, forget_annotations, quantize
 from tpuconvert.optimizer.quantize.lowering.wide_plan import plan_wide_values
 from tpuconvert.optimizer.quantize.scales.annotate import activation_params
@@ -59,8 +60,8 @@ def noise(net: OnnxNet, output: str, model: tc.Model, spike: float) -> float:
 def test_the_node_with_the_sensitive_operand_gets_16_bits() -> None:
     net, output = network()
     samples = images(40, 200.0)
-    plain = tc.convert(net.model(output), calibration=samples, without=["int16-nodes"], **GIVEN)
-    model = tc.convert(net.model(output), calibration=samples, **GIVEN)
+    plain = tc.convert(net.model(output), calibration=samples, **group_options(without=["int16-nodes"], **GIVEN))
+    model = tc.convert(net.model(output), calibration=samples, **group_options(**GIVEN))
     (note,) = chosen(model)
     assert note.startswith(f"1 node ('{SENSITIVE}') with 16 bits, 0.6% of the multiply-accumulates")
     assert "16-bit nodes: 1 node" in model.summary()
@@ -84,13 +85,13 @@ def test_the_node_with_the_sensitive_operand_gets_16_bits() -> None:
 )
 def test_options_with_the_choice(options: dict[str, object], is_chosen: bool) -> None:
     net, output = network()
-    model = tc.convert(net.model(output), calibration=images(24, 200.0), **GIVEN, **options)
+    model = tc.convert(net.model(output), calibration=images(24, 200.0), **group_options(**GIVEN, **options))
     assert bool(chosen(model)) == is_chosen
 
 
 def test_the_default_does_not_mention_networks_that_keep_8_bits() -> None:
     net, output = network(layers=6)
-    model = tc.convert(net.model(output), calibration=images(16, 0.0), **GIVEN)
+    model = tc.convert(net.model(output), calibration=images(16, 0.0), **group_options(**GIVEN))
     assert not [note for note in model.notes if note.kind == "int16-nodes"]
 
 
@@ -100,14 +101,16 @@ def test_accurate_and_large_networks_keep_8_bits_unless_requested(monkeypatch: p
     for name, value in (("ACCURATE", 1.0), ("LEAST_WORK", 1.0)):
         with monkeypatch.context() as patch:
             patch.setattr(int16_nodes, name, value)
-            assert not chosen(tc.convert(net.model(output), calibration=samples, **GIVEN))
-            assert chosen(tc.convert(net.model(output), calibration=samples, max_int16_share=0.05, **GIVEN))
+            assert not chosen(tc.convert(net.model(output), calibration=samples, **group_options(**GIVEN)))
+            assert chosen(
+                tc.convert(net.model(output), calibration=samples, **group_options(max_int16_share=0.05, **GIVEN))
+            )
 
 
 @pytest.mark.parametrize("to", ["tpu-mlir", "tpulang", "onnx"])
 def test_the_default_can_be_exported(to: str, tmp_path: Path) -> None:
     net, output = network()
-    model = tc.convert(net.model(output), calibration=images(24, 200.0), **GIVEN)
+    model = tc.convert(net.model(output), calibration=images(24, 200.0), **group_options(**GIVEN))
     assert chosen(model)
     tc.export(model, tmp_path / ("out.onnx" if to == "onnx" else "out"), to=to)
 
@@ -124,7 +127,7 @@ def test_isolated_errors_are_those_of_one_operand() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(int16_nodes, "_fill", record)
-        tc.convert(net.model(output), calibration=images(40, 200.0), max_int16_share=1.0, **GIVEN)
+        tc.convert(net.model(output), calibration=images(40, 200.0), **group_options(max_int16_share=1.0, **GIVEN))
     assert max(parts, key=parts.__getitem__) == SENSITIVE
     assert 0.7 < sum(parts.values()) < 1.3
 
@@ -144,16 +147,16 @@ def test_isolated_errors_are_those_of_one_operand() -> None:
 def test_nothing_is_chosen(spike: float, options: dict[str, object]) -> None:
     net, output = network(layers=2 if spike else 6)
     samples = images(24, spike)
-    model = tc.convert(net.model(output), calibration=samples, **GIVEN, **options)
+    model = tc.convert(net.model(output), calibration=samples, **group_options(**GIVEN, **options))
     assert not chosen(model)
     options = {**options, "max_int16_share": 0.0}
-    plain = tc.convert(net.model(output), calibration=samples, **GIVEN, **options)
+    plain = tc.convert(net.model(output), calibration=samples, **group_options(**GIVEN, **options))
     assert [str(node) for node in model.graph.nodes] == [str(node) for node in plain.graph.nodes]
 
 
 def test_the_summary_states_that_nothing_was_chosen() -> None:
     net, output = network(layers=6)
-    model = tc.convert(net.model(output), calibration=images(16, 0.0), max_int16_share=0.05, **GIVEN)
+    model = tc.convert(net.model(output), calibration=images(16, 0.0), **group_options(max_int16_share=0.05, **GIVEN))
     assert "16-bit nodes: none within 5.0% of the multiply-accumulates: the error at the outputs" in model.summary()
 
 
@@ -175,7 +178,9 @@ def test_the_file_depends_neither_on_workers_nor_on_the_order_of_samples(tmp_pat
     contents = []
     for index, (order, workers) in enumerate([(samples, 1), (samples[::-1], 1), (samples, 2)]):
         file = tmp_path / f"{index}.tpum"
-        model = tc.convert(net.model(output), calibration=order, workers=workers, max_int16_share=0.05, **GIVEN)
+        model = tc.convert(
+            net.model(output), calibration=order, **group_options(workers=workers, max_int16_share=0.05, **GIVEN)
+        )
         assert chosen(model)
         model.save(file)
         contents.append(file.read_bytes())
@@ -186,9 +191,13 @@ def test_the_share_is_for_bm1686_without_exact_forms() -> None:
     net, output = network()
     for other, text in (({"chip": "bm1684"}, "chip=BM1684"), ({"exact_on": "bm1684x"}, "exact_on=bm1684x")):
         with pytest.raises(UsageError, match=f"max_int16_share with {text}: 16-bit nodes are for BM1686"):
-            tc.convert(net.model(output), quantize="int8", calibration=images(1, 0.0), max_int16_share=0.05, **other)
+            tc.convert(
+                net.model(output),
+                calibration=images(1, 0.0),
+                **group_options(quantize="int8", max_int16_share=0.05, **other),
+            )
     with pytest.raises(UsageError, match=r"max_int16_share is 1\.5, expected a number from 0 to 1"):
-        tc.convert(net.model(output), quantize="int8", calibration=images(1, 0.0), max_int16_share=1.5)
+        tc.convert(net.model(output), quantize=tc.Quantization(max_int16_share=1.5), calibration=images(1, 0.0))
 
 
 def test_simulated_other_users_read_the_8_bit_form() -> None:

@@ -89,7 +89,6 @@ def test_pairs_the_samples_of_two_measurements():
     assert found.mean == pytest.approx(-0.2)
     assert found.standard_error == pytest.approx(0.1 / np.sqrt(3))
     assert found.is_lower and not second.minus(first).is_lower
-    assert not first.large_minus(second).is_lower
 
 
 def test_measures_a_quantized_graph():

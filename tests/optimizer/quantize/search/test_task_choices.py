@@ -13,6 +13,7 @@ import pytest
 import tpuconvert as tc
 from tests.support.quantize.onnx_builder import OnnxNet
 from tests.support.quantize.task_networks import DETECTORS
+from tpuconvert.conversion.options.options import group_options
 from tpuconvert.conversion.quantization.coarse_nodes import Attempts, WorstError, choose_coarse_nodes
 from tpuconvert.conversion.quantization.gates import gate_algorithms
 from tpuconvert.conversion.quantization.int16_nodes import describe_floor
@@ -53,12 +54,12 @@ def planted(shift: float, error: float = 0.0) -> Graph:
     return tc.convert(net.model(net.add("Concat", moved, scores, axis=1))).graph
 
 
-def pictures(count: int) -> list[dict[str, Array]]:
+def pictures(count: int, value: float = OBJECT) -> list[dict[str, Array]]:
     rng = np.random.default_rng(0)
     found = []
     for _ in range(count):
         x = rng.normal(scale=1e-4, size=(1, 1, 256))
-        x[0, 0, rng.choice(256, 12, replace=False)] += OBJECT
+        x[0, 0, rng.choice(256, 12, replace=False)] += value
         found.append({"x": x.reshape(1, 1, 16, 16).astype(np.float32)})
     return found
 
@@ -98,6 +99,22 @@ def test_a_task_that_16_bits_do_not_mend_is_a_warning() -> None:
     same, other = (replace(level, output=name, after=12.0) for name in (level.output, "other"))
     assert accuracy_warnings(replace(floor, levels=(same,))) == [text]  # one warning for one output
     assert "only 12.0 dB" in accuracy_warnings(replace(floor, levels=(same, other)))[1]
+
+
+def test_a_larger_region_is_taken_if_other_samples_need_it() -> None:
+    """The share of a warning, ``--max-int16-share X meets it``, holds for a conversion with it."""
+    shifts = {frozenset("ab"): 0.0, frozenset("b"): -0.25}
+
+    def simulate(names: Collection[str]) -> Graph:
+        return planted(shifts.get(frozenset(names), -1.5))
+
+    candidates = FloorCandidates({"a": 0.02, "b": 0.02, "c": 0.9}, {}, ["a", "b", "c"])
+    clear, faint = pictures(6, 1.1 * OBJECT), pictures(6)  # the search sees the clear ones
+    arguments = (candidates, simulate, lambda names: [planted(-0.25) for _ in names])
+    floor = raise_to_floor(planted(0.0), *arguments, [*clear, *clear], 0.05)
+    assert floor is not None and floor.names == ("b",)
+    floor = raise_to_floor(planted(0.0), *arguments, [*clear, *faint], 0.05)
+    assert floor is not None and floor.names == ("a", "b") and not floor.is_missed
 
 
 def accuracy_warnings(floor: Floor) -> list[str]:
@@ -215,7 +232,7 @@ def test_nodes_stay_in_integers_if_refinement_makes_the_outputs_accurate(mends: 
 def convert(path: Path | None = None, **options: object) -> tc.Model:
     net, outputs = DETECTORS["yolov8"]()
     options = {"quantize": "int8", "calibration": net.samples(16), **options}
-    return tc.convert(net.model(*outputs), **options)
+    return tc.convert(net.model(*outputs), **group_options(**options))
 
 
 def test_the_summary_states_the_detections() -> None:

@@ -13,17 +13,12 @@ from tests.support.quantize.onnx_builder import OnnxNet
 from tests.support.quantize.task_networks import CLASSES, DETECTORS, Built, Head
 from tpuconvert.optimizer.quantize.search.output_branches import OutputBranches
 from tpuconvert.optimizer.quantize.search.task_metrics.decisions import Classes, Mask, Text, collapse
-from tpuconvert.optimizer.quantize.search.task_metrics.detections import (
-    BoxKind,
-    Detections,
-    Found,
-    ScoreKind,
-    match,
-    suppress,
-)
-from tpuconvert.optimizer.quantize.search.task_metrics.recognition import find_tasks
+from tpuconvert.optimizer.quantize.search.task_metrics.detections import KEPT, BoxKind, Detections, ScoreKind
+from tpuconvert.optimizer.quantize.search.task_metrics.recognition import describe_silent_outputs, find_tasks
 from tpuconvert.optimizer.quantize.search.task_metrics.rows import Columns
 from tpuconvert.optimizer.quantize.search.task_metrics.score import Task, TaskScore
+from tpuconvert.schema.arithmetic.boxes import NMS_IOU, match_detections, suppress
+from tpuconvert.schema.arithmetic.boxes import Detections as Found
 from tpuconvert.schema.types import Array
 
 Runs = list[dict[str, Array]]
@@ -159,20 +154,24 @@ def test_look_alikes_have_no_task(built) -> None:
 
 def boxes(*rows: Sequence[float], classes: Sequence[int] = ()) -> Found:
     scores = np.linspace(0.9, 0.5, len(rows))
-    return Found(np.array(rows, np.float64).reshape(-1, 4), np.array(classes or [0] * len(rows)), scores)
+    return Found(np.array(rows, np.float64).reshape(-1, 4), scores, np.array(classes or [0] * len(rows)))
+
+
+def matches(reference: Found, found: Found) -> list[tuple[int, int]]:
+    return match_detections(reference, found, KEPT)
 
 
 def test_suppression_and_matching_by_hand() -> None:
     # The second box overlaps the first one by 8 / 12, the third by 5 / 15, the fourth is of another class.
     found = boxes((0, 0, 10, 1), (2, 0, 12, 1), (5, 0, 15, 1), (0, 0, 10, 1), classes=(0, 0, 0, 1))
-    kept = suppress(found)
+    kept = suppress(found, NMS_IOU)
     assert kept.boxes[:, 0].tolist() == [0, 5, 0] and kept.classes.tolist() == [0, 0, 1]
-    assert match(boxes((0, 0, 10, 1)), boxes((2, 0, 12, 1))) == [(0, 0)]
-    assert match(boxes((0, 0, 10, 1)), boxes((5, 0, 15, 1))) == []
-    assert match(boxes((0, 0, 10, 1)), boxes((0, 0, 10, 1), classes=(1,))) == []
+    assert matches(boxes((0, 0, 10, 1)), boxes((2, 0, 12, 1))) == [(0, 0)]
+    assert matches(boxes((0, 0, 10, 1)), boxes((5, 0, 15, 1))) == []
+    assert matches(boxes((0, 0, 10, 1)), boxes((0, 0, 10, 1), classes=(1,))) == []
     # One detection does not keep two.
-    assert match(boxes((0, 0, 10, 1), (1, 0, 11, 1)), boxes((0, 0, 10, 1))) == [(0, 0)]
-    assert match(boxes((0, 0, 10, 1)), boxes()) == match(boxes(), boxes((0, 0, 10, 1))) == []
+    assert matches(boxes((0, 0, 10, 1), (1, 0, 11, 1)), boxes((0, 0, 10, 1))) == [(0, 0)]
+    assert matches(boxes((0, 0, 10, 1)), boxes()) == matches(boxes(), boxes((0, 0, 10, 1))) == []
 
 
 def test_lost_and_new_detections_are_counted() -> None:
@@ -277,3 +276,21 @@ def test_a_batch_has_the_samples_of_its_rows() -> None:
     (task,), runs = tasks_of((net, [output]), 3)
     assert isinstance(task, Mask)
     assert len(task.compare(runs).numerators) == 6
+
+
+def silent(built: Built, factor: float = 1.0) -> list[str]:
+    net, outputs = built
+    graph = tc.convert(net.model(*outputs)).graph
+    feeds = [{name: factor * array for name, array in feed.items()} for feed in net.samples(6)]
+    with tc.Session(tc.convert(net.model(*outputs)), threads=1) as session:
+        runs = [session.run(feed) for feed in feeds]
+    return describe_silent_outputs(graph, OutputBranches(graph), runs, feeds[0])
+
+
+def test_outputs_that_decide_nothing_are_named() -> None:
+    assert silent(task_networks.text()) == []
+    (text,) = silent(task_networks.text(bias=30.0))
+    assert "has no character for 6 samples" in text
+    assert silent(task_networks.classifier()) == []
+    (text,) = silent(task_networks.classifier(), factor=0.0)
+    assert "is the same for 6 samples" in text

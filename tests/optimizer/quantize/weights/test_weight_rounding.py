@@ -5,7 +5,6 @@ import pytest
 
 from tpuconvert.optimizer.quantize.weights.weight_rounding import (
     InputSums,
-    covariance_of,
     patches,
     round_with_compensation,
 )
@@ -52,7 +51,7 @@ def test_merged_sums_are_exact(count):
 
 def test_covariance_is_that_of_numpy():
     rows = np.random.default_rng(1).normal(size=(2, 40, 5)) + 3
-    found = covariance_of(rows)
+    found = InputSums.of(rows).covariance()
     for group in range(2):
         assert np.allclose(found[group], np.cov(rows[group].T, bias=True))
 
@@ -61,7 +60,7 @@ def test_covariance_is_that_of_numpy():
 def test_covariance_of_bytes_is_exact(dtype):
     rows = np.random.default_rng(5).integers(0, 256, (3, 70_000, 4)).astype(np.uint8).view(dtype)
     rows[:, :, 3] = np.iinfo(dtype).max  # the sum of its squares exceeds 32 bits
-    assert np.array_equal(covariance_of(rows), covariance_of(rows.astype(np.float64)))
+    assert np.array_equal(InputSums.of(rows).covariance(), InputSums.of(rows.astype(np.float64)).covariance())
 
 
 @pytest.mark.parametrize(

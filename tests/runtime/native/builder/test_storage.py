@@ -5,6 +5,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
+from tests.support.each import each
 from tpuconvert.runtime.native.builder.storage import Buffer, Stored, channels_last, row_major
 from tpuconvert.schema.types import F32, I8, U8
 
@@ -35,7 +36,7 @@ SHAPES = [(2, 3, 4, 5), (2, 12, 5), (6, 20), (120,), (2, 3, 20), (1, 2, 3, 1, 4,
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("order", list(permutations(range(4))))
+@each("order", permutations(range(4)))
 def test_reshape_stays_only_where_the_elements_are_right(shape, order):
     array = np.arange(120, dtype=np.float32).reshape(2, 3, 4, 5)
     reshaped = stored((2, 3, 4, 5), order).reshape(shape)

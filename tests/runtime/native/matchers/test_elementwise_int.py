@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from tests.support.each import each
 from tests.support.native_cases.random_graphs import INTEGERS, SMALL, Drawing, check, needs_extension
 from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
 from tpuconvert.schema.graph.graph import Graph, Value
@@ -203,7 +204,7 @@ def test_residual_sums_of_small_units(size: int, bits: int) -> None:
     case.check(*results)
 
 
-@pytest.mark.parametrize("other", [(1, 1, 1, 1), (1, 6, 1, 1), (2, 6, 1, 1), (2, 1, 7, 5), (1, 6, 7, 5), (1, 1, 7, 1)])
+@each("other", [(1, 1, 1, 1), (1, 6, 1, 1), (2, 6, 1, 1), (2, 1, 7, 5), (1, 6, 7, 5), (1, 1, 7, 1)])
 @pytest.mark.parametrize("kind", [Add, Sub, Mul, Max, Min])
 @pytest.mark.parametrize("dtype", [*SMALL, I32])
 def test_broadcasting(dtype: DType, kind: type[Add], other: tuple[int, ...]) -> None:

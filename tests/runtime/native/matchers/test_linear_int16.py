@@ -96,9 +96,10 @@ def test_a_quantized_network_has_one_step_per_node():
     output = net.conv(net.add("Relu", net.conv(x, 24)), 10)
     names = [node.name for node in net.model(output).graph.node if node.op_type == "Conv"]
     model = tc.convert(
-        net.model(output), quantize="int8", calibration=net.samples(8), chip="bm1686",
-        precision=[f"{name}=int16" for name in names[:2]],
-    )  # fmt: skip
+        net.model(output),
+        quantize=tc.Quantization(precision=[f"{name}=int16" for name in names[:2]]),
+        calibration=net.samples(8),
+    )
     feeds = net.samples(1, seed=9)[0]
     with tc.Session(model, threads=1) as session, tc.Session(model, backend="reference") as reference:
         kinds = [step.kind for step in session.profile(feeds)]
@@ -154,9 +155,10 @@ def test_networks_with_16_bit_functions_and_sums_have_few_steps():
     y = net.add("Add", net.conv(x, 8, groups=8), net.conv(x, 8))
     output = net.conv(net.add("Relu", y), 10)
     model = tc.convert(
-        net.model(output), quantize="int8", calibration=net.samples(8), chip="bm1686", without=["coarse-nodes"],
-        precision=["op:hard_swish=int16", "op:add=int16"],
-    )  # fmt: skip
+        net.model(output),
+        quantize=tc.Quantization(without=["coarse-nodes"], precision=["op:hard_swish=int16", "op:add=int16"]),
+        calibration=net.samples(8),
+    )
     feeds = net.samples(1, seed=9)[0]
     with tc.Session(model, threads=1) as session, tc.Session(model, backend="reference") as reference:
         kinds = [step.kind for step in session.profile(feeds)]

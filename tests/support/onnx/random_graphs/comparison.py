@@ -166,7 +166,7 @@ def _refusal(case: Case, error: tc.TpuConvertError, chip: str, quantize: bool) -
 
 
 def _check_float(case: Case, chip: str, input_shapes: Shapes | None) -> Outcome:
-    converted = tc.convert(case.model, chip=chip, input_shapes=input_shapes)
+    converted = tc.convert(case.model, chip=chip, source_options=tc.SourceOptions(input_shapes=input_shapes))
     for engine in ENGINES:
         with tc.Session(converted, backend=engine, threads=1) as session:
             for feeds, expected in zip(case.feeds, case.expected, strict=True):
@@ -225,7 +225,11 @@ def against_declared(model: tc.Model, found: Mapping[str, Any]) -> str:
 def _check_int8(case: Case, chip: str, input_shapes: Shapes | None) -> Outcome:
     samples = case.drawing.further_feeds(case.model, SAMPLES)
     converted = tc.convert(
-        case.model, chip=chip, quantize="int8", calibration=[*case.feeds, *samples], input_shapes=input_shapes
+        case.model,
+        chip=chip,
+        quantize="int8",
+        calibration=[*case.feeds, *samples],
+        source_options=tc.SourceOptions(input_shapes=input_shapes),
     )
     feeds = [*case.feeds, *samples[:COMPARED]]
     results = []

@@ -37,7 +37,9 @@ def test_agrees_with_the_delegate(name: str, tmp_path: Path) -> None:
         file.write_bytes(serialize(CASES[name][0](generator, "INT8")))
         oracle = Oracle(file, "single")
         feeds = oracle.random_feeds(generator)
-        with tc.Session(tc.convert(file, tflite_rounding="single"), backend="reference") as session:
+        with tc.Session(
+            tc.convert(file, source_options=tc.SourceOptions(tflite_rounding="single")), backend="reference"
+        ) as session:
             for found, want in zip(
                 session.run(outputs_by_name(session, feeds)).values(), oracle.run(feeds), strict=True
             ):

@@ -1,6 +1,6 @@
-"""Boxes of detectors: overlap, non-maximum suppression, and the counting of equal detections.
+"""Boxes of detectors: overlap, non-maximum suppression, and matching of equal detections.
 
-Boxes are float64 [N, 4]: left, top, right, bottom, in pixels.
+Boxes are float64 [N, 4]: left, top, right, bottom, all in the same unit.
 """
 
 from __future__ import annotations
@@ -11,11 +11,20 @@ import numpy as np
 
 from tpuconvert.schema.types import Array
 
+MIN_SCORE = 0.4
+"""Usual smallest score of a detection that a program shows."""
+
+NMS_IOU = 0.45
+"""Usual overlap above which the box with the lower score is suppressed."""
+
 MOST_CANDIDATES = 30_000
 """Largest number of boxes that enter the suppression: those with the highest scores."""
 
 MOST_DETECTIONS = 300
 """Largest number of boxes per image that leave the suppression."""
+
+_LOG_EXTENTS = (-20.0, 12.0)
+"""Limits of the logarithm of an extent in cells, so that the power is finite: boxes of 162,754 cells are none."""
 
 
 @dataclass(frozen=True)
@@ -39,22 +48,6 @@ class Detections:
         """Return the detections at integer or boolean indices."""
         points = None if self.points is None else self.points[index]
         return Detections(self.boxes[index], self.scores[index], self.classes[index], points)
-
-
-@dataclass(frozen=True)
-class Objects:
-    """Labelled objects in one image.
-
-    Args:
-        boxes: [N, 4], left, top, right, bottom, in pixels of the image.
-        classes: [N], class indices.
-        crowd: [N], True for a box around many objects: detections in it count neither as right nor as wrong.
-
-    """
-
-    boxes: Array
-    classes: Array
-    crowd: Array
 
 
 def areas(boxes: Array) -> Array:
@@ -100,13 +93,35 @@ def suppress(found: Detections, limit: float) -> Detections:
     return found.take(np.flatnonzero(keep)[:MOST_DETECTIONS])
 
 
-def count_kept(found: Detections, reference: Detections, limit: float) -> int:
-    """Return how many reference detections have a counterpart: the same class, an overlap of at least ``limit``."""
-    pairs = overlaps(reference.boxes, found.boxes) * (reference.classes[:, None] == found.classes[None, :])
-    kept = 0
-    for index in np.argsort(-reference.scores, kind="stable"):
-        row = pairs[index]
+def match_detections(reference: Detections, found: Detections, limit: float) -> list[tuple[int, int]]:
+    """Return index pairs of detections with the same class and an overlap of at least ``limit``.
+
+    The reference detection with the highest score chooses first. Each detection is in one pair at most.
+    """
+    candidates = overlaps(reference.boxes, found.boxes) * (reference.classes[:, None] == found.classes[None, :])
+    pairs = []
+    for index in np.argsort(-reference.scores, kind="stable").tolist():
+        row = candidates[index]
         if row.size and row.max() >= limit:
-            pairs[:, row.argmax()] = 0
-            kept += 1
-    return kept
+            pairs.append((index, int(row.argmax())))
+            candidates[:, pairs[-1][1]] = 0
+    return pairs
+
+
+def corners_of(centers: Array, extents: Array) -> Array:
+    """Return boxes [N, 4] from centers x, y [N, 2] and extents: width, height [N, 2]."""
+    half = extents / 2
+    return np.concatenate([centers - half, centers + half], axis=1)
+
+
+def boxes_in_cells(values: Array, origins: Array, cells: Array) -> Array:
+    """Return boxes [N, 4] that are given relative to cells of a grid, as by YOLOX and YuNet.
+
+    Args:
+        values: [N, 4], the offset of the center in cells and the logarithm of the extents in cells.
+        origins: [N, 2], x and y of the left upper corner of each cell.
+        cells: [N, 2], width and height of each cell.
+
+    """
+    extents = np.exp(np.clip(values[:, 2:4], *_LOG_EXTENTS)) * cells
+    return corners_of(values[:, :2] * cells + origins, extents)

@@ -1,4 +1,4 @@
-"""Errors of converters: translated exceptions, and nodes that need a static extent with the option that sets it."""
+"""Nodes that need a number for a symbolic extent, with the option that sets it."""
 
 from __future__ import annotations
 
@@ -6,21 +6,13 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from tpuconvert.frontends import open_extents
-from tpuconvert.frontends.cannot_convert import CannotConvertError
+from tpuconvert.frontends.converter_errors import OF_NODE, translated_errors
 from tpuconvert.frontends.onnx.node import Converted, OnnxNode, OnnxTensor
 from tpuconvert.frontends.onnx.output_tensors import roots_of
-from tpuconvert.frontends.open_extents import OpenExtentError, names_in
-from tpuconvert.schema.errors import (
-    INVALID_NODE,
-    UNKNOWN_SHAPE,
-    ProblemList,
-    ShapeError,
-    TpuConvertError,
-)
+from tpuconvert.frontends.open_extents import names_in
+from tpuconvert.schema.errors import UNKNOWN_SHAPE, ProblemList
 from tpuconvert.schema.graph.graph import Graph, Port
-from tpuconvert.schema.system.memory_errors import not_enough_memory
 from tpuconvert.schema.types import Shape, format_shape
-from tpuconvert.schema.user_code import unexpected, with_place
 
 DynamicShapeProblem = tuple[str, str, str, Sequence[OnnxTensor | None]]
 """A node that requires a symbolic extent as a number: its operator, its name, the extent, and its inputs."""
@@ -123,7 +115,7 @@ def open_extent_of(tensors: Sequence[OnnxTensor | None]) -> str:
 def run_converter(
     converter: Callable[..., Any], node: OnnxNode, graph: Graph, file: str, *, is_evaluator: bool = False
 ) -> Sequence[Converted]:
-    """Run the converter of a node. Every exception becomes one of the errors below.
+    """Run the converter of a node. Exceptions become those of ``translated_errors``.
 
     Args:
         converter: function of the node and the graph.
@@ -133,37 +125,10 @@ def run_converter(
         is_evaluator: True for a function that evaluates constants. It leaves their checks to NumPy, which raises
             IndexError for shapes and indices that do not fit.
 
-    Raises:
-        CannotConvertError: the node is invalid or not supported.
-        OpenExtentError: the converter needs a number for a symbolic extent.
-        ResourceLimitError: there is not enough memory.
-        InternalError: the converter has a bug.
-
     """
-    try:
+    of_node = (*OF_NODE, IndexError) if is_evaluator else OF_NODE
+    with translated_errors(
+        node.op_type, file, node.name, of_node=of_node, open_extent=lambda: open_extent_of(node.inputs)
+    ):
         converted = converter(node, graph)
-    except (CannotConvertError, TpuConvertError, OpenExtentError) as error:
-        if isinstance(error, ShapeError):
-            raise CannotConvertError(INVALID_NODE, error.message) from error
-        if isinstance(error, TpuConvertError):
-            error.add_place(file, node.name)
-        raise
-    except (TypeError, AttributeError, ValueError) as error:
-        if extent := open_extent_of(node.inputs):  # probably raised by NumPy, which rejects symbolic extents
-            raise OpenExtentError(extent) from error
-        if isinstance(error, ValueError):
-            raise CannotConvertError(INVALID_NODE, with_place(error)) from error
-        raise _internal(node, error, file) from error
-    except OverflowError as error:
-        raise CannotConvertError(INVALID_NODE, with_place(error)) from error
-    except MemoryError as error:
-        raise not_enough_memory("its conversion", error, file=file, node=node.name) from error
-    except Exception as error:
-        if is_evaluator and isinstance(error, IndexError):
-            raise CannotConvertError(INVALID_NODE, str(error)) from error
-        raise _internal(node, error, file) from error
     return converted if isinstance(converted, (list, tuple)) else [converted]
-
-
-def _internal(node: OnnxNode, error: Exception, file: str) -> TpuConvertError:
-    return unexpected(f"{node.op_type} could not be converted", error, file=file, node=node.name)

@@ -1,0 +1,38 @@
+"""Options of packed weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tpuconvert.conversion.options.declaration import OptionGroup, document_fields, option
+from tpuconvert.conversion.options.readers import read_weight_group
+
+
+@document_fields
+@dataclass(frozen=True, kw_only=True)
+class PackedWeights(OptionGroup):
+    """Types of the weights and activations of matmuls in a float model."""
+
+    weight_type: str = option(
+        "float32",
+        "Type of the weights of matmuls in a float model: ``int4`` and ``int8`` store them with one scale per group of "
+        "inputs. Samples of ``calibration`` make the rounding more accurate.",
+        choices=("float32", "int8", "int4"),
+    )
+    weight_group: int = option(
+        32,
+        "Number of inputs that share a scale of ``weight_type``: 16, 32, 64, 128 or 256.",
+        read=read_weight_group,
+        metavar="N",
+        least=16,
+    )
+    weight_zero_points: bool = option(
+        False,
+        "Store a zero point per group of ``weight_type`` besides the scale, for weights that are not centered at 0.",
+    )
+    activation_type: str = option(
+        "float32",
+        "Type of the activations of matmuls with packed weights of ``weight_type`` or of the source: ``int8`` "
+        "quantizes each group of each row when it is computed, and multiplies integers.",
+        choices=("float32", "int8"),
+    )

@@ -1,0 +1,164 @@
+"""Options of a quantization to INT8."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tpuconvert.conversion.options.declaration import OptionGroup, document_fields, option
+from tpuconvert.conversion.options.readers import (
+    float_rule,
+    is_method,
+    read_keep_float,
+    read_method,
+    read_precision,
+)
+from tpuconvert.conversion.options.rule_files import Rules
+from tpuconvert.optimizer.precision_rules import PrecisionRule, parse_rule
+from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.text.spelling import did_you_mean
+
+REFINEMENTS = ("reconstruction", "weight-rounding", "bias-correction")
+"""Algorithms of the quantization that change integers on samples."""
+
+REFINEMENT_NEEDS = {"reconstruction": "weight-rounding"}
+"""Algorithms of the refinement that have no effect without another one."""
+
+METHOD_SEARCH = "method-search"
+"""Choice of calibration methods by the error at the outputs."""
+
+COARSE_NODES = "coarse-nodes"
+"""Choice of the nodes that stay in float because 8 bits are too coarse, by the error at the outputs."""
+
+INT16_NODES = "int16-nodes"
+"""Choice of a few nodes with 16 bits by the error at the outputs."""
+
+INT16_SHARE = 0.05
+"""Largest share of the multiply-accumulates of these nodes, unless ``effort`` is ``low``."""
+
+ALGORITHMS = (
+    METHOD_SEARCH,
+    "channel-scales",
+    "balancing",
+    COARSE_NODES,
+    "two-term-weights",
+    INT16_NODES,
+    *REFINEMENTS,
+    "decision-paths",
+)
+"""Algorithms of the quantization that ``without`` accepts."""
+
+
+def _read_without(names: str | Iterable[str] | None) -> tuple[str, ...]:
+    given = dict.fromkeys((names,) if isinstance(names, str) else names or ())
+    for name in given:
+        if name not in ALGORITHMS:
+            hint = did_you_mean(name, ALGORITHMS) or f"one of {', '.join(ALGORITHMS)}"
+            raise UsageError(f"without: there is no algorithm '{name}'", hint=hint)
+    return tuple(name for name in ALGORITHMS if name in given)
+
+
+@document_fields
+@dataclass(frozen=True, kw_only=True)
+class Quantization(OptionGroup):
+    """Options of a quantization to INT8. The defaults are those of ``quantize="int8"``."""
+
+    calibration_method: str = option(
+        "auto",
+        "Method that finds ranges from samples: ``mse``, ``kl``, ``minmax``, ``percentile`` (99.99 %, or as in "
+        "``percentile:99.9``), ``octav``, ``aciq``, or the name of a plugin's method. ``auto`` chooses one of them for "
+        "each tensor by the error at the outputs, beginning with ``minmax`` for the feature maps of networks that "
+        "predict at every position, such as detectors, and ``mse`` for all other tensors.",
+        read=read_method,
+        metavar="METHOD",
+    )
+    precision: Rules = option(
+        (),
+        "Rules for selected nodes: ``SELECTOR=SETTINGS``. The selector is a name with wildcards, ``op:NAME`` or "
+        "``between A and B``; the settings are ``float32``, ``float16``, ``int8``, ``int16``, ``per-tensor``, "
+        "``per-channel``, ``symmetric``, ``asymmetric``, a calibration method or ``threshold:NUMBER``. Later rules "
+        "win.",
+        read=read_precision,
+        metavar="SELECTOR=SETTINGS",
+        syntax="Or @FILE: a YAML file with rules.",
+        is_repeated=True,
+    )
+    keep_float: Sequence[str] = option(
+        (),
+        "Nodes that stay in float32: the selector of a precision rule. It wins over all precision rules.",
+        read=read_keep_float,
+        metavar="SELECTOR",
+        is_repeated=True,
+    )
+    effort: str = option(
+        "default",
+        "Effort of the quantization: ``low`` finds ranges only, ``default`` also searches for calibration methods and "
+        "refines weights and biases, ``high`` also leaves out algorithms without which the error at the outputs is "
+        "smaller.",
+        choices=("default", "low", "high"),
+    )
+    without: Sequence[str] = option(
+        (),
+        "Algorithms of the quantization to skip: ``method-search``, ``channel-scales``, ``balancing``, "
+        "``coarse-nodes``, ``two-term-weights``, ``int16-nodes``, ``reconstruction``, ``weight-rounding``, "
+        "``bias-correction``, ``decision-paths``.",
+        read=_read_without,
+        metavar="ALGORITHM",
+        is_repeated=True,
+    )
+    max_int16_share: float | None = option(
+        None,
+        "Largest share of the multiply-accumulates, from 0 to 1, in nodes that get 16 bits on BM1686 because rounding "
+        "their operands to 8 bits adds most error at the outputs, and in nodes that stay in float because 8 bits are "
+        "too coarse. Default: 0.05, or 0 with ``--effort low``; without a number, accurate and large networks keep "
+        "8 bits.",
+        metavar="SHARE",
+        least=0.0,
+        most=1.0,
+    )
+    refinement_samples: int = option(
+        64,
+        "Largest number of samples that refine weights and biases.",
+        metavar="N",
+        least=1,
+    )
+    workers: int = option(
+        1,
+        "Number of threads that calibration and refinement split the samples over. Results do not depend on it.",
+        in_recipe=False,  # does not change the result
+        metavar="N",
+        least=1,
+    )
+    scheduler: str | None = option(
+        None,
+        "Address of a dask scheduler, such as ``tcp://host:8786``: the samples are split over its workers.",
+        in_recipe=False,  # does not change the result
+        metavar="ADDRESS",
+    )
+    min_int8_share: float | None = option(
+        None,
+        "Smallest share of the multiply-accumulates in integers, from 0 to 1; less is an error (exit code 5).",
+        needs_quantize=False,
+        metavar="SHARE",
+        least=0.0,
+        most=1.0,
+    )
+    exact_on: str = option(
+        "none",
+        "Chip of the vendor's compiler on which all integers must be exact: ``bm1684x``, ``bm1688`` or ``bm1684``. "
+        "Nodes without an exact form, and nodes that depend on them, stay in float; if no others are left, this is an "
+        "error (exit code 3). For ``bm1684`` every layer is scaled by a power of two.",
+        needs_quantize=False,
+        choices=("none", "bm1684x", "bm1688", "bm1684"),
+    )
+
+    @property
+    def precision_rules(self) -> list[PrecisionRule]:
+        """The precision rules in the order in which they apply."""
+        rules = [*self.precision, *map(float_rule, self.keep_float)]
+        return [parse_rule(rule, is_method) for rule in rules]
+
+    @property
+    def float_share(self) -> float:
+        """Largest share of the multiply-accumulates in nodes that stay in float because 8 bits are too coarse."""
+        return INT16_SHARE if self.max_int16_share is None else self.max_int16_share

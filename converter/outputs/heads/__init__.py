@@ -1,0 +1,1 @@
+"""Heads, one layout of outputs per file. Adding a file is enough: its decorator registers the class."""
