@@ -40,7 +40,7 @@ def translated_errors(
         CannotConvertError: the node is invalid or not supported.
         OpenExtentError: the converter needs a number for a symbolic extent.
         ResourceLimitError: there is not enough memory.
-        InternalError: the converter has a bug; PluginError if it is that of a plugin.
+        InternalError: the converter has a bug; PluginError if it belongs to a plugin.
 
     """
     try:

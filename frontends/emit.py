@@ -262,7 +262,7 @@ def positions(g: Graph, extent: int) -> Value:
     could prevent that this tensor is fused.
 
     Raises:
-        OpenExtentError: the extent is neither such a formula nor that of a tensor.
+        OpenExtentError: the extent is neither such a formula nor an extent of a tensor.
     """
     name = str(extent)
     for value in g.inputs:

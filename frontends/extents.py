@@ -25,7 +25,7 @@ class Extents(tuple[int, ...]):
     def __getitem__(self, axis: slice) -> Extents: ...
 
     def __getitem__(self, axis: SupportsIndex | slice) -> int | Extents:
-        """Return one extent, or those of several axes.
+        """Return one extent, or the extents of several axes.
 
         Raises:
             CannotConvertError: there is no such axis.

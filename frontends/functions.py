@@ -84,7 +84,7 @@ def sign(g: Graph, x: Value) -> Value:
 
 
 def truncate(g: Graph, x: Value) -> Value:
-    """Round towards zero: floor above 0, ceil below."""
+    """Round toward zero: floor above 0, ceil below."""
     return g.add(ConditionSelect(), g.add(Lts(Scalar.f32(0)), x), g.add(Ceil(), x), g.add(Floor(), x))
 
 

@@ -62,7 +62,7 @@ class _Finder:
                         self._graph.note_deviation(text.format(chip=self._chip.value.upper()))
 
     def _unknown_source(self, nodes: list[Node]) -> Source:
-        """Source of nodes that no source node stands for, such as the conversion of an output: their last result."""
+        """Source of nodes without a source node, such as the conversion of an output: their last result."""
         return Source(self._graph.file, nodes[-1].outputs[0].name, nodes[-1].op.name)
 
     def _texts(self, nodes: list[Node]) -> list[str]:

@@ -1,7 +1,7 @@
 """Powers: multiplications for small whole exponents, roots for +-0.5, otherwise ``exp(y * ln|x|)`` and a sign.
 
-Special cases are those of ``pow`` in IEEE 754: ``x ** 0 = 1`` and ``1 ** y = 1`` even for NaN, ``(-0) ** -1 = -inf``,
-and NaN only for finite ``x < 0`` and fractional ``y``.
+Special cases are defined as for ``pow`` in IEEE 754: ``x ** 0 = 1`` and ``1 ** y = 1`` even for NaN, ``(-0) ** -1 =
+-inf``, and NaN only for finite ``x < 0`` and fractional ``y``.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def positive_power(g: Graph, x: Value, exponent: float) -> Value:
 
 
 def _fractional_power(g: Graph, x: Value, exponent: float) -> Value:
-    """``x ** exponent`` for a fractional exponent: NaN for finite ``x < 0``, but that of ``inf`` for ``-inf``."""
+    """``x ** exponent`` for a fractional exponent: NaN for finite ``x < 0``; ``-inf`` gives the same as ``inf``."""
     infinite = g.add(Eqs(Scalar.f32(-math.inf)), x)
     x = g.add(ConditionSelect(), infinite, emit.float_constant(g, np.full(1, np.inf), "infinity"), x)
     if exponent == -0.5:  # rsqrt(-0) is -inf
@@ -151,7 +151,7 @@ _IS_ABOVE_MINUS_INFINITY = Gts(Scalar.f32(-math.inf))
 
 
 def _log(x: Array) -> Array:
-    """Logarithm of a constant; that of 0 is the lowest finite number, because constants must be finite."""
+    """Logarithm of a constant; the logarithm of 0 is the lowest finite number, because constants must be finite."""
     logarithm: Array = np.maximum(np.log(x.astype(np.float64)), -np.finfo(np.float32).max)
     return logarithm
 

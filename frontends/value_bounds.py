@@ -52,14 +52,14 @@ _RULES = (
     *(NumberLike, Arg, Argsort, Topk, Sort, MatrixMul, BatchMatmul, Conv, HostMaxPositions),
     *(ArithRshifts, TensorLogic, ScalarLogic),
 )
-"""Operators whose results have bounds that follow from those of their operands."""
+"""Operators whose results have bounds that follow from the bounds of their operands."""
 
 
 class ValueBounds:
     """Bounds of the values of a graph. They are stored: values of a graph that grows stay as they are.
 
     Args:
-        graph: its inputs are those of the model, or of a subgraph.
+        graph: its inputs are inputs of the model, or of a subgraph.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -93,7 +93,7 @@ class ValueBounds:
         return self._derive(node, result)
 
     def _derive(self, node: Node, result: Value) -> Bounds:
-        """Derive the bounds of a result from those of the operands that are stored."""
+        """Derive the bounds of a result from the stored bounds of the operands."""
         if not _has_rule(node.op):
             return UNKNOWN
         bounds = [self._known_or_range(item) for item in node.inputs if item is not None]

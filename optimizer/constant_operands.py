@@ -32,13 +32,13 @@ def provide_tensors(graph: Graph, chip: Chip, disabled: Collection[str] = ()) ->
         The number of changed operands. A constant that the chip cannot convert to a tensor stays; ``schema.legality``
         reports it.
     """
-    found = [(node, index) for node in graph.nodes for index in constants_refused_by(node)]
-    if found and "fold_constants" not in disabled:
+    refused = [(node, index) for node in graph.nodes for index in constants_refused_by(node)]
+    if refused and "fold_constants" not in disabled:
         fold_constants(graph, chip=chip)
-        found = [(node, index) for node in graph.nodes for index in constants_refused_by(node)]
+        refused = [(node, index) for node in graph.nodes for index in constants_refused_by(node)]
     tensors: dict[Value, Value | None] = {}
     changed = 0
-    for node, index in found:
+    for node, index in refused:
         constant = node.inputs[index]
         assert constant is not None
         if constant not in tensors:

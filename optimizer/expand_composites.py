@@ -31,10 +31,12 @@ def expand_composites(graph: Graph, only: Callable[[Node], bool] | None = None) 
     """
     expanded = 0
     # The expansion of a plugin's composite may contain composites.
-    while wanted := [node for node in graph.nodes if isinstance(node.op, Composite) and (only is None or only(node))]:
-        for node in wanted:
+    while composites := [
+        node for node in graph.nodes if isinstance(node.op, Composite) and (only is None or only(node))
+    ]:
+        for node in composites:
             _expand(graph, node)
-        expanded += len(wanted)
+        expanded += len(composites)
     if expanded:
         graph.prune()
         graph.sort()

@@ -28,7 +28,8 @@ class Pass:
     """A pass: a function that changes the whole graph, or the rules of a stage.
 
     ``run(graph, trace, most)`` changes the graph, records the changes and declined matches in the trace, and returns
-    the number of changes. A stage fires at most ``most`` times; None is no limit. ``rules`` are the names of the rules.
+    the number of changes. A stage fires at most ``most`` times; None means unlimited. ``rules`` are the names of the
+    rules.
     """
 
     name: str
@@ -60,8 +61,8 @@ def passes(disabled: Collection[str] = (), chip: Chip = Chip.BM1686) -> list[Pas
         UsageError: a name does not exist; the message has the nearest that does.
     """
     check_names(disabled)
-    found = [*_whole(chip), *(_stage(stage, disabled) for stage in STAGES)]
-    return [step for step in found if step.name not in disabled]
+    steps = [*_whole(chip), *(_stage(stage, disabled) for stage in STAGES)]
+    return [step for step in steps if step.name not in disabled]
 
 
 def check_names(names: Collection[str]) -> None:
@@ -70,14 +71,14 @@ def check_names(names: Collection[str]) -> None:
     Raises:
         UsageError: a name does not exist; the message has the nearest that does.
     """
-    known = known_names() if names else ()
+    valid_names = known_names() if names else ()
     for name in names:
-        if name not in known:
-            raise unknown_name(name, known)
+        if name not in valid_names:
+            raise unknown_name(name, valid_names)
 
 
 def known_names() -> list[str]:
-    """The names of all passes and rules, including those of later stages."""
+    """The names of all passes and rules, including later stages."""
     return [*(step.name for step in _whole()), *STAGES, *rule_names()]
 
 

@@ -19,7 +19,7 @@ from tpuconvert.schema.text.spelling import did_you_mean
 
 Method = Literal["auto", "mse", "kl", "minmax", "percentile", "octav", "aciq"]
 METHODS: tuple[str, ...] = get_args(Method)
-"""Calibration methods, without those of plugins. The first is the default."""
+"""Calibration methods, without methods of plugins. The first is the default."""
 
 AUTO = METHODS[0]
 """Chooses one of the other methods for each tensor."""
@@ -75,26 +75,26 @@ def parse_rule(text: str, is_method: Callable[[str], bool] = lambda name: name i
     selector, separator, settings = (part.strip() for part in text.rpartition("="))
     if not separator or not selector or not settings:
         raise UsageError(f"precision rule '{text}' is not SELECTOR=SETTINGS", hint=_EXAMPLE)
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for setting in (part.strip() for part in settings.split(",")):
         field = _field(setting, is_method)
         if not field:
-            known = (*DTYPES, *WEIGHT_SCALES, *SYMMETRIES, *METHODS, _THRESHOLD)
-            hint = did_you_mean(setting, known) or f"one of {', '.join(known)}"
+            choices = (*DTYPES, *WEIGHT_SCALES, *SYMMETRIES, *METHODS, _THRESHOLD)
+            hint = did_you_mean(setting, choices) or f"one of {', '.join(choices)}"
             raise UsageError(f"precision rule '{text}': unknown setting '{setting}'", hint=hint)
-        if field in found:
-            raise UsageError(f"precision rule '{text}': '{found[field]}' and '{setting}' exclude each other")
-        found[field] = setting
-    if found.get("dtype") in (FLOAT32, FLOAT16) and len(found) > 1:
-        other = next(setting for field, setting in found.items() if field != "dtype")
-        hint = f"the settings of integers do not apply to {found['dtype']}"
-        raise UsageError(f"precision rule '{text}': '{found['dtype']}' and '{other}' exclude each other", hint=hint)
-    if found.get("dtype") == INT16 and found.get("symmetry") == ASYMMETRIC:
+        if field in fields:
+            raise UsageError(f"precision rule '{text}': '{fields[field]}' and '{setting}' exclude each other")
+        fields[field] = setting
+    if fields.get("dtype") in (FLOAT32, FLOAT16) and len(fields) > 1:
+        other = next(setting for field, setting in fields.items() if field != "dtype")
+        hint = f"the settings of integers do not apply to {fields['dtype']}"
+        raise UsageError(f"precision rule '{text}': '{fields['dtype']}' and '{other}' exclude each other", hint=hint)
+    if fields.get("dtype") == INT16 and fields.get("symmetry") == ASYMMETRIC:
         hint = "integers of 16 bits are symmetric"
         raise UsageError(f"precision rule '{text}': '{INT16}' and '{ASYMMETRIC}' exclude each other", hint=hint)
-    range_ = found.get("range", "")
+    range_ = fields.get("range", "")
     rule = PrecisionRule(
-        text, selector, found.get("dtype", ""), found.get("weights", ""), symmetry=found.get("symmetry", "")
+        text, selector, fields.get("dtype", ""), fields.get("weights", ""), symmetry=fields.get("symmetry", "")
     )
     if not range_.startswith(f"{_THRESHOLD}:"):
         split_method(range_)

@@ -26,9 +26,9 @@ def why_no_integer_layer(node: Node, chip: Chip) -> str:
         return f"the integer form of {op.name} has no activations {', '.join(op.activations)}"
     if op.clip:
         return f"the integer form of {op.name} does not clip sums"
-    given = op.operands_by_name(node.inputs)
+    operands = op.operands_by_name(node.inputs)
     for name, text in (("peephole", "peepholes"), ("continues", "resets of the states between steps")):
-        if given.get(name) is not None:
+        if operands.get(name) is not None:
             return f"the integer form of {op.name} has no {text}"
     weights = [*node.inputs[1:3], *(value for value in node.inputs[3:4] if value is not None)]
     if not all(value is not None and value.is_constant for value in weights):

@@ -85,9 +85,9 @@ class Validator(Observer):
         copy = copy_graph(graph)
         results = self._run(copy)
         self.checked += 1
-        found = self._difference(results)
-        if found is not None:
-            raise self._blame(step, self._before, found)
+        difference = self._difference(results)
+        if difference is not None:
+            raise self._blame(step, self._before, difference)
         self._before, self._expected = copy, results
 
     def _run(self, graph: Graph) -> Results:
@@ -98,9 +98,9 @@ class Validator(Observer):
 
     def _difference(self, results: Results) -> _Difference | None:
         worst: _Difference | None = None
-        for expected, found in zip(self._expected, results, strict=True):
+        for expected, actual in zip(self._expected, results, strict=True):
             for name, want in expected.items():
-                of_range = distance(want, found[name])
+                of_range = distance(want, actual[name])
                 if of_range > max(self._tolerance, worst.of_range if worst else 0.0):
                     worst = _Difference(name, of_range)
         return worst
@@ -164,11 +164,11 @@ def distance(want: Array, found: Array) -> float:
 
 
 def _tensors(program: _Program, feed: Feed) -> dict[str, Array]:
-    found: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
 
     def note(value: Value, array: Array) -> None:
-        found[value.name] = array.copy()
+        arrays[value.name] = array.copy()
 
     with Session(program, backend="reference") as session:
         session.run(feed, observe=note)
-    return found
+    return arrays

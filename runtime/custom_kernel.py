@@ -65,8 +65,8 @@ def include_folder() -> Path:
 class NativeKernel:
     """C function that computes an operator; its definition contains ``native = NativeKernel(...)``.
 
-    Its results must equal those of the reference; ``tpuconvert op test`` compares the bytes. Without the library the
-    reference runs instead, which is slower.
+    Its results must equal the results of the reference; ``tpuconvert op test`` compares the bytes. Without the library
+    the reference runs instead, which is slower.
 
     Args:
         symbol: name of the function.
@@ -172,22 +172,30 @@ def _parameter(op: Op, name: str, value: Any, keep: list[Any]) -> _Parameter:
         UsageError: if its type has no equivalent in C.
 
     """
-    made = _Parameter(name=name.encode())
+    parameter = _Parameter(name=name.encode())
     value = value.value if isinstance(value, Scalar) else value
     if isinstance(value, DType):
         value = int(StoredDType[value.name])
     if isinstance(value, (bool, int, np.integer)):
-        made.kind, made.integer = _Kind.INTEGER, int(value)
+        parameter.kind, parameter.integer = _Kind.INTEGER, int(value)
     elif isinstance(value, float):
-        made.kind, made.real = _Kind.REAL, value
+        parameter.kind, parameter.real = _Kind.REAL, value
     elif isinstance(value, str):
-        made.kind, made.text = _Kind.TEXT, value.encode()
+        parameter.kind, parameter.text = _Kind.TEXT, value.encode()
     elif isinstance(value, tuple) and all(isinstance(item, (bool, int)) for item in value):
-        made.kind, made.integers, made.count = _Kind.INTEGERS, (ctypes.c_int64 * len(value))(*value), len(value)
+        parameter.kind, parameter.integers, parameter.count = (
+            _Kind.INTEGERS,
+            (ctypes.c_int64 * len(value))(*value),
+            len(value),
+        )
     elif isinstance(value, tuple) and all(isinstance(item, (bool, int, float)) for item in value):
-        made.kind, made.reals, made.count = _Kind.REALS, (ctypes.c_double * len(value))(*value), len(value)
+        parameter.kind, parameter.reals, parameter.count = (
+            _Kind.REALS,
+            (ctypes.c_double * len(value))(*value),
+            len(value),
+        )
     elif value is not None:
         kind = type(value).__name__
         raise UsageError(f"{op.name}: a native kernel cannot be given the parameter {name}, which is a {kind}")
-    keep.append(made)
-    return made
+    keep.append(parameter)
+    return parameter

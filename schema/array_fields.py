@@ -35,8 +35,8 @@ def make_with_arrays(cls: type[Made], values: Mapping[str, Any], arrays: Mapping
     """
     if cls not in _DEFAULTS:
         _DEFAULTS[cls] = _defaults(cls)
-    made = object.__new__(cls)
-    fields = made.__dict__
+    instance = object.__new__(cls)
+    fields = instance.__dict__
     fields.update(_DEFAULTS[cls])
     fields.update(values)
     for name in arrays:
@@ -44,10 +44,10 @@ def make_with_arrays(cls: type[Made], values: Mapping[str, Any], arrays: Mapping
         if type(cls.__dict__.get(name)) is not _LongField:
             setattr(cls, name, _LongField(name, getattr(cls, name, dataclasses.MISSING)))
     fields[_ARRAYS] = arrays
-    check = getattr(made, "__post_init__", None)
+    check = getattr(instance, "__post_init__", None)
     if check is not None:
         check()
-    return made
+    return instance
 
 
 def _defaults(cls: Any) -> dict[str, Any]:
@@ -64,8 +64,8 @@ def has_arrays(item: object) -> bool:
 def numbers_of(item: object, name: str) -> Array | tuple[Any, ...]:
     """Return the array of a tuple field if it is kept as an array, otherwise the tuple."""
     arrays = item.__dict__.get(_ARRAYS)
-    found: Array | tuple[Any, ...] = getattr(item, name) if arrays is None or name not in arrays else arrays[name]
-    return found
+    numbers: Array | tuple[Any, ...] = getattr(item, name) if arrays is None or name not in arrays else arrays[name]
+    return numbers
 
 
 def range_of(item: object, name: str) -> tuple[Any, Any]:

@@ -106,10 +106,10 @@ class DType(enum.Enum):
             ValueError: TPU operators have no such type (bool, 64-bit types, complex, strings).
 
         """
-        wanted = np.dtype(numpy_type)
-        if wanted not in _OF_NUMPY:
-            raise ValueError(f"the operator set has no data type for {wanted}")
-        return _OF_NUMPY[wanted]
+        dtype = np.dtype(numpy_type)
+        if dtype not in _OF_NUMPY:
+            raise ValueError(f"the operator set has no data type for {dtype}")
+        return _OF_NUMPY[dtype]
 
 
 _NUMPY: dict[DType, np.dtype[Any]] = {dtype: np.dtype(dtype.value.lower()) for dtype in DType}
@@ -223,7 +223,7 @@ _BLOCK = 1 << 15
 
 
 class Arithmetic(enum.Enum):
-    """Computation of the integers of a value of a quantized source from those of the operands."""
+    """Computation of the integers of a value of a quantized source from the integers of the operands."""
 
     OPERATOR = "operator"
     """The format's kernel of the operator that computes the value."""
@@ -261,17 +261,17 @@ class QuantParams:
     arithmetic: Arithmetic = field(default=Arithmetic.OPERATOR, compare=False)
 
     def __post_init__(self) -> None:
-        given, zeros = numbers_of(self, "scale"), numbers_of(self, "zero_point")
-        count = len(given)
+        scales_given, zeros = numbers_of(self, "scale"), numbers_of(self, "zero_point")
+        count = len(scales_given)
         if count != len(zeros) or not count:
             raise ValueError(f"{count} scales with {len(zeros)} zero points")
         if self.axis is None and count != 1:
             raise ValueError(f"{count} scales need an axis")
-        least = most = given[0]
+        least = largest = scales_given[0]
         if count > 1:  # min and max propagate NaN
-            scales = given if isinstance(given, np.ndarray) else np.frombuffer(array("d", given))
-            least, most = np.minimum.reduce(scales), np.maximum.reduce(scales)  # faster than the array methods
-        if not (least > 0 and math.isfinite(most)):
+            scales = scales_given if isinstance(scales_given, np.ndarray) else np.frombuffer(array("d", scales_given))
+            least, largest = np.minimum.reduce(scales), np.maximum.reduce(scales)  # faster than the array methods
+        if not (least > 0 and math.isfinite(largest)):
             raise ScaleError("scales must be positive and finite")
         if isinstance(zeros, np.ndarray):
             zeros = (np.minimum.reduce(zeros), np.maximum.reduce(zeros))

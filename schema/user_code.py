@@ -49,8 +49,8 @@ def place_of(error: BaseException) -> str:
 
 def with_place(error: BaseException) -> str:
     """Return the text of an exception, with the place if it is in the user's code."""
-    place = place_of(error)
-    return f"{error} ({place})" if place else str(error)
+    location = place_of(error)
+    return f"{error} ({location})" if location else str(error)
 
 
 def unexpected(found: str, error: BaseException, *, file: str = "", node: str = "") -> TpuConvertError:
@@ -62,10 +62,10 @@ def unexpected(found: str, error: BaseException, *, file: str = "", node: str = 
         file: name of the model file.
         node: name of the node.
     """
-    place = place_of(error)
+    location = place_of(error)
     text = f"{found}: {type(error).__name__}: {error}"
-    if place:
-        return PluginError(f"{text}, raised by a plugin at {place}", file=file, node=node, hint=HINT)
+    if location:
+        return PluginError(f"{text}, raised by a plugin at {location}", file=file, node=node, hint=HINT)
     return InternalError(text, file=file, node=node)
 
 

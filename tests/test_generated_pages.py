@@ -17,15 +17,15 @@ import pytest
 from tests.support import programs
 from tests.support.onnx.reference import NEEDS_NEWEST
 from tools.aarch64.environment import missing
-from tools.accuracy import labelled, ledger
-from tools.accuracy.datasets import entries, labelled_set
+from tools.accuracy import labeled, ledger
+from tools.accuracy.datasets import entries, labeled_set
 from tpuconvert.runtime.native.builder.loader import extension
 
 ROOT = Path(__file__).resolve().parent.parent
 
 
 class Page(NamedTuple):
-    """How a page is kept right.
+    """Check that keeps a page up to date.
 
     Attributes:
         tool: a module of ``tools`` and its arguments: with ``--check`` it makes the page again and compares the bytes.
@@ -170,8 +170,8 @@ def test_accuracies_of_bm1684_are_those_of_the_page(data_root: Path) -> None:
     assert len(rows) == 6
     for name, images, *percent in rows:
         entry = entries(data_root)[name]
-        data = labelled_set(data_root, entry)
-        found = [labelled.measure(entry, data, "bm1684", "auto", exact_on) for exact_on in ("none", "bm1684")]
+        data = labeled_set(data_root, entry)
+        found = [labeled.measure(entry, data, "bm1684", "auto", exact_on) for exact_on in ("none", "bm1684")]
         assert found[0].images == int(images.replace(",", ""))
         correct = [found[0].float_correct, *(row.int8_correct for row in found)]
         # One image, as tools/accuracy ledger allows.
@@ -263,7 +263,7 @@ def test_a_table_without_a_statement_is_found() -> None:
 
 
 def pages() -> Iterator[tuple[str, Path]]:
-    """Yield name and path of the pages, without those of the operators."""
+    """Yield name and path of the pages, without the pages of the operators."""
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
         yield path.relative_to(ROOT).as_posix(), path
 

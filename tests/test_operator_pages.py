@@ -82,7 +82,7 @@ def test_description_is_complete(definition: type[Op]) -> None:
 
 @each("entry", [entry for entry in contract.defined_entries() if entry["examples"]], lambda entry: entry["name"])
 def test_example_has_the_results_of_the_contract(entry: contract.Entry) -> None:
-    """The numbers in the notes are those of one of the contract's examples, apart from truncation."""
+    """The numbers in the notes equal one of the contract's examples, apart from truncation."""
     lines = operator_notes()[entry["name"]]["example"]
     begin = next(number for number, line in enumerate(lines) if line.startswith("gives"))
     end = next((n for n, line in enumerate(lines) if n > begin and line.startswith(("gives", "note:"))), len(lines))

@@ -38,7 +38,7 @@ def tables(source: str, names: set[str], classes: set[str]) -> Iterator[tuple[in
 
     Args:
         source: of a module.
-        names: strings that stand for an operator.
+        names: strings that represent an operator.
         classes: identifiers of operator classes.
 
     Yields:

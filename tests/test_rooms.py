@@ -1,4 +1,4 @@
-"""Rooms: folders and modules that stand beside each other, and the direction of imports between them.
+"""Rooms: folders and modules with the same parent, and the direction of imports between them.
 
 ``docs/architecture.md`` has a table for each folder with rooms, in the order of the imports.
 """
@@ -53,7 +53,7 @@ def imported(path: Path, known: dict[str, Path]) -> Iterator[str]:
 
 @functools.cache
 def arrows(repository: Path) -> list[tuple[str, str]]:
-    """Imports between modules. The face of the package hands names on and is no room."""
+    """Imports between modules. The ``__init__`` of the package forwards names and is not a room."""
     known = modules(repository)
     pairs = ((name, target) for name, path in known.items() for target in imported(path, known))
     return [(name, target) for name, target in pairs if target in known and "tpuconvert" not in (name, target)]

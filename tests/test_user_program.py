@@ -64,7 +64,7 @@ def test_program_runs(repository: Path, tmp_path: Path) -> None:
         shutil.copy(digits / name, tmp_path)
     with np.load(digits / "digits.npz") as archive:
         chosen = archive["test"][:40]
-        np.savez(tmp_path / "labelled.npz", images=archive["images"][chosen], labels=archive["labels"][chosen])
+        np.savez(tmp_path / "labeled.npz", images=archive["images"][chosen], labels=archive["labels"][chosen])
     program = shutil.copy(PROGRAM, tmp_path)  # beside folders of tests/support, which have names of packages
     done = subprocess.run([sys.executable, program, str(tmp_path)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -5,8 +5,9 @@ itself and installed plugins. Names, folders and dates of files are not part of 
 either: a changed limit is compared with the stored measurements, without a conversion.
 
 An entry is a model file and a JSON file with the measurements, the SHA-256 of both, and the key. It is used only if the
-digests and the key match and the recipe in the model file is that of the job. Otherwise the source is converted again.
-This finds damage and mistakes, but not a forgery: every user with write access to the folder decides what is delivered.
+digests and the key match and the recipe in the model file equals the recipe of the job. Otherwise the source is
+converted again. This finds damage and mistakes, but not a forgery: every user with write access to the folder decides
+what is delivered.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ class Cache:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DamagedEntry(f"its description cannot be read ({type(error).__name__})") from error
         if digest != _digest(written) or key_of_entry != key or not are_valid:
-            raise DamagedEntry("its description is damaged, or that of another model")
+            raise DamagedEntry("its description is damaged, or belongs to another model")
         entry = Entry(self.model(key), sha256, found)
         _check_model(entry, job)
         return entry
@@ -201,7 +202,7 @@ def _check_model(entry: Entry, job: Job) -> None:
     except OSError as error:
         raise DamagedEntry(f"its model is a link, no regular file, or cannot be read ({error.strerror})") from error
     if found != entry.sha256:
-        raise DamagedEntry("its model has another SHA-256 than when it was written")
+        raise DamagedEntry("the SHA-256 of its model has changed since it was written")
     try:
         model = load(entry.model)
     except TpuConvertError as error:

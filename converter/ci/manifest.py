@@ -46,7 +46,7 @@ MOST_SAMPLES = 1_000_000
 """Largest number of random samples: more take days."""
 
 _LARGEST = 1e300
-"""Limits are smaller than this, so that a threshold is no infinity."""
+"""Limits are smaller than this, so that a threshold is finite."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ LIMITS = (
         False,
         "",
         "",
-        "integers that differ from those of a quantized source",
+        "integers that differ from a quantized source",
     ),
     Limit("top1_drop", "top1_drop", False, "", "evaluation", "loss of top-1 accuracy against float, as a share of 1"),
     Limit("size", "size", False, "bytes", "", "size of the file; 500KB, 3MB and 1.5GiB are understood"),

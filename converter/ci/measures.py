@@ -42,7 +42,7 @@ class Measurement:
 
     Args:
         measures: numbers and short texts by name, to which limits can refer.
-        sections: descriptions for the report by key: ``verification``, and ``evaluation`` with labelled samples.
+        sections: descriptions for the report by key: ``verification``, and ``evaluation`` with labeled samples.
 
     """
 
@@ -86,7 +86,7 @@ def convert_and_measure(job: Job, target: Path) -> Measurement:
 
 
 def _compare(job: Job, model: Model, options: Options) -> Verification:
-    """Compare the tensors with those of the source.
+    """Compare the tensors with the tensors of the source.
 
     Raises:
         OutputError: an output is NaN or dead.
@@ -128,14 +128,14 @@ def _accuracy_of_outputs(model: Model) -> dict[str, Any]:
     if accuracy is None:
         return {}
     names = [item["name"] for item in accuracy["outputs"] if not item["is_accurate"]]
-    # The last notes of this kind are those of the outputs; the choice of 16-bit nodes adds others before.
+    # The last notes of this kind belong to the outputs; the choice of 16-bit nodes adds others before.
     texts = [note.message for note in model.notes if note.kind == ACCURACY]
     inaccurate = dict(zip(names, texts[len(texts) - len(names) :], strict=True))
     return {ACCURACY: {"outputs": [item["name"] for item in accuracy["outputs"]], "inaccurate": inaccurate}}
 
 
 def _accuracy(found: Evaluation) -> Measures:
-    """Top-1 accuracy of the model and of its float version on labelled samples."""
+    """Top-1 accuracy of the model and of its float version on labeled samples."""
     assert found.reference is not None
     return {
         "top1": found.values["top1"],

@@ -74,7 +74,8 @@ def command(
 ) -> None:
     """Convert every model of a MANIFEST that is not in the cache, and compare all models with their limits.
 
-    Exit code: that of the first error, else 5 if a limit is missed, else 0. An error does not stop the other models.
+    Exit code: the exit code of the first error, else 5 if a limit is missed, else 0. An error does not stop the other
+    models.
 
     \b
     tpuconvert ci models.yaml --jobs 2 --junit results.xml --report report.html
@@ -86,7 +87,7 @@ def command(
     )
     ensure(
         options.folder != DEFAULT_CACHE or not os.path.islink(options.folder),
-        f"{options.folder} is a link, which anybody may have put beside the manifest",
+        f"{options.folder} is a link, which another user may have put beside the manifest",
         hint="remove it, or name the folder: --cache FOLDER",
     )
     jobs_of_all = read_manifest(Path(manifest))

@@ -54,8 +54,8 @@ def compare(
 ) -> None:
     """Compare tensors that were dumped on a device, or by any engine, with the integers of the model.
 
-    Tensors are matched by name. The first that differs is explained: layout, scale, zero point, rounding, saturation,
-    stale weights, resize or preprocessing. Exits with 5 if one differs.
+    Tensors are matched by name. The cause of the first difference is inferred: layout, scale, zero point, rounding,
+    saturation, stale weights, resize or preprocessing. Exits with 5 if one differs.
 
     \b
     tpuconvert device compare net.tpum dumps.npz --plan net_plan

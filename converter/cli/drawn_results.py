@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class DrawingOptions:
-    """How results of images are interpreted and drawn."""
+    """Options that interpret and draw results of images."""
 
     draw: str | None = option(
         None,
@@ -58,7 +58,7 @@ class DrawingOptions:
         """Refuse options that do not fit the inputs, before the model runs.
 
         Raises:
-            UsageError: there are no images, or the output is no file or folder for their number.
+            UsageError: there are no images, or the output is not a file or folder for their number.
             MissingExtraError: Pillow is not installed.
 
         """

@@ -30,7 +30,7 @@ from tpuconvert.text.styled_text import join_lines
 
 @dataclass(frozen=True)
 class EvaluationDocument(Plain, keys={"evaluation": MERGED}):
-    """Measures on labelled samples.
+    """Measures on labeled samples.
 
     Args:
         doctor: result of doctor, with --doctor.
@@ -84,7 +84,7 @@ class EvaluateOptions(EngineOptions, PreprocessOption):
         metavar="MODEL",
         is_file=True,
     )
-    unlabelled: bool = option(False, "The samples have no labels: only compare with --reference.")
+    unlabeled: bool = option(False, "The samples have no labels: only compare with --reference.")
     scores: str | None = option(None, "The output that holds the scores. Default: the first.", metavar="OUTPUT")
     min_score: float = option(
         Setup.min_score, "Smallest score of a detection of a built-in decoder.", least=0.0, most=1.0
@@ -157,7 +157,7 @@ def command(
     as_json: bool,
     report: str | None,
 ) -> None:
-    """Run the .tpum FILE on labelled samples and measure how good its results are.
+    """Run the .tpum FILE on labeled samples and measure how good its results are.
 
     \b
     tpuconvert evaluate net.tpum --data validation/ --min-top1 0.75 --doctor
@@ -167,7 +167,7 @@ def command(
     load_plugins(plugins)
     asked = tuple(dict.fromkeys((*options.metrics, *checks.short)))
     low, high = checks.limits()
-    check_names([*low, *high], measure_names(asked, options.reference is not None, options.unlabelled))
+    check_names([*low, *high], measure_names(asked, options.reference is not None, options.unlabeled))
     arguments = {**vars(options), "metrics": asked, "preprocess": options.rule}
     examined = None
     with show_progress(progress_mode) as progress:

@@ -1,4 +1,4 @@
-"""Options in the text of an error that belong to another command than the one that ended with it."""
+"""Options in the text of an error that do not belong to the command that ended with the error."""
 
 from __future__ import annotations
 

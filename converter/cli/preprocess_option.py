@@ -14,7 +14,7 @@ class PreprocessOption:
 
     preprocess: str | None = option(
         None,
-        "Preprocessing to use in place of that of the model; see convert.",
+        "Preprocessing to use instead of the preprocessing of the model; see convert.",
         metavar="KEY=VALUE,...",
         is_file=True,
     )

@@ -53,7 +53,7 @@ def command(
 ) -> None:
     """Convert MODEL [WEIGHTS] again with the options stored in FILE.tpum, and compare the bytes.
 
-    The source and the samples must be those of the first conversion. Exit code 5 if the bytes differ.
+    The source and the samples must equal the files of the first conversion. Exit code 5 if the bytes differ.
 
     \b
     tpuconvert reproduce net.onnx net.tpum --calibration images/

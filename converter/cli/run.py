@@ -63,7 +63,7 @@ class RunDocument:
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(SessionOptions, PreprocessOption):
-    """Options of ``run`` besides those of drawings."""
+    """Options of ``run`` in addition to the options of drawings."""
 
     output: str | None = option(
         None,

@@ -1,4 +1,4 @@
-"""Options that several commands share, besides those of a conversion."""
+"""Options that several commands share, in addition to the options of a conversion."""
 
 from __future__ import annotations
 

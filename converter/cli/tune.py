@@ -28,7 +28,7 @@ class TuneOptions:
 
     data: str = option(
         REQUIRED,
-        "Other samples, on which the metric is measured; labelled as for evaluate for top1.",
+        "Other samples, on which the metric is measured; labeled as for evaluate for top1.",
         metavar="DATA",
         is_file=True,
     )

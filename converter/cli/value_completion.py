@@ -1,4 +1,4 @@
-"""Completion of the values of options that are declared in ``options.py`` and are no plain choices."""
+"""Completion of the values of options that are declared in ``options.py`` and are not plain choices."""
 
 from __future__ import annotations
 

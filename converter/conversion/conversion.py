@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 def with_sources(model: Model, files: Iterable[str]) -> Model:
-    """Return a model with the files that its conversion has read. Those of ``open_source`` are removed meanwhile."""
+    """Return a model with the existing files that its conversion has read, without files of ``open_source``."""
     return replace(model, sources=tuple(file for file in files if os.path.exists(file)))
 
 

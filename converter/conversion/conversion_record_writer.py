@@ -24,7 +24,7 @@ def make_record(graph: Graph, ranges: Mapping[str, Range]) -> dict[str, Any]:
     """Return the record of a finished graph as plain values; empty if there is nothing to record.
 
     Args:
-        graph: the graph, whose order of nodes is that of the file.
+        graph: the graph, with its nodes in the order of the file.
         ranges: ranges of the calibration, by name of the tensor.
     """
     rules = _rules_table(graph)
@@ -56,7 +56,7 @@ def _rules_table(graph: Graph) -> dict[str, Any]:
 
 
 def _tensors_table(ranges: Mapping[int, Range]) -> dict[str, Any]:
-    """Return one list per field; those of histograms have an entry per tensor with a histogram."""
+    """Return one list per field; lists of histograms have an entry per tensor with a histogram."""
     methods: dict[str, int] = {}
     rows = []
     for position, found in ranges.items():

@@ -52,7 +52,7 @@ def check_export(graph: Graph, options: Options, progress: Progress, to: str) ->
         settings = replace(options, quantize="int8", calibration_method="minmax", exact_on=exact_on)
         feeds = calibration_feeds(graph, settings, random_feeds(graph.input_ports, SAMPLES))
         model = Conversion(settings, feeds, progress=progress).of_graph(graph)
-        # The ranges are those of random numbers: notes about them mean nothing.
+        # The ranges come from random numbers: notes about them mean nothing.
         notes = tuple(note for note in model.notes if note.kind != "calibration")
         model = Model(replace(model.content, notes=notes))
     form.check(model)

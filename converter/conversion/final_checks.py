@@ -65,7 +65,7 @@ def _is_finite(array: Array) -> bool:
 
 
 def constant_arrays(graph: Graph) -> ConstantArrays:
-    """Return weak references to the arrays of all constants, also those of subgraphs."""
+    """Return weak references to the arrays of all constants, also of subgraphs."""
     arrays = (value.data for each in all_graphs(graph) for value in each.values if value.data is not None)
     return {id(array): weakref.ref(array) for array in arrays}
 

@@ -133,7 +133,7 @@ def _compare(name: str, want: Expected, mean: Array, deviation: Array, value_ran
         expected = "about 1; the input is too " + size
         return [Finding("batch-norm-scale", seen, expected, _scale_advice(ratio))]
     if shift > MOST_SHIFT:
-        seen = f"the mean of batch norm '{name}' is {shift:.3g} standard deviations from that of training"
+        seen = f"the mean of batch norm '{name}' is {shift:.3g} standard deviations from the mean in training"
         return [Finding("batch-norm-mean", f"{seen}, input {value_range}", "less than 1", "correct --preprocess mean")]
     return []
 
@@ -153,7 +153,7 @@ def _compare_biases(graph: Graph, ranges: Mapping[str, Range], value_range: str)
         expected = f"at least {LEAST_SIGNAL:g}; the input is too small or nearly constant"
         return [Finding("small-input", seen, expected, _scale_advice(first))]
     if first > MOST_SIGNAL and later < USUAL_SIGNAL:
-        expected = f"about that of the layers that follow ({later:.3g}); the input is too large"
+        expected = f"about the size in the layers that follow ({later:.3g}); the input is too large"
         return [Finding("large-input", seen, expected, _scale_advice(first))]
     return []
 

@@ -64,7 +64,7 @@ def quantize(
         The model; ``save`` writes its file.
 
     Raises:
-        UsageError: Neither ranges nor samples are given, or the ranges are those of another source.
+        UsageError: Neither ranges nor samples are given, or the ranges belong to another source.
         UnsupportedError: Lists everything in the source that cannot be represented.
 
     Example:

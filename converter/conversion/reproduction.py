@@ -148,8 +148,8 @@ def reproduce(
         Both digests, and the first difference. ``check`` raises an error if there is one.
 
     Raises:
-        UsageError: The file has no recipe, or the source, its external data or the samples differ from those of the
-            first conversion.
+        UsageError: The file has no recipe, or the source, its external data or the samples differ from the files of
+            the first conversion.
 
     Example:
         >>> tc.convert("digits.onnx").save("digits.tpum")

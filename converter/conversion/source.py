@@ -139,8 +139,8 @@ def open_source(source: AnySource, weights: Weights = None, *, as_file: bool = F
         as_file: whether a message is written too, for engines that read files.
 
     Raises:
-        UsageError: the bytes are those of a converted model, or a message is too large to be serialized.
-        CorruptInputError: the bytes have a format that is certainly not that of a source model.
+        UsageError: the bytes are a converted model, or a message is too large to be serialized.
+        CorruptInputError: the bytes are certainly not a source model.
 
     """
     if as_file and not isinstance(source, (str, os.PathLike, bytes)):

@@ -113,10 +113,10 @@ def _load(source: Source, options: Options, *, require_weights: bool) -> Graph:
 
 
 def _shapes_of_buckets(options: Options, kind: str, file: str) -> Mapping[str, Sequence[Dim]]:
-    """Return the shapes of all inputs, where the extents that differ between buckets are those of the file.
+    """Return the shapes of all inputs; extents that differ between buckets are taken from the file.
 
     Raises:
-        UsageError: an input has both kinds of shapes, or the source is no ONNX model.
+        UsageError: an input has both kinds of shapes, or the source is not an ONNX model.
     """
     buckets = options.buckets
     if not buckets:

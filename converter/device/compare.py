@@ -108,7 +108,7 @@ def load_dumps(path: str) -> dict[str, Array]:
 
     Raises:
         UsageError: there is no such file.
-        CorruptInputError: it is no ``.npz`` file of arrays.
+        CorruptInputError: it is not an ``.npz`` file of arrays.
     """
     if not os.path.isfile(path):
         raise UsageError("no such file", file=path, hint="expected the .npz file that run_device.py writes")
@@ -126,7 +126,7 @@ def compare_dumps(model: Model, dumps: Mapping[str, Array], feeds: Sequence[Mapp
     Args:
         model: the model that was compiled.
         dumps: tensors by name, samples along a new first axis; without it for one sample. Float tensors are
-            dequantized values. ``program_digest``, if present, must be that of the model.
+            dequantized values. ``program_digest``, if present, must equal the digest of the model.
         feeds: inputs of the model in the order of the samples.
 
     Raises:
@@ -203,7 +203,7 @@ def _as_integers(value: Value, array: Array, samples: int) -> Array:
     """Return a dump as integers [samples, *shape of the value].
 
     Raises:
-        UsageError: the number of elements is another one, or they are no numbers.
+        UsageError: the number of elements is wrong, or they are not numbers.
     """
     if array.dtype.kind not in "biuf":
         raise UsageError(f"the dump of '{value.name}' has type {array.dtype}, expected numbers")

@@ -110,8 +110,8 @@ def device_compare(
 ) -> DumpComparison:
     """Compare tensors that were dumped on a device, or by any engine, with the integers of the model.
 
-    Tensors are matched by name. The first that differs is explained: layout, scale, zero point, rounding, saturation,
-    stale weights, resize or preprocessing.
+    Tensors are matched by name. The cause of the first difference is inferred: layout, scale, zero point, rounding,
+    saturation, stale weights, resize or preprocessing.
 
     Args:
         model: The model that was compiled, or its file.

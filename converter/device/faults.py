@@ -103,12 +103,12 @@ class Fault:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known about the first tensor that differs.
+    """Evidence about the first tensor that differs.
 
     Attributes:
         value: the tensor.
         wanted: its expected integers.
-        found: those of the device.
+        found: the integers of the device.
         nodes: the nodes between tensors that are equal on the device and this one, in execution order.
         arrays: expected arrays of all values that the nodes use.
         chip: chip of the model.
@@ -318,7 +318,7 @@ def _by_operator(e: Evidence) -> Fault:
         similar = _correlation(e.wanted, e.found)
         if similar > LEAST_CORRELATION:
             return _fault(RESIZE, f"the input is similar to the expected one (correlation {similar:.2f}), not equal")
-        return _fault(PREPROCESSING, "the input is another one than expected")
+        return _fault(PREPROCESSING, "the input differs from the expected one")
     if any(isinstance(node.op, _RESIZES) for node in e.nodes):
         return _fault(RESIZE, "the elements of a resized tensor differ")
     if any(macs(node) for node in e.nodes):

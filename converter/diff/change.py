@@ -22,7 +22,7 @@ CATEGORIES: Mapping[str, str] = {
     "metadata": "description of the model",
     "names": "names of tensors",
 }
-"""Category -> its contents. Text reports have this order, which is that of the likely effect on a user."""
+"""Category -> its contents. Text reports have this order: by the likely effect on a user."""
 
 Category: TypeAlias = Annotated[str, Keyword("enum", tuple(CATEGORIES))]
 

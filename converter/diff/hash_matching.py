@@ -9,7 +9,7 @@ from tpuconvert.diff.network import Edge, Network, Skeleton
 from tpuconvert.diff.node_pairs import UNMATCHED, Matching, common_groups
 
 _RADIUS = 3
-"""Distance, in nodes, up to which neighbours decide about nodes without matched ones around them."""
+"""Distance, in nodes, up to which neighbors decide about nodes without matched ones around them."""
 
 
 class View(Protocol):

@@ -133,7 +133,7 @@ def _match_moved(found: Matching) -> None:
 
 
 def _align(found: Matching) -> None:
-    """Match a longest common subsequence of the operators of the unmatched nodes, between their matched neighbours."""
+    """Match a longest common subsequence of the operators of the unmatched nodes, between their matched neighbors."""
     left, right = _movable(found)
     if not left or not right or max(len(left), len(right)) > _ALIGNED:
         return
@@ -166,7 +166,7 @@ def longest_common_subsequence(first: Sequence[int], second: Sequence[int]) -> l
 
 
 def _has_common_neighbour(found: Matching, a: int, b: int) -> bool:
-    """Return True if an operand or a user of both nodes is matched with that of the other."""
+    """Return True if an operand, or a user, of one node is matched with one of the other node."""
     before = {found.partner[edge.source] for edge in found.first.edges[a] if edge.source >= 0}
     after = {found.partner[user] for user in found.first.users[a]}
     operands = {edge.source for edge in found.second.edges[b] if edge.source >= 0}

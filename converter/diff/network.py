@@ -24,10 +24,10 @@ _RESCALING = re.compile(
 """Names of the parameters with which operators on integers rescale."""
 
 _LOWERED = re.compile(r"_(v2|int|shift)$")
-"""Suffixes of operators on integers whose names otherwise are those of the float operators."""
+"""Suffixes of integer operators that otherwise have the names of the float operators."""
 
 TYPE_PARAMETER = "out_dtype"
-"""The parameter that is compared as the data type of the result, because None means that of the operand."""
+"""The parameter that is compared as the data type of the result, because None means the type of the operand."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Network:
 
     @functools.cached_property
     def structure_labels(self) -> list[Hashable]:
-        """Operator, parameters other than those of quantization, types of constants and of results."""
+        """Operator, parameters without quantization, types of constants and of results."""
         return [
             (label, tuple(value.type for value in node.outputs))
             for label, node in zip(self.shapeless_labels, self.nodes, strict=True)
@@ -248,7 +248,7 @@ def _constants(node: Node, digests: dict[int, bytes]) -> list[Hashable]:
 
 
 def constant_operands(node: Node) -> list[tuple[int, Value]]:
-    """Return index and value of the constant operands. Those of a commutative operator are counted from 0."""
+    """Return index and value of the constant operands. Operands of a commutative operator are counted from 0."""
     found = [(slot, value) for slot, value in enumerate(node.inputs) if value is not None and value.is_constant]
     return [(position, value) for position, (_, value) in enumerate(found)] if commutes(node) else found
 

@@ -135,7 +135,7 @@ def _attributes(before: Node, after: Node, common: dict[str, Any], is_reshaped: 
 def _scales_of(
     before: Node, after: Node, common: dict[str, Any], is_rescaled: bool, changes: list[Change]
 ) -> Iterator[Change]:
-    """Return changed quantization parameters. Those of accumulators and data movement follow from the operands."""
+    """Return changed quantization parameters. Scales of accumulators and data movement follow from the operands."""
     has_weights = any(change.category in ("constants", "scales") for change in changes)
     has_quant = False
     for number, (first, second) in enumerate(zip(before.outputs, after.outputs, strict=False)):

@@ -183,7 +183,7 @@ def _operators(network: Network, positions: Iterable[int]) -> str:
 
 
 def _arithmetic(network: Network, main: int, positions: Iterable[int]) -> str:
-    """Return the type in which a node computes: that of a float result, otherwise the narrowest of its form."""
+    """Return the type in which a node computes: the type of a float result, otherwise the narrowest one of its form."""
     dtype = network.nodes[main].outputs[0].dtype
     if dtype.is_float:
         return dtype.value

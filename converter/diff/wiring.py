@@ -127,7 +127,7 @@ class _Wiring:
 
 
 def _agree(first: list[_Operand], second: list[_Operand]) -> bool:
-    """Compare the operands of one slot; several are those of a commutative operator, in any order."""
+    """Compare the operands of one slot; several belong to a commutative operator, in any order."""
     if len(first) == len(second) == 1:
         (a, is_before), (b, is_after) = first[0], second[0]
         if a == b or (is_before and is_after and (a & b or not a or not b)):

@@ -23,7 +23,7 @@ SETTLED_TENSORS = 0.95
 """Samples suffice if the thresholds of this share of the tensors have settled."""
 
 LONE = 2.0
-"""A sample alone sets the range of a tensor if its largest magnitude is this many times that of any other sample."""
+"""A sample alone sets the range of a tensor if its largest magnitude is this many times the second largest."""
 
 LONE_TENSORS = 0.25
 """Warn if one sample alone sets the ranges of more than this share of the tensors, or of an input."""
@@ -54,7 +54,7 @@ class Sufficiency(Plain, keys={"lone": "lone_samples"}):
 def measure(
     graph: Graph, feeds: Iterable[Mapping[str, Array]], method: str, *, threads: int | None = None
 ) -> tuple[dict[str, Range], Sufficiency]:
-    """Calibrate a graph, and compare the thresholds of the first samples with those of all samples.
+    """Calibrate a graph, and compare the thresholds of the first samples with the thresholds of all samples.
 
     Args:
         graph: the float graph.

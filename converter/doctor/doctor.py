@@ -20,7 +20,7 @@ from tpuconvert.conversion.source_loading import is_quantized_source, load_sourc
 from tpuconvert.doctor.calibration import Sufficiency, lone_findings, measure
 from tpuconvert.doctor.trial import Predict, Trial, VariantResult, compare_variants
 from tpuconvert.doctor.variants import TrialSamples, short
-from tpuconvert.evaluation.classes import LABELS, Labelled, in_order, load_labelled, read_labels
+from tpuconvert.evaluation.classes import LABELS, Labeled, in_order, load_labeled, read_labels
 from tpuconvert.model.model import Model, load
 from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import SILENT, Progress
@@ -143,7 +143,7 @@ def doctor(
 
     Args:
         source: a source as for ``convert``, a ``.tpum`` file, or a model.
-        data: samples as ``convert`` takes them for calibration, or labelled samples as ``evaluate`` takes them.
+        data: samples as ``convert`` takes them for calibration, or labeled samples as ``evaluate`` takes them.
         weights: the caffemodel that belongs to a prototxt.
         labels: index of the class of each sample: an array, or a file (.npy, .npz, or text with one per line).
         scores: the output with the scores of the classes; the first when None.
@@ -164,7 +164,7 @@ def doctor(
         TpuConvertError: as ``convert`` does.
 
     Example:
-        >>> found = tc.doctor("digits.onnx", "labelled.npz", preprocess="color=GRAY,scale=16")
+        >>> found = tc.doctor("digits.onnx", "labeled.npz", preprocess="color=GRAY,scale=16")
         >>> [finding.id for finding in found.findings]
         ['batch-norm-scale', 'better-variant']
 
@@ -275,7 +275,7 @@ def _load_samples(
     if labels is not None and output is None:
         raise UsageError("labels for a model without an output of scores", hint="scores names another output")
     if labels is None and output is not None and isinstance(data, str | os.PathLike) and _has_labels(Path(data)):
-        found: Labelled = load_labelled(data, _classes(output))
+        found: Labeled = load_labeled(data, _classes(output))
         data, given = found.samples, found.labels.astype(np.int64)
     is_images = isinstance(data, list) and data and all(isinstance(item, Path) for item in data)
     feeds = image_feeds(data, ports, rule) if is_images else load_feeds(data, ports, rule)

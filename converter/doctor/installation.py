@@ -45,7 +45,7 @@ class Engine:
         threads: number of threads of a session, if none is given.
         problem: the reason why the engine cannot run; empty if it can.
         hint: the next step.
-        is_left_out: whether the package was installed without the engine on purpose, which is no problem.
+        is_left_out: whether the package was installed without the engine on purpose, which is not a problem.
 
     """
 
@@ -97,7 +97,7 @@ class Installation(Result, keys={"problem_messages": "problems"}):
         system: operating system and processor.
         engine: the native engine.
         required: the packages that tpuconvert needs, among them NumPy.
-        extras: the groups of optional packages. A missing one is no problem.
+        extras: the groups of optional packages. A missing one is not a problem.
         cxx_compiler: the C++ compiler that builds the native engine, or None.
         vendor_compiler: the program ``tpuc-opt`` of the vendor's compiler, or None.
         self_test: None without the native engine.

@@ -36,7 +36,7 @@ FEWEST = 16
 """Smallest number of samples for a warning."""
 
 COLLAPSED = 0.2
-"""Warn if the mutual information is below this share of that of the best variant. The share is small, because a wrong
+"""Warn if the mutual information is below this share of the best variant's. The share is small, because a wrong
 variant may have more information than correct preprocessing: a value range that is far too large makes a classifier of
 two classes certain, with up to three times the information."""
 
@@ -186,7 +186,7 @@ def _with_labels(current: _Scores, tried: list[tuple[Variant, _Scores]], compare
             return [Finding("better-variant", seen, "no variant to classify significantly better", variant.advice)]
     frequent = float(np.bincount(labels).max()) / count
     if binomial_tail(count, int(right.sum()), frequent) > 0.01:
-        seen = f"{_accuracy(right)} on labelled samples, {frequent:.1%} for always naming the most frequent class"
+        seen = f"{_accuracy(right)} on labeled samples, {frequent:.1%} for always naming the most frequent class"
         advice = "check preprocessing, labels and the output; no variant that was tried is better"
         return [Finding("chance", seen, "more than chance", advice)]
     return []

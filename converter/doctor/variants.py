@@ -19,7 +19,7 @@ from tpuconvert.schema.graph.graph import Port
 from tpuconvert.schema.types import Array
 
 _USUAL_FITS = ("stretch", "crop")
-"""Values of ``fit`` that are tried as variants: those of classifiers, for which labels are given."""
+"""Values of ``fit`` that are tried as variants: the scores of classifiers, for which labels are given."""
 
 _MEAN, _DEVIATION = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 _CIFAR_MEAN, _CIFAR_DEVIATION = (125.3, 123.0, 113.9), (63.0, 62.1, 66.7)

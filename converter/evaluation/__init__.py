@@ -1,1 +1,1 @@
-"""Measures of a model on labelled samples: accuracy, mean average precision, mean IoU, and functions of the user."""
+"""Measures of a model on labeled samples: accuracy, mean average precision, mean IoU, and functions of the user."""

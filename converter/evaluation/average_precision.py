@@ -21,23 +21,23 @@ MOST_COUNTED = 100
 """Largest number of detections per image and class."""
 
 
-def average_precisions(found: Sequence[Detections], labelled: Sequence[Objects]) -> dict[int, Array]:
-    """Return the average precision per class at each of ``IOU_LIMITS``, for classes that have labelled objects.
+def average_precisions(found: Sequence[Detections], labeled: Sequence[Objects]) -> dict[int, Array]:
+    """Return the average precision per class at each of ``IOU_LIMITS``, for classes that have labeled objects.
 
     Args:
         found: detections per image.
-        labelled: objects per image, in the same order. Crowds are no objects to find.
+        labeled: objects per image, in the same order. Crowds do not count as objects to find.
 
     """
-    known = [objects.classes[~objects.crowd] for objects in labelled]
+    known = [objects.classes[~objects.crowd] for objects in labeled]
     classes = np.unique(np.concatenate(known)) if known else np.array([], dtype=np.int64)
-    return {int(index): _of_class(found, labelled, int(index)) for index in classes}
+    return {int(index): _of_class(found, labeled, int(index)) for index in classes}
 
 
-def _of_class(found: Sequence[Detections], labelled: Sequence[Objects], index: int) -> Array:
+def _of_class(found: Sequence[Detections], labeled: Sequence[Objects], index: int) -> Array:
     """Return the average precision of one class, [IoU limits]."""
     scores, right, counted, total = [], [], [], 0
-    for detections, objects in zip(found, labelled, strict=True):
+    for detections, objects in zip(found, labeled, strict=True):
         mine = detections.take(detections.classes == index)
         mine = mine.take(np.argsort(-mine.scores, kind="stable")[:MOST_COUNTED])
         chosen = objects.classes == index
@@ -53,18 +53,18 @@ def _of_class(found: Sequence[Detections], labelled: Sequence[Objects], index: i
     return np.array([_interpolate(hits[row], valid[row], total) for row in range(len(IOU_LIMITS))])
 
 
-def match(boxes: Array, labelled: Array, crowd: Array) -> tuple[Array, Array]:
-    """Match detections, sorted by descending score, with labelled boxes, objects before crowds.
+def match(boxes: Array, labeled: Array, crowd: Array) -> tuple[Array, Array]:
+    """Match detections, sorted by descending score, with labeled boxes, objects before crowds.
 
     Returns:
         Two arrays [IoU limits, detections]: matched, and matched to a crowd, which takes any number of detections.
 
     """
-    pairs = overlaps(boxes, labelled, crowd)
+    pairs = overlaps(boxes, labeled, crowd)
     matched = np.zeros((len(IOU_LIMITS), len(boxes)), dtype=bool)
     ignored = np.zeros_like(matched)
     for row, limit in enumerate(np.minimum(IOU_LIMITS, 1 - 1e-10)):
-        free = np.ones(len(labelled), dtype=bool)
+        free = np.ones(len(labeled), dtype=bool)
         for column in range(len(boxes)):
             able = free & (pairs[column] >= limit)
             objects = able & ~crowd

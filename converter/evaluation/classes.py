@@ -24,7 +24,7 @@ LABEL_FILES = "a .npy or .npz file, or text: one class per line in the order of 
 
 
 @dataclass(frozen=True)
-class Labelled:
+class Labeled:
     """Samples with their labels.
 
     Args:
@@ -41,7 +41,7 @@ class Labelled:
         return _are_files(self.samples)
 
 
-def load_labelled(path: str | os.PathLike[str], classes: int) -> Labelled:
+def load_labeled(path: str | os.PathLike[str], classes: int) -> Labeled:
     """Read an ``.npz`` file with an array ``labels``, or a folder with a folder of images per class.
 
     Each folder is a class: its name is the class index if all names are numbers, otherwise names are sorted.
@@ -69,10 +69,10 @@ def load_labelled(path: str | os.PathLike[str], classes: int) -> Labelled:
     labels = labels.reshape(-1)
     if labels.dtype.kind not in "iu" or labels.size == 0 or labels.min() < 0 or labels.max() >= classes:
         raise UsageError(f"'{LABELS}' are not whole numbers from 0 to {classes - 1}", file=str(place))
-    return Labelled(next(iter(arrays.values())) if len(arrays) == 1 else arrays, labels)
+    return Labeled(next(iter(arrays.values())) if len(arrays) == 1 else arrays, labels)
 
 
-def _from_folders(place: Path, classes: int) -> Labelled:
+def _from_folders(place: Path, classes: int) -> Labeled:
     folders = sorted(entry for entry in place.iterdir() if entry.is_dir())
     if not folders:
         raise UsageError(f"{place}: has no folder per class", hint="put the images of each class into its own folder")
@@ -94,7 +94,7 @@ def _from_folders(place: Path, classes: int) -> Labelled:
         labels += [number] * len(found)
     if not images:
         raise UsageError(f"{place}: no images in its folders", hint=f"known: {', '.join(IMAGE_SUFFIXES)}")
-    return Labelled(images, np.array(labels))
+    return Labeled(images, np.array(labels))
 
 
 def read_labels(labels: Any) -> Array | dict[str, int]:
@@ -168,7 +168,7 @@ def in_order(labels: Array | dict[str, int], names: list[str]) -> Array:
     if not isinstance(labels, dict):
         return labels
     if not names:
-        raise UsageError("labels by file name for samples that are no image files", hint="give one class per sample")
+        raise UsageError("labels by file name for samples that are not image files", hint="give one class per sample")
     missing = [name for name in names if name not in labels]
     if missing:
         raise UsageError(f"no label for {several(len(missing), 'image')}, the first is '{missing[0]}'")
@@ -190,11 +190,11 @@ def image_files(folder: Path) -> list[Path]:
     return found
 
 
-def load_classes(samples: Any, labels: Any, classes: int) -> Labelled:
+def load_classes(samples: Any, labels: Any, classes: int) -> Labeled:
     """Load samples with their class indices.
 
     Args:
-        samples: without labels, as ``load_labelled`` takes them; else a folder of images, a list of image files, or
+        samples: without labels, as ``load_labeled`` takes them; else a folder of images, a list of image files, or
             arrays as ``convert`` takes them for calibration.
         labels: as ``read_labels`` takes them, or None.
         classes: number of classes of the model.
@@ -206,7 +206,7 @@ def load_classes(samples: Any, labels: Any, classes: int) -> Labelled:
     if labels is None:
         if not isinstance(samples, str | os.PathLike):
             raise UsageError("samples without labels", hint="give labels: one class index per sample")
-        return load_labelled(samples, classes)
+        return load_labeled(samples, classes)
     if isinstance(samples, str | os.PathLike) and os.path.isdir(samples):
         samples = image_files(Path(samples))
     names = [item.name for item in samples] if _are_files(samples) else []
@@ -218,14 +218,14 @@ def load_classes(samples: Any, labels: Any, classes: int) -> Labelled:
     if found.size == 0 or found.min() < 0 or found.max() >= classes:
         limits = f"from {found.min()} to {found.max()}" if found.size else "empty"
         raise UsageError(f"labels are {limits}, expected 0 to {classes - 1}")
-    return Labelled(samples, found)
+    return Labeled(samples, found)
 
 
 def _are_files(samples: Any) -> bool:
     return isinstance(samples, list) and bool(samples) and all(isinstance(item, Path) for item in samples)
 
 
-def load_any(samples: Any, labels: Any) -> Labelled:
+def load_any(samples: Any, labels: Any) -> Labeled:
     """Load samples with labels of any kind, one per sample, or None for each.
 
     Args:
@@ -247,4 +247,4 @@ def load_any(samples: Any, labels: Any) -> Labelled:
         labels = _read_array(Path(labels))
     elif isinstance(labels, str | os.PathLike | Mapping):
         labels = in_order(read_labels(labels), [item.name for item in samples] if _are_files(samples) else [])
-    return Labelled(samples, labels)
+    return Labeled(samples, labels)

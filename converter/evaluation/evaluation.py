@@ -1,4 +1,4 @@
-"""Measures of a model on labelled samples, also in comparison with another model on the same inputs."""
+"""Measures of a model on labeled samples, also in comparison with another model on the same inputs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tpuconvert.evaluation.classes import LABELS, Labelled, load_any
+from tpuconvert.evaluation.classes import LABELS, Labeled, load_any
 from tpuconvert.evaluation.metric import Metric, Sample, Setup, find_metric
 from tpuconvert.evaluation.metrics.user_function import UserFunction
 from tpuconvert.evaluation.model_runs import ModelFeeds, Outputs, run_on
@@ -36,7 +36,7 @@ def evaluate(
     *,
     metrics: Sequence[str | Callable[..., Any]] | str | Callable[..., Any] = DEFAULT_METRICS,
     reference: Model | str | os.PathLike[str] | None = None,
-    unlabelled: bool = False,
+    unlabeled: bool = False,
     decode: str | Callable[..., Any] | None = None,
     scores: str | None = None,
     preprocess: Preprocess | str | Mapping[str, Any] | None = None,
@@ -49,7 +49,7 @@ def evaluate(
     scheduler: str | None = None,
     plugins: Iterable[str | Path] = (),
 ) -> Evaluation:
-    """Run a model on labelled samples and measure how good its results are.
+    """Run a model on labeled samples and measure how good its results are.
 
     Args:
         model: the model, or its file.
@@ -64,7 +64,7 @@ def evaluate(
             outputs by name, with all samples along axis 0, and the list of labels, also as ``module:function``.
         reference: another model or its file, usually the float one. It is measured on the same samples, and the
             predictions for each sample are compared with its predictions.
-        unlabelled: the samples have no labels. The predictions are only compared with those of ``reference``.
+        unlabeled: the samples have no labels. The predictions are only compared with the predictions of ``reference``.
         decode: for ``map``, how the outputs become boxes: the name of a decoder listed in ``docs/evaluation.md``, or a
             function of the outputs by name and of the size (height, width) of the image, also as
             ``module:function``. The function returns boxes [N, 4] (left, top, right, bottom in pixels of the image),
@@ -89,7 +89,7 @@ def evaluate(
 
     Example:
         >>> model = tc.convert("digits.onnx", preprocess="color=GRAY,scale=0.0625")
-        >>> found = tc.evaluate(model, "labelled.npz")
+        >>> found = tc.evaluate(model, "labeled.npz")
         >>> found.values["top1"] > 0.9
         True
         >>> found.check({"top1": 0.9})
@@ -103,9 +103,9 @@ def evaluate(
     names = [metrics] if isinstance(metrics, str) or callable(metrics) else list(dict.fromkeys(metrics))
     if not names:
         raise UsageError("no metrics", hint="give at least one, such as top1")
-    if unlabelled and (reference is None or labels is not None):
+    if unlabeled and (reference is None or labels is not None):
         found = "with labels" if labels is not None else "without another model"
-        raise UsageError(f"unlabelled samples {found}", hint="they are for the comparison with a reference model only")
+        raise UsageError(f"unlabeled samples {found}", hint="they are for the comparison with a reference model only")
     progress = SILENT if progress is None else progress
     rule = Preprocess.of(preprocess) if preprocess is not None else None
     setup = Setup(model, scores, rule or model.preprocess, decode, min_score, nms_iou)
@@ -113,19 +113,19 @@ def evaluate(
     if reference is not None:
         other = replace(setup, model=reference, preprocess=rule or reference.preprocess or model.preprocess)
         measured.append(_Measured(other, [_new_metric(name, other) for name in names]))
-    labelled, file = _load(measured[0].metrics, data, labels, unlabelled)
-    sources = [item.feeds(labelled, file) for item in measured]
+    labeled, file = _load(measured[0].metrics, data, labels, unlabeled)
+    sources = [item.feeds(labeled, file) for item in measured]
     place = next((str(item) for item in (labels, data) if isinstance(item, str | os.PathLike)), "")
-    per_feed = _samples_per_feed(labelled, len(sources[0]), measured[0].batch_size(), place)
+    per_feed = _samples_per_feed(labeled, len(sources[0]), measured[0].batch_size(), place)
     samples, backends = 0, [""]
     progress.stage("evaluate", len(sources[0]))
     with open_workers(workers, scheduler) as team:
         for results in _run(team, measured, sources, backend, threads, progress):
             backends = [outputs.backend for outputs in results]
             for group in zip(*(_split(outputs, per_feed) for outputs in results), strict=True):
-                _count(measured, labelled, samples, group, unlabelled)
+                _count(measured, labeled, samples, group, unlabeled)
                 samples += 1
-    evaluation = _result(measured, samples, backends[0], unlabelled)
+    evaluation = _result(measured, samples, backends[0], unlabeled)
     return replace(evaluation, file=names_of_models[0], reference_file=names_of_models[1])
 
 
@@ -140,12 +140,12 @@ class _Measured:
     setup: Setup
     metrics: list[Metric]
 
-    def feeds(self, labelled: Labelled, file: Path | None) -> FeedSource:
+    def feeds(self, labeled: Labeled, file: Path | None) -> FeedSource:
         """Return the feeds. Each image is opened when its feed is requested."""
         ports, rule = self.setup.model.graph.input_ports, self.setup.preprocess
-        if labelled.are_images():
-            return single_images(labelled.samples, ports, rule)
-        source = load_feeds(labelled.samples, ports, rule)
+        if labeled.are_images():
+            return single_images(labeled.samples, ports, rule)
+        source = load_feeds(labeled.samples, ports, rule)
         source.check_complete()
         return source if file is None else source.from_file(file, [LABELS])
 
@@ -166,7 +166,7 @@ def _new_metric(name: str | Callable[..., Any], setup: Setup) -> Metric:
     return UserFunction(setup, getattr(name, "__name__", type(name).__name__), name)
 
 
-def _load(metrics: Sequence[Metric], data: Any, labels: Any, unlabelled: bool) -> tuple[Labelled, Path | None]:
+def _load(metrics: Sequence[Metric], data: Any, labels: Any, unlabeled: bool) -> tuple[Labeled, Path | None]:
     """Load the samples and labels, and return the file of arrays that has both.
 
     Raises:
@@ -181,23 +181,23 @@ def _load(metrics: Sequence[Metric], data: Any, labels: Any, unlabelled: bool) -
         )
     if isinstance(data, list | tuple) and data and all(isinstance(item, str | os.PathLike) for item in data):
         data = [Path(item) for item in data]
-    if unlabelled:
-        return Labelled(load_any(data, None).samples, None), None
-    labelled = next(iter(owners.values()), metrics[0]).load(data, labels)
+    if unlabeled:
+        return Labeled(load_any(data, None).samples, None), None
+    labeled = next(iter(owners.values()), metrics[0]).load(data, labels)
     is_file = labels is None and isinstance(data, str | os.PathLike) and os.path.isfile(data)
-    return labelled, Path(data) if is_file and labelled.labels is not None else None
+    return labeled, Path(data) if is_file and labeled.labels is not None else None
 
 
-def _samples_per_feed(labelled: Labelled, feeds: int, batch: int, place: str) -> int:
+def _samples_per_feed(labeled: Labeled, feeds: int, batch: int, place: str) -> int:
     """Return the number of samples per feed; labels decide whether the first axis of the inputs counts samples.
 
     Raises:
         UsageError: there are too many labels, or too few.
 
     """
-    if labelled.labels is None:
+    if labeled.labels is None:
         return batch
-    count = len(labelled.labels)
+    count = len(labeled.labels)
     if count not in (feeds, feeds * batch):
         found = f"{several(count, 'label')} for {several(feeds * batch, 'sample')}"
         raise UsageError(found, file=place, hint="give one label per sample")
@@ -241,19 +241,19 @@ def _split(outputs: Outputs, count: int) -> list[Mapping[str, Array]]:
 @np.errstate(all="ignore")
 def _count(
     measured: Sequence[_Measured],
-    labelled: Labelled,
+    labeled: Labeled,
     index: int,
     outputs: tuple[Mapping[str, Array], ...],
-    unlabelled: bool,
+    unlabeled: bool,
 ) -> None:
     """Add one sample to all metrics, unless it has no label, and compare the predictions of both models."""
-    label = None if labelled.labels is None else labelled.labels[index]
-    image = labelled.samples[index] if labelled.are_images() else None
+    label = None if labeled.labels is None else labeled.labels[index]
+    image = labeled.samples[index] if labeled.are_images() else None
     predictions = []
     for item, arrays in zip(measured, outputs, strict=True):
         sample = Sample(arrays, image)
         predictions.append([metric.predict(sample) for metric in item.metrics])
-        if not unlabelled:
+        if not unlabeled:
             for metric, prediction in zip(item.metrics, predictions[-1], strict=True):
                 metric.add(prediction, label)
     for other in predictions[1:]:
@@ -262,11 +262,11 @@ def _count(
 
 
 @np.errstate(all="ignore")
-def _result(measured: Sequence[_Measured], samples: int, backend: str, unlabelled: bool) -> Evaluation:
+def _result(measured: Sequence[_Measured], samples: int, backend: str, unlabeled: bool) -> Evaluation:
     metrics = measured[0].metrics
     outputs = [metric.output for metric in metrics if metric.output is not None]
     found = Evaluation(samples, outputs[0] if outputs else None, backend, {})
-    if not unlabelled:
+    if not unlabeled:
         values = [{k: v for metric in item.metrics for k, v in metric.values().items()} for item in measured]
         found = replace(
             found,

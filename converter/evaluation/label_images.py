@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.evaluation.classes import Labelled, image_files
+from tpuconvert.evaluation.classes import Labeled, image_files
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.text.text_format import several
 
 
-def load_label_images(samples: Any, labels: Any) -> Labelled:
+def load_label_images(samples: Any, labels: Any) -> Labeled:
     """Load images with the files or arrays of their label images.
 
     Args:
@@ -33,8 +33,8 @@ def load_label_images(samples: Any, labels: Any) -> Labelled:
         missing = [file.name for file in files if not os.path.isfile(file)]
         if missing:
             raise UsageError(f"{labels}: no label image {missing[0]}, {len(missing)} of {len(files)} are missing")
-        return Labelled(images, files)
+        return Labeled(images, files)
     arrays = [np.asarray(item) for item in labels]
     if len(arrays) != len(images):
         raise UsageError(f"{several(len(arrays), 'label image')} for {several(len(images), 'image')}")
-    return Labelled(images, arrays)
+    return Labeled(images, arrays)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from tpuconvert.evaluation.classes import Labelled
+from tpuconvert.evaluation.classes import Labeled
 from tpuconvert.evaluation.images import image_size
 from tpuconvert.model.model import Model
 from tpuconvert.samples.preprocess import Preprocess
@@ -113,7 +113,7 @@ class Metric(ABC):
         return (name,)
 
     @abstractmethod
-    def load(self, samples: Any, labels: Any) -> Labelled:
+    def load(self, samples: Any, labels: Any) -> Labeled:
         """Load the samples with the labels that this metric needs. Metrics of one class load the same samples."""
 
     @abstractmethod
@@ -137,7 +137,7 @@ class Metric(ABC):
         return {}
 
     def compare(self, prediction: Any, reference: Any) -> None:  # noqa: B027  a metric may have nothing to compare
-        """Compare the prediction of this model with that of another model for the same sample."""
+        """Compare the predictions of this model and of another model for the same sample."""
 
     def agreement(self) -> dict[str, float]:
         """Return what ``compare`` found, by name; shares are from 0 to 1."""

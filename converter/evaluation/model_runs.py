@@ -67,7 +67,7 @@ class _ModelRun:
 
 
 class _ModelRuns:
-    """Task: outputs of several models, for each feed of a shard those of all models."""
+    """Task: for each feed of a shard, the outputs of several models."""
 
     def __init__(self, runs: Sequence[_ModelRun]) -> None:
         self._runs = runs

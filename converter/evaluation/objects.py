@@ -1,4 +1,4 @@
-"""Labelled boxes: a COCO annotation file, or one text file per image as YOLO writes them."""
+"""Labeled boxes: a COCO annotation file, or one text file per image as YOLO writes them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.evaluation.classes import Labelled, image_files
+from tpuconvert.evaluation.classes import Labeled, image_files
 from tpuconvert.evaluation.images import image_size
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.system.absent_file import absent_file
@@ -27,7 +27,7 @@ FORMATS = f"a COCO file {COCO_FILE}, or a text file per image with lines 'class 
 
 @dataclass(frozen=True)
 class Objects:
-    """Labelled objects in one image.
+    """Labeled objects in one image.
 
     Args:
         boxes: [N, 4], left, top, right, bottom, in pixels of the image.
@@ -41,8 +41,8 @@ class Objects:
     crowd: Array
 
 
-def load_objects(samples: Any, labels: Any = None) -> Labelled:
-    """Load images with their labelled boxes.
+def load_objects(samples: Any, labels: Any = None) -> Labeled:
+    """Load images with their labeled boxes.
 
     Args:
         samples: a folder of images, or a list of image files.
@@ -69,8 +69,8 @@ def load_objects(samples: Any, labels: Any = None) -> Labelled:
     if isinstance(labels, list | tuple):
         if len(labels) != len(images):
             raise UsageError(f"labels of {several(len(labels), 'image')} for {several(len(images), 'image')}")
-        return Labelled(images, [_from_mapping(item) for item in labels])
-    return Labelled(images, _from_texts(images, labels))
+        return Labeled(images, [_from_mapping(item) for item in labels])
+    return Labeled(images, _from_texts(images, labels))
 
 
 def _from_mapping(item: Any) -> Objects:
@@ -104,12 +104,12 @@ def _from_text(file: Path, image: Path) -> Objects:
         raise CorruptInputError(f"no labels of boxes: {error}", file=str(file), hint=f"expected {FORMATS}") from error
     classes, center, extent = numbers[:, 0].astype(np.int64), numbers[:, 1:3], numbers[:, 3:]
     if not np.isfinite(numbers).all() or (classes < 0).any() or (classes != numbers[:, 0]).any():
-        raise CorruptInputError("a class is no whole number, or a number is not finite", file=str(file))
+        raise CorruptInputError("a class is not an integer, or a number is not finite", file=str(file))
     boxes = np.concatenate([center - extent / 2, center + extent / 2], axis=1) * (width, height, width, height)
     return Objects(boxes, classes, np.zeros(len(boxes), bool))
 
 
-def _from_coco(folder: Path, file: Path) -> Labelled:
+def _from_coco(folder: Path, file: Path) -> Labeled:
     """Read the images that a COCO file lists, by ascending id. Class k is the category with the k-th smallest id."""
     note_input(file)
     try:
@@ -134,7 +134,7 @@ def _from_coco(folder: Path, file: Path) -> Labelled:
         raise UsageError(f"{file}: {several(len(missing), 'image')} not in {folder}, the first is '{missing[0].name}'")
     if not images:
         raise UsageError(f"{file}: lists no images")
-    return Labelled([images[number] for number in found], [_objects(rows) for rows in found.values()])
+    return Labeled([images[number] for number in found], [_objects(rows) for rows in found.values()])
 
 
 def _image(folder: Path, name: str) -> Path:

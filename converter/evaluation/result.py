@@ -13,7 +13,7 @@ from tpuconvert.text.text_format import against_limit, several
 
 @dataclass(frozen=True, repr=False)
 class Evaluation(Result):
-    """Measures of a model on labelled samples.
+    """Measures of a model on labeled samples.
 
     Args:
         samples: number of samples.
@@ -23,7 +23,7 @@ class Evaluation(Result):
         right: for each top-k accuracy, the number of samples that count.
         per_class: by metric, the measure for each class index. Accuracies are not measured per class.
         reference: ``values`` of the other model; None without one.
-        agreement: comparison of the predictions for each sample with those of the other model: ``flips``,
+        agreement: comparison of the predictions for each sample with the other model: ``flips``,
             ``kept`` and ``detections``, or ``changed_pixels``. Empty without another model.
         file: name of the model.
         reference_file: name of the other model; None without one.
@@ -42,7 +42,7 @@ class Evaluation(Result):
     reference_file: str | None = None
 
     def lines(self, *, per_class: bool = False) -> list[str]:
-        """Return the measures, also those of the other model; with ``per_class`` also those of each class."""
+        """Return the measures, also of the other model; with ``per_class`` also of each class."""
         scores = f", scores '{self.output}'" if self.output is not None else ""
         lines = [f"{self.file} on {several(self.samples, 'sample')}{scores}, {self.backend} backend"]
         for name, value in self.values.items():
@@ -116,7 +116,7 @@ def check_names(names: Sequence[str], known: Sequence[str]) -> None:
             raise UsageError(f"a limit for '{name}', which is not measured", hint=f"measured: {', '.join(known)}")
 
 
-def measure_names(metrics: Sequence[str], has_reference: bool, unlabelled: bool) -> list[str]:
+def measure_names(metrics: Sequence[str], has_reference: bool, unlabeled: bool) -> list[str]:
     """Return the names of what ``Evaluation.measures`` contains with these metrics.
 
     Raises:
@@ -124,7 +124,7 @@ def measure_names(metrics: Sequence[str], has_reference: bool, unlabelled: bool)
 
     """
     kinds = {name: find_metric(name) for name in metrics}
-    values = [] if unlabelled else [value for name, kind in kinds.items() for value in kind.value_names(name)]
+    values = [] if unlabeled else [value for name, kind in kinds.items() for value in kind.value_names(name)]
     if not has_reference:
         return values
     agreements = [name for kind in kinds.values() for name in kind.agreement_names]

@@ -73,7 +73,7 @@ def check_parts(model: Model, parts: Parts) -> PartsCheck:
     if not check.difference <= limit:
         raise UsageError(
             f"the parts of the decoder differ from the whole by {check.difference:.2g} of the range of the logits, "
-            f"expected at most {limit:g}: it uses positions or masks in another way than the parts",
+            f"expected at most {limit:g}: it does not use positions or masks as the parts do",
             file=model.graph.file,
             hint="export the whole model, without --decoder-context",
         )
@@ -138,7 +138,7 @@ def run_whole(model: Model, tokens: Sequence[int], prompt: int) -> Array:
 
 
 def compare_logits(found: Array, expected: Array, prompt: int) -> PartsCheck:
-    """Compare logits [tokens, vocabulary] with those of the whole decoder."""
+    """Compare logits [tokens, vocabulary] with the logits of the whole decoder."""
     span = max(float(np.ptp(expected)), float(np.finfo(np.float32).tiny))
     difference = float(np.abs(found.astype(np.float64) - expected).max()) / span
     same = int((found.argmax(axis=1) == expected.argmax(axis=1)).sum())

@@ -41,7 +41,7 @@ def export_decoder(request: Request, context: int, to: str, write: Write) -> dic
 
     Raises:
         UnsupportedError: a node has no form in a part or in the target; names all of them. Nothing is written.
-        UsageError: the model is no decoder with caches, an argument is invalid, or the parts give other logits.
+        UsageError: the model is not a decoder with caches, an argument is invalid, or the parts give other logits.
     """
     if context < 2:
         raise UsageError(f"a decoder context of {context} was given, expected at least 2 tokens")

@@ -1,4 +1,4 @@
-"""Inputs of the parts of a decoder in place of those of its source: ids, positions, mask and caches.
+"""Inputs of the parts of a decoder, which replace the inputs of its source: ids, positions, mask and caches.
 
 The vendor's runtime computes positions and masks on the host. The mask [1, 1, new tokens, all tokens] is added to the
 scores of the attention: 0 for a key that a query attends to, ``MASKED`` for another one.
@@ -55,7 +55,7 @@ class Cache:
 
 @dataclass(frozen=True)
 class Decoder:
-    """A decoder whose inputs are those of its parts.
+    """A decoder that has the inputs of its parts.
 
     Args:
         graph: copy of its graph, with symbolic extents.
@@ -90,7 +90,7 @@ def split_interface(model: Model) -> Decoder:
     """Copy the graph of a decoder and give it the inputs of its parts.
 
     Raises:
-        UsageError: the model is no decoder with key-value caches, or has more inputs and outputs than the parts.
+        UsageError: the model is not a decoder with key-value caches, or has more inputs and outputs than the parts.
         UnsupportedError: a mask, a cache or positions have no form in the parts.
     """
     graph = copy_graph(model.graph)

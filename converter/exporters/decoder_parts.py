@@ -22,7 +22,7 @@ EMBEDDING, BLOCK, HEAD, CACHED = "embedding", "block", "lm_head", "cache"
 
 IDS, STATES, POSITIONS, MASK = "input_ids", "input_states", "position_ids", "attention_mask"
 HIDDEN, LOGITS = "hidden_states", "logits"
-"""Names of the inputs and outputs of parts, apart from those of the caches."""
+"""Names of the inputs and outputs of parts, apart from the caches."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def split_decoder(model: Model, context: int) -> Parts:
         context: number of tokens of a prompt and of the caches.
 
     Raises:
-        UsageError: the model is no decoder.
+        UsageError: the model is not a decoder.
         UnsupportedError: it has no form as parts; names the nodes.
     """
     decoder = split_interface(model)

@@ -77,7 +77,7 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         ),
     }
 )
-"""Export targets by name: those of ``FORM_NAMES``."""
+"""Export targets by name: the names in ``FORM_NAMES``."""
 
 
 @dataclass(frozen=True, repr=False)

@@ -40,7 +40,7 @@ class TensorStatistics(
         low: smallest value of all samples.
         high: largest value of all samples.
         threshold: largest magnitude that the integers represent.
-        method: calibration method of the threshold; ``rule`` for that of a precision rule.
+        method: calibration method of the threshold; ``rule`` for the method of a precision rule.
         clipped: share of the values with a larger magnitude than the threshold; None without a histogram.
         width: width of a bin of the histogram.
         levels: ``8 * log2(1 + count)`` per bin of magnitudes, rounded, the first bin starting at 0. Empty bins at the
@@ -73,7 +73,7 @@ class TensorStatistics(
 
 @dataclass(frozen=True)
 class Convergence(Plain):
-    """Growth of the largest magnitude of the tensors with the number of samples, as shares of that of all samples.
+    """Growth of the largest magnitude of the tensors with the number of samples, relative to all samples.
 
     Args:
         samples: numbers of samples: 1, 2, 4 ... and all.
@@ -175,7 +175,7 @@ def _number(value: Any) -> float:
 
 def _index(value: Any, count: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < count:
-        raise ValueError(f"{value!r} is no index below {count}")
+        raise ValueError(f"{value!r} is not an index below {count}")
     return value
 
 

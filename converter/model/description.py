@@ -212,7 +212,7 @@ def _quant(quant: QuantParams | None) -> QuantDescription | None:
 
 
 def _arithmetic(outputs: Iterable[Value]) -> str:
-    """Return the data type in which a node computes: that of its first result."""
+    """Return the data type in which a node computes: the type of its first result."""
     return next(iter(outputs)).dtype.value
 
 

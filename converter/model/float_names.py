@@ -12,7 +12,7 @@ KEEP_FLOAT = "--keep-float"
 """Option of ``convert`` that keeps a node in float."""
 
 _ACCUMULATOR = ":int32"
-"""Suffix of the name of an accumulator; the name without it is that of the linear node."""
+"""Suffix of the name of an accumulator; the name without it belongs to the linear node."""
 
 
 def keep_float_options(names: Iterable[str]) -> str:

@@ -98,7 +98,7 @@ def _tensor_parts(tensor: Any) -> list[str]:
 
 
 def _list_of(value: Any, kind: type[Item]) -> list[Item]:
-    """Elements of this type in a list; none if the value is no list."""
+    """Elements of this type in a list; none if the value is not a list."""
     return [item for item in value if isinstance(item, kind)] if isinstance(value, list | tuple) else []
 
 

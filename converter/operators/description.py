@@ -272,7 +272,7 @@ def _remarks(definition: type[Op], support: Support) -> Iterable[str]:
     elif support.todo_dtypes:
         yield f"{_dtype_names(support.todo_dtypes)}* is marked unfinished by the vendor: legal with a warning"
     if support.inferred:
-        yield "that this chip has it is concluded, the vendor does not say it"
+        yield "inferred; not documented by the vendor"
 
 
 def _join(cases: Sequence[Case]) -> list[Case]:

@@ -82,8 +82,8 @@ def operator_named(name: str) -> type[Op]:
 def source_operators(source_format: str) -> list[Row]:
     """Return one row per operator of a source format: name, domain, ranges of versions, kind of conversion, limits.
 
-    ``versions`` has one range of operator set versions per converter; Caffe has no versions. Kind and limits are those
-    of the converter for the newest version.
+    ``versions`` has one range of operator set versions per converter; Caffe has no versions. Kind and limits describe
+    the converter for the newest version.
     """
     found: dict[tuple[str, str], list[Registration]] = {}
     for entry in registry(source_format).all_entries():

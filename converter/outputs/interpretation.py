@@ -160,7 +160,7 @@ class Interpreter:
             size: (height, width) of the image.
 
         Raises:
-            UsageError: the outputs are not those of the head, or the labels do not fit.
+            UsageError: the outputs do not belong to the head, or the labels do not fit.
 
         """
         head = self.head or recognize_head(outputs, self.rule)

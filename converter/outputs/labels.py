@@ -123,12 +123,12 @@ def _label(item: Any) -> str:
     if isinstance(item, list) and item:
         item = item[-1]
     if not isinstance(item, str):
-        raise ValueError(f"{json.dumps(item)[:40]} is no label")
+        raise ValueError(f"{json.dumps(item)[:40]} is not a label")
     return item
 
 
 def labels_of_metadata(metadata: Mapping[str, Any], output: int | None) -> ClassNames:
-    """Return the labels that a source stored for an output; with None, those of the only output that has labels."""
+    """Return the labels that a source stored for an output; with None, labels of the only output that has labels."""
     outputs = metadata.get("outputs")
     tables = [item for item in outputs if isinstance(item, Mapping)] if isinstance(outputs, list) else []
     if output is not None:

@@ -19,7 +19,7 @@ from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.types import I32
 
 _ACCUMULATOR = ":int32"
-"""Suffix of the name of an accumulator whose dequantized values are those of the tensor without the suffix."""
+"""Suffix of the name of an accumulator whose dequantized values equal the values of the tensor without the suffix."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ Float network and model run on every sample. The error of a unit has two parts:
   is the part that results from the quantization of the operands.
 - *weights*: the float nodes of the unit run on the dequantized operands that the unit has in the model. The difference
   of the model's result from this one is the part that results from weights, lookup tables and integer arithmetic. The
-  operands are those of the model because adaptive rounding chose the weights for them.
+  operands are taken from the model because adaptive rounding chose the weights for them.
 
 If the model has corrected biases, the mean error per output channel of linear operators is removed from both parts.
 The biases compensate for the mean errors of all nodes before. If only one unit were in integers, its biases would
@@ -37,7 +37,7 @@ from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.types import Array, QuantParams
 
 MEMORY = 1 << 28
-"""Limit for stored tensors of float network and model, in bytes. At least those of one feed are stored."""
+"""Limit for stored tensors of float network and model, in bytes. At least the tensors of one feed are stored."""
 
 _FEWEST_ELEMENTS = 8
 """Smallest number of elements per channel for a mean. With fewer, the mean would contain much of the noise."""

@@ -30,8 +30,8 @@ class Metric:
     """A metric on fixed samples.
 
     Args:
-        name: ``top1`` for labelled samples; ``agreement``, the share of samples with the class of the float model;
-            ``cosine``, the smallest cosine similarity of an output with that of the float model; ``sqnr`` in decibel;
+        name: ``top1`` for labeled samples; ``agreement``, the share of samples with the class of the float model;
+            ``cosine``, the smallest cosine similarity of an output with the float model; ``sqnr`` in decibel;
             or ``module:function``, which is called with a model and the path of the samples and returns a number.
         data: samples, in the format of ``evaluate`` for ``top1``, otherwise of calibration samples.
         reference: the float model.

@@ -51,7 +51,7 @@ class Powers:
     product: float = 0.0
 
     def add(self, wanted: Array, got: Array) -> None:
-        """Add one feed. Equal infinities and NaN at the same positions are no difference."""
+        """Add one feed. Equal infinities and NaN at the same positions do not count as a difference."""
         a, b = wanted.astype(np.float64).ravel(), got.astype(np.float64).ravel()
         noise = a - b
         if not np.isfinite(noise).all():
@@ -81,10 +81,10 @@ class Powers:
 
 
 class NoiseSum:
-    """Differences of the outputs from those of the float network, summed over samples.
+    """Differences between the outputs and the outputs of the float network, summed over samples.
 
     Args:
-        graph: the float network. The first output with one score per class, if there is one, is that of a classifier.
+        graph: the float network. The first output with one score per class, if there is one, belongs to a classifier.
 
     """
 

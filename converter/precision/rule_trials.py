@@ -3,7 +3,7 @@
 The error of a quantized operand has several remedies. From the cheapest on: another range, float users of the operand,
 and float producers too. Which of them helps depends on the chip: the result of an integer conv has one scale, with 16
 bits, even for float users. A trial therefore uses the lowering of a conversion. It leaves the refinement of the weights
-out, so its error is compared with that of a trial without a further rule.
+out, so its error is compared with the error of a trial without a further rule.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class RuleTrials:
         if candidate not in self._noises:
             try:
                 self._noises[candidate] = self._measure(candidate)
-            except TpuConvertError:  # such as a rule that selects no node: it is no remedy
+            except TpuConvertError:  # such as a rule that selects no node: it is not a remedy
                 self._noises[candidate] = None
         return self._noises[candidate]
 

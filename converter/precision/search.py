@@ -43,7 +43,7 @@ class Point(Protocol):
 
     @property
     def is_enough(self) -> bool:
-        """Whether the metric reaches the goal."""
+        """True if the metric reaches the goal."""
 
 
 P = TypeVar("P", bound=Point)

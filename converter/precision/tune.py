@@ -67,7 +67,7 @@ class Trial(Plain):
     """One conversion.
 
     Args:
-        keep_float: selectors of the nodes in float, in addition to those of the options.
+        keep_float: selectors of the nodes in float, in addition to the nodes of the options.
         metric: the larger, the better.
         cost: share of the multiply-accumulates that are not in integers.
         is_enough: whether the drop against the float model is within the limit.
@@ -162,7 +162,7 @@ def tune(
         source: The source, as for ``convert``.
         weights: The caffemodel of a prototxt.
         calibration: Calibration samples: a folder of images, an ``.npz`` or ``.npy`` file.
-        data: Other samples, on which the metric is measured; labelled as for ``evaluate`` for ``top1``.
+        data: Other samples, on which the metric is measured; labeled as for ``evaluate`` for ``top1``.
         output: The model file to write.
         metric: ``agreement`` (share of samples with the class of the float model), ``top1``, ``cosine``, ``sqnr``, or
             ``module:function``: called with a model and ``data``, it returns a number that is larger for better models.
@@ -183,10 +183,10 @@ def tune(
         The chosen precision, and all trials.
 
     Raises:
-        UsageError: The samples are those of the calibration, or the file beside ``output`` is that of another search.
+        UsageError: The samples are the calibration samples, or the file beside ``output`` belongs to another search.
 
     Example:
-        >>> samples = {"calibration": "calibration.npz", "data": "labelled.npz"}
+        >>> samples = {"calibration": "calibration.npz", "data": "labeled.npz"}
         >>> found = tc.tune("digits.onnx", **samples, output="tuned.tpum", preprocess="color=GRAY,scale=0.0625")
         >>> found.best.is_enough, found.best.keep_float
         (True, ())
@@ -206,7 +206,7 @@ def tune(
 
 @dataclass(frozen=True)
 class Goal:
-    """What a search looks for.
+    """Goal of a search.
 
     Args:
         metric: name of the metric.
@@ -224,7 +224,7 @@ def seconds_of(budget: str) -> float:
     """Convert a duration such as ``90s``, ``10m`` or ``2h`` to seconds.
 
     Raises:
-        UsageError: the text is no positive duration.
+        UsageError: the text is not a positive duration.
 
     """
     try:
@@ -351,11 +351,11 @@ class Search:
         if same or _files_of(self._calibration) & _files_of(self._data):
             raise UsageError(
                 f"{self._data}: has the calibration samples",
-                hint="measure on other samples: on those of the calibration every model looks better than it is",
+                hint="measure on other samples: on the calibration samples every model looks better than it is",
             )
 
     def _key(self) -> dict[str, Any]:
-        """What a search depends on, by the name under which messages mention it."""
+        """Everything that a search depends on, by the name under which messages mention it."""
         key: dict[str, Any] = {"the source": self._source.digest()}
         if self._source.weights is not None:
             key["the weights"] = file_digest(self._source.weights)
@@ -482,7 +482,7 @@ class Search:
             file.write(trial.rules.encode("utf-8"))
 
     def _is_saved(self, trial: Trial) -> bool:
-        """Return True if the files are those of a trial. The rules are written last, so that a kill is noticed."""
+        """Return True if the files belong to a trial. The rules are written last, so that a kill is noticed."""
         try:
             return read_text(self.rules_file) == trial.rules
         except (OSError, UnicodeDecodeError):

@@ -65,7 +65,7 @@ class CaffeNetwork:
     """A network.
 
     Args:
-        layers: its layers in the order of execution, without those of type Input.
+        layers: its layers in the order of execution, without layers of type Input.
         inputs: shape of each input by name; None if the prototxt has none.
         name: name of the network.
         unknown: fields outside the layers that the message type does not have.

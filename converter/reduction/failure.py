@@ -100,7 +100,7 @@ def failures_of(error: Exception, paths: Sequence[str] = ()) -> list[Failure]:
 
 
 def _place(error: BaseException) -> str:
-    """Return file and function of the innermost frame of this package, without line numbers, which are no reason."""
+    """Return file and function of the innermost frame of this package, without the line, which edits change."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if frame.filename.startswith(_PACKAGE)] or frames
     return f"{os.path.basename(own[-1].filename)}:{own[-1].name}" if own else "unknown"

@@ -10,7 +10,7 @@ from tpuconvert.frontends.onnx.file.reader import initializers, subgraphs
 from tpuconvert.reduction.generic_names import GenericNames
 
 ONNX_DOMAINS = frozenset({"", "ai.onnx", "ai.onnx.ml", "com.microsoft"})
-"""Domains of published operators, which identify nobody."""
+"""Domains of published operators, which do not identify the author of a model."""
 
 
 def without_descriptions(model: ModelProto) -> ModelProto:

@@ -45,7 +45,7 @@ class TensorInfo:
 
     @staticmethod
     def from_proto(info: ValueInfoProto) -> TensorInfo | None:
-        """Return type and shape, or None if the type is not that of a tensor, or an extent is unknown."""
+        """Return type and shape, or None if it is not a tensor, or an extent is unknown."""
         tensor = info.type.tensor_type
         if not info.type.HasField("tensor_type") or not tensor.HasField("shape") or not tensor.elem_type:
             return None

@@ -355,14 +355,14 @@ def _read_until(until: str | Callable[[str], Any]) -> tuple[str, tuple[str, ...]
             note_input(module)
         return until, (CONDITION,)
     hint = "error, difference, 'error|difference', module:function, FILE.py:function, or a command with {}"
-    raise UsageError(f"until is '{until}', which is no failure", hint=hint)
+    raise UsageError(f"until is '{until}', which is not a failure", hint=hint)
 
 
 def _read_pattern(match: str | None) -> re.Pattern[str] | None:
     try:
         return None if match is None else re.compile(match)
     except re.error as error:
-        raise UsageError(f"match is '{match}', which is no regular expression: {error}") from error
+        raise UsageError(f"match is '{match}', which is not a regular expression: {error}") from error
 
 
 def _until_of(failure: Failure, condition: str) -> str:

@@ -180,7 +180,7 @@ class Reducer(Generic[M]):
                 self._progress.stage("remove nodes")
                 self._remove_nodes()
                 self.form.simplify(self)
-                self._try_random_weights()  # before shapes: a constant that is cut to one element is no weight
+                self._try_random_weights()  # before shapes: a constant that is cut to one element is not a weight
                 self._progress.stage("reduce shapes")
                 self._reduce_shapes()
                 if self.outcome.files == before:

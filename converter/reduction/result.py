@@ -60,7 +60,7 @@ class Reduction(Result, hidden=("model", "weights")):
         trials: number of trials.
         seconds: duration.
         is_complete: False if the time limit ended the search.
-        model: the reduced model: an ``onnx.ModelProto``, the bytes of a TFLite file, or those of a prototxt.
+        model: the reduced model: an ``onnx.ModelProto``, the bytes of a TFLite file, or of a prototxt.
         weights: the bytes of the caffemodel of a prototxt, or None.
 
     """
@@ -143,6 +143,6 @@ class Reduction(Result, hidden=("model", "weights")):
 
 _NAMES = {
     "generic": "generic; descriptions and producer removed",
-    "ports": "generic, except those of inputs and outputs, on which the failure depends",
+    "ports": "generic, except the names of inputs and outputs, on which the failure depends",
     "kept": "original names, because the failure depends on them",
 }

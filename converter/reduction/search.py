@@ -51,7 +51,7 @@ def minimize(items: Sequence[T], test: Callable[[list[T]], bool]) -> list[T]:
 
 
 def largest_change(items: Sequence[T], test: Callable[[list[T]], bool]) -> list[T]:
-    """Return many items to which a change can be applied together: all, or those of halves that can be added."""
+    """Return many items to which a change can be applied together: all, or the items of halves that can be added."""
     accepted: list[T] = []
 
     def add(part: Sequence[T]) -> None:

@@ -79,7 +79,7 @@ class FileWriter:
 
     Args:
         path: the file; None to write nothing.
-        is_continued: True if the files that exist are those of an earlier search.
+        is_continued: True if the files that exist were written by an earlier search.
 
     """
 

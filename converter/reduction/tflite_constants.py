@@ -86,8 +86,8 @@ def count_other_weights(model: Any) -> int:
 def with_random_weights(model: Any, positions: Collection[Position], seed: int) -> Any:
     """Return the model with random values in some constants, and equal scales in some vectors of scales.
 
-    Scales per channel become their geometric mean. Those of a bias are the products of the scales of the input and of
-    the weights: so are their means.
+    Scales per channel become their geometric mean. The scales of a bias are the products of the scales of the input
+    and of the weights; so are their means.
     """
     buffers = list(model.buffers)
     for kind, number, index in positions:

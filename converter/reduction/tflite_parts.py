@@ -183,7 +183,7 @@ def with_output_names(model: Any, names: Collection[str]) -> Any:
 
 
 def bypass(model: Any, index: int) -> Any | None:
-    """Return the model without an operator whose users get its first operand of the same type instead of its result.
+    """Return the model without an operator: its users get its first operand of the same type instead.
 
     Returns:
         None if the operator has several results, or no such operand, or if its result is an output.
@@ -230,7 +230,7 @@ def with_arrays(model: Any, arrays: Mapping[str, Array]) -> Any:
 
     Args:
         model: the model.
-        arrays: elements in the type of the file, by name of the tensor; also those of inputs.
+        arrays: elements in the type of the file, by name of the tensor; also the elements of inputs.
 
     """
     main = model.subgraphs[0]

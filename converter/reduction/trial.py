@@ -34,7 +34,7 @@ SAMPLES = 2
 
 @dataclass(frozen=True)
 class Request:
-    """What a trial examines.
+    """Task of a trial.
 
     Args:
         kinds: kinds of failures to look for, in this order; the first that is found ends the trial.

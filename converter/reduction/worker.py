@@ -154,7 +154,7 @@ def main(plugins: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    # The module has two names now; the functions and classes of messages are those of the importable one.
+    # The module has two names now; the functions and classes of messages belong to the importable one.
     from tpuconvert.reduction.worker import main as imported_main
 
     imported_main(sys.argv[1:])

@@ -162,7 +162,7 @@ class _Graph:
         return order
 
     def inherit(self, labels: list[Hashable | None]) -> list[Hashable | None]:
-        """Give a node without label that of its first producer: an activation belongs to its conv."""
+        """Give a node without a label the label of its first producer: an activation belongs to its conv."""
         for v in self.order([None] * len(labels)):
             if labels[v] is None and v < self.nodes and self.producers[v]:
                 labels[v] = labels[self.producers[v][0]]
@@ -212,7 +212,7 @@ class _Graph:
             start = stop + 1
 
     def blocks(self, order: list[int], parts: Iterable[list[int]], labels: Sequence[Hashable | None]) -> Blocks:
-        """Return the blocks for disjoint connected parts of intervals; parts that are too small are no blocks."""
+        """Return the blocks for disjoint connected parts of intervals, except parts that are too small."""
         block_of: dict[int, int] = {}
         found = Blocks()
         place = {v: i for i, v in enumerate(order)}

@@ -6,7 +6,7 @@ block the size of its inner plan, and stretches the rows and columns that it cov
 
 A tensor that enters a block passes through an entry at its top, and one that leaves it through an exit at its bottom.
 Entries and exits are vertices of the inner plan, without size. Blocks with equal inner graphs share one plan, so that
-the size of the layout of a deep network is that of its different blocks.
+the size of the layout of a deep network depends on its different blocks only.
 
 Form of the layout in the report (``describe_layout``)::
 
@@ -158,7 +158,7 @@ def _kind(name: str) -> OperatorKind:
 
 
 def _source_name(layer: Description) -> str:
-    """Return the name of the first source node, whose scopes become blocks, or that of the result."""
+    """Return the name of the first source node, whose scopes become blocks, or the name of the result."""
     quoted = re.search("'(.*)'$", layer["sources"][0], re.DOTALL) if layer["sources"] else None
     return quoted[1] if quoted else str(layer["name"])
 
@@ -189,7 +189,7 @@ def lay_out(
 
 
 def lay_out_blocks(blocks: Blocks, edges: Sequence[int], nodes: int) -> Layout:
-    """Return the layout for given blocks. ``nodes`` is the number of vertices that are no inputs or outputs."""
+    """Return the layout for given blocks. ``nodes`` is the number of vertices that are not inputs or outputs."""
     contents = [[item] if item >= 0 else blocks.members[-1 - item] for item in blocks.items]
     vertices = sum(map(len, contents))
     users, producers = adjacency(edges, vertices)

@@ -1,7 +1,7 @@
 """Layered drawing of a directed acyclic graph: layers by longest path, few crossings, straight long lines.
 
-The steps are those of Sugiyama, Tagawa and Toda (1981): assign layers, add a dummy point in each layer that a long line
-passes, order the layers by barycentres, assign x coordinates. The last step is that of Brandes and Koepf (2001): align
+The steps follow Sugiyama, Tagawa and Toda (1981): assign layers, add a dummy point in each layer that a long line
+passes, order the layers by barycentres, assign x coordinates. The last step follows Brandes and Koepf (2001): align
 each vertex with its median neighbor, four times (from above and below, from the left and the right), and take the
 median of the four results.
 
@@ -46,7 +46,7 @@ _PATIENCE = 2
 """Number of passes without fewer crossings after which the order is final."""
 
 _MAIN_WEIGHT = 4
-"""Weight of a line between two inner boxes for the order of the layers; that of other lines is 1."""
+"""Weight of a line between two inner boxes for the order of the layers; the weight of other lines is 1."""
 
 _POINTS_PER_VERTEX = 5
 """Bound of the number of dummy points: the average number per vertex and net."""
@@ -117,7 +117,8 @@ def _layers(count: int, nets: Sequence[Net], first: int, last: int) -> list[int]
 def _divide_layers(layer: list[int], widths: Sequence[int]) -> tuple[list[int], list[bool]]:
     """Divide layers of many boxes into layers of about the square root of their number.
 
-    The boxes stay in the order of the vertices, so that those of one branch are in the same column in all its layers.
+    The boxes stay in the order of the vertices, so that the boxes of one branch are in the same column in all its
+    layers.
 
     Returns:
         The layer of each vertex, and for each vertex whether it is a box of a divided layer.
@@ -333,7 +334,7 @@ class _Drawing:
         return root, rows
 
     def _compact(self, root: list[int], rows: list[list[int]], sign: int) -> list[int]:
-        """Return x coordinates, mirrored for ``sign`` -1: columns as far left as possible, then towards the right."""
+        """Return x coordinates, mirrored for ``sign`` -1: columns as far left as possible, then toward the right."""
         after: dict[int, list[tuple[int, int]]] = {}
         waits = [0] * len(root)
         for row in rows:

@@ -62,7 +62,7 @@ class NodeColumns(TypedDict, total=False):
     relative_difference: Annotated[list[float | None], "largest difference as a share of the range"]
     noise_added: Annotated[list[float | None], "noise that the step adds, as a share of the power of the tensor"]
     clipped: Annotated[list[float | None], "share of the values beyond the largest integer"]
-    integers: Annotated[list[int | None], "number of integers compared with those of a quantized source"]
+    integers: Annotated[list[int | None], "number of integers compared with a quantized source"]
     different: Annotated[list[int | None], "number of integers that differ"]
     steps: Annotated[list[int | None], "largest difference of integers"]
     not_finite: Annotated[list[int | None], "number of elements that are NaN or infinite"]
@@ -77,7 +77,7 @@ class NodeColumns(TypedDict, total=False):
 
 
 _SCALE_DIGITS = 7
-"""Significant digits of a scale: those of float32."""
+"""Significant digits of a scale: the bits of float32."""
 
 _ACTIVATION_BITS = 16
 """Widest integer type, in bits, that has a range. Wider integers are accumulators."""

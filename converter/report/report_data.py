@@ -77,7 +77,7 @@ class HistogramColumns(TypedDict):
     minimum: Annotated[list[float], "smallest value of all samples"]
     maximum: Annotated[list[float], "largest value of all samples"]
     threshold: Annotated[list[float], "largest magnitude that the integers represent"]
-    method: Annotated[list[str], "calibration method of the threshold; rule for that of a precision rule"]
+    method: Annotated[list[str], "calibration method of the threshold; rule for the method of a precision rule"]
     clipped: Annotated[list[float | None], "share of the values with a larger magnitude; null without a histogram"]
     high: Annotated[list[float], "upper end of the last bin; the first begins at 0"]
     counts: Annotated[list[list[int]], "number of magnitudes in bins of equal width; empty without a histogram"]
@@ -170,8 +170,8 @@ def integer_shares(description: Description) -> tuple[int, float | None]:
 def worst_nodes(description: Description) -> list[int]:
     """Return the indices of the nodes to examine first.
 
-    The order is that of the attribution; without one, that of the noise that nodes add; without a comparison, that of
-    the time.
+    The order is taken from the attribution; without one, nodes are sorted by the noise that they add; without a
+    comparison, by their time.
     """
     indices = node_indices(description)
     attribution, verification = description.get("attribution"), description.get("verification")

@@ -14,7 +14,7 @@ def source_scopes(names: Sequence[str], limit: int, smallest: int) -> list[str |
     """Return for each name its largest scope with at most ``limit`` names, or None if the name has no scope.
 
     If a scope has a child that is too large, its other children are divided too: all residual blocks of a network
-    become blocks, and not those of its long stages only. Scopes of less than ``smallest`` names are ignored there.
+    become blocks, and not only the blocks of its long stages. Scopes of less than ``smallest`` names are ignored there.
     """
     paths = [tuple(_path(name)[:-1]) for name in names]
     size: Counter[tuple[str, ...]] = Counter(path[:depth] for path in paths for depth in range(len(path) + 1))

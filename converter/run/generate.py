@@ -97,7 +97,7 @@ def generate(
         The generated tokens, and their text if a tokenizer is given.
 
     Raises:
-        UsageError: The model is no decoder with states, or the arguments do not fit it or each other.
+        UsageError: The model is not a decoder with states, or the arguments do not fit it or each other.
         MissingExtraError: A tokenizer is given, and the package ``tokenizers`` is not installed.
 
     Example:

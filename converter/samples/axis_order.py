@@ -1,4 +1,4 @@
-"""Recognition of arrays whose axes are in another order than those of an input."""
+"""Recognition of arrays whose axes are in a different order from the axes of an input."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def axis_order(shape: Sequence[int], expected: Sequence[int | str]) -> AxisOrder
             have, want = _CHANNELS_FIRST[rank], _CHANNELS_LAST[rank]
         else:
             return AxisOrder("its axes are transposed", f"transpose it: {call}")
-        found = f"it is transposed, its axes are in the order {have[start:]} and those of the input {want}"
+        found = f"it is transposed, its axes are in the order {have[start:]} and the axes of the input {want}"
         return AxisOrder(found, f"transpose it: {call}")
     return None
 

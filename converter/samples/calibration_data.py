@@ -157,7 +157,7 @@ class FeedSource:
             yield self._builder.build(copied_from_file(batch))
 
     def _check_content(self, batch: Any, expected: bytes) -> None:
-        """Compare a batch with that of the sender, because the files of another machine may differ.
+        """Compare a batch with the batch of the sender, because the files of another machine may differ.
 
         Raises:
             UsageError: they differ, or a file is missing.
@@ -222,7 +222,7 @@ class _Origin:
 
     file: Path
     indices: tuple[int, ...]
-    unused: tuple[str, ...] = ()  # names of arrays that are no samples
+    unused: tuple[str, ...] = ()  # names of arrays that are not samples
 
     def selected(self, indices: Sequence[int]) -> _Origin:
         return replace(self, indices=tuple(self.indices[index] for index in indices))

@@ -1,4 +1,4 @@
-"""Preprocessing of images: size, colour order, mean, scale and layout, given once and stored in the model.
+"""Preprocessing of images: size, color order, mean, scale and layout, given once and stored in the model.
 
 x = (pixel - mean) * scale, per channel, in binary32. Calibration, running and verification all use the
 :class:`Preprocess` stored in the model, so that they agree.
@@ -28,7 +28,7 @@ FITS = ("stretch", "crop", "letterbox", "letterbox-top-left")
 LAYOUTS = ("NCHW", "NHWC")
 
 CROP_SHARE = (7, 8)
-"""``fit=crop`` takes the centre square whose side is this share of the shorter side."""
+"""``fit=crop`` takes the center square whose side is this share of the shorter side."""
 
 PILLOW_FILTERS = {
     "pillow-nearest": "NEAREST",
@@ -42,7 +42,7 @@ PILLOW_FILTERS = {
 RESIZES = (*PILLOW_FILTERS, *RESIZERS)
 
 PIXEL_FORMATS = {"rgb": "RGB", "bgr": "BGR", "gray": "GRAY", "nv12": "RGB", "i420": "RGB"}
-"""Formats of uint8 images that a model with fused preprocessing takes -> colour order of their pixels."""
+"""Formats of uint8 images that a model with fused preprocessing takes -> color order of their pixels."""
 
 PLANE_FORMATS = {"nv12": True, "i420": False}
 """Formats whose images are planes [N, H * 3/2, W] instead of pixels [N, H, W, C] -> True if U and V are interleaved."""
@@ -56,7 +56,7 @@ class Preprocess:
 
     Args:
         size: (height, width) in pixels; None uses the size of the model's input.
-        fit: ``stretch`` takes the whole image; ``crop`` the centre square of 7/8 of the shorter side; ``letterbox``
+        fit: ``stretch`` takes the whole image; ``crop`` the center square of 7/8 of the shorter side; ``letterbox``
             the whole image with its aspect ratio, in the center of a border; ``letterbox-top-left`` the same with the
             border at the right or at the bottom.
         color: channel order of the model.
@@ -117,7 +117,7 @@ class Preprocess:
 
     @property
     def channels(self) -> int:
-        """Number of channels of an image in the model's colour order."""
+        """Number of channels of an image in the model's color order."""
         return COLORS[self.color]
 
     @property
@@ -220,10 +220,10 @@ class Preprocess:
         return ",".join(parts)
 
     def with_size_of(self, shape: tuple[int | str, ...]) -> Preprocess:
-        """Return the preprocessing with a size: its own, or else that of a model input with this shape.
+        """Return the preprocessing with a size: its own, or else the layout of a model input with this shape.
 
         Raises:
-            UsageError: the shape is not that of an image, or has other channels or another size than the preprocessing.
+            UsageError: the shape is not the shape of an image, or its channels or size differ from the preprocessing.
 
         """
         if self.fuse and self.camera is not None:
@@ -240,7 +240,7 @@ class Preprocess:
             if any(isinstance(have, int) and have != want for have, want in pairs):
                 raise UsageError(
                     f"preprocessing: size is {self.size[0]}x{self.size[1]}, the model's input is {height}x{width}",
-                    hint="leave size out to take the model's; --input-shapes changes that of some models",
+                    hint="leave size out to take the model's; --input-shapes changes the size of some models",
                 )
             return self
         if not isinstance(height, int) or not isinstance(width, int):
@@ -255,12 +255,12 @@ class Preprocess:
         if shape[1:] != expected:
             raise UsageError(
                 f"preprocessing: camera is {height}x{width}, the model's input is {list(shape)}",
-                hint="leave the preprocessing out to take that of the model",
+                hint="leave the preprocessing out to use the preprocessing of the model",
             )
         return self
 
     def check_fits(self, shape: tuple[int | str, ...]) -> None:
-        """Check that a model input of rank 4 has the number of channels of this colour order, in this layout.
+        """Check that a model input of rank 4 has the number of channels of this color order, in this layout.
 
         Raises:
             UsageError: the input has another number of channels.
@@ -365,7 +365,7 @@ class Preprocess:
         """Convert decoded images to a batch of the model's input.
 
         Args:
-            pixels: uint8, RGB or grey, in a shape that ``stacked`` takes.
+            pixels: uint8, RGB or gray, in a shape that ``stacked`` takes.
 
         Raises:
             UsageError: the argument is not an array of images.
@@ -387,7 +387,7 @@ class Preprocess:
         return UsageError(f"not images: {found.dtype}{list(found.shape)}", hint=f"{hint}; {known}" if hint else known)
 
     def stacked(self, pixels: Array) -> Array:
-        """Reshape images to [N, H, W, C]: [H, W, 3] is one image for a colour model, [N, H, W] are grey images."""
+        """Reshape images to [N, H, W, C]: [H, W, 3] is one image for a color model, [N, H, W] are gray images."""
         if pixels.ndim != 3:
             return pixels
         return pixels[np.newaxis] if self.channels == 3 and pixels.shape[2] == 3 else pixels[..., np.newaxis]
@@ -411,7 +411,7 @@ class Preprocess:
         return self._finish_pixels(pixels.reshape(*pixels.shape[:2], -1))
 
     def _finish_pixels(self, pixels: Array) -> Array:
-        """Crop, resize, pad and normalize an image [H, W, C] in RGB or grey."""
+        """Crop, resize, pad and normalize an image [H, W, C] in RGB or gray."""
         if self.camera is not None:
             pixels = resize_pixels(pixels, self.camera, self.resize)
             if self.fuse:
@@ -431,7 +431,7 @@ class Preprocess:
         return normalized
 
     def _normalize(self, pixels: Array) -> Array:
-        """Convert pixels [N, H, W, C], RGB or grey, to the model's colour order, value range and layout."""
+        """Convert pixels [N, H, W, C], RGB or gray, to the model's color order, value range and layout."""
         if self.has_planes:
             return rgb_to_yuv420(pixels, interleaved=PLANE_FORMATS[self.fuse])
         if self.fuse:

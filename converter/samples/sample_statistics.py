@@ -43,7 +43,7 @@ NAMED = 3
 class SampleStatistics:
     """Running statistics of samples. Apart from a digest per sample, memory does not depend on their number.
 
-    Those of consecutive parts of the samples can be joined by ``extend``.
+    Statistics of consecutive parts of the samples can be joined by ``extend``.
 
     Args:
         ports: the model's inputs.
@@ -55,7 +55,7 @@ class SampleStatistics:
         self._ports = {port.name: port for port in ports}
         self._names = names
         self._digests: list[bytes] = []
-        self._varying: set[str] = set()  # inputs whose shape varies; their limits are those of the last shape
+        self._varying: set[str] = set()  # inputs whose shape varies; their limits are computed from the last shape
         self._constant: dict[str, list[int]] = {port.name: [] for port in ports}
         self._low: dict[str, Array] = {}
         self._high: dict[str, Array] = {}
@@ -101,7 +101,7 @@ class SampleStatistics:
         self.count += 1
 
     def extend(self, later: SampleStatistics) -> None:
-        """Add the statistics of the samples that follow, so that the findings are those of one run over all samples."""
+        """Add the statistics of the samples that follow. The findings then equal one run over all samples."""
         self._digests += later._digests
         for name in self._ports:
             self._constant[name] += [self.count + index for index in later._constant[name]]

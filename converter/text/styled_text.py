@@ -59,7 +59,7 @@ def concat(parts: Iterable[str], separator: str = "") -> str:
 
 
 def join_lines(lines: Iterable[str]) -> str:
-    """Join the lines of a result. A line feed within one of them is that of a name, which cannot begin a new line."""
+    """Join the lines of a result. A line feed within one of them belongs to a name, which cannot begin a new line."""
     return concat((one_line(line) if "\n" in line else line for line in lines), "\n")
 
 

@@ -129,10 +129,10 @@ class Comparer:
         model: the model.
         oracle: name of another engine, and its results for the samples.
         is_quantized_source: whether the source file is quantized.
-        states: states that each program passes from one feed to the next. The feeds contain those of the source.
+        states: states that each program passes from one feed to the next. The feeds contain the feeds of the source.
 
     Raises:
-        UsageError: the inputs or outputs of the model differ from those of the source.
+        UsageError: the inputs or outputs of the model differ from the source.
 
     """
 

@@ -27,7 +27,7 @@ AS_READ = "as read"
 """Stage of a tensor that equals the source as it was read, which is known to deviate from the standard there."""
 
 EQUAL_WORDS = {SAME: "exact", AS_READ: AS_READ}
-"""Stage of a tensor without difference -> the word that stands for its SQNR in reports."""
+"""Stage of a tensor without difference -> the word that replaces its SQNR in reports."""
 
 
 @dataclass

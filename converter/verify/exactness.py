@@ -76,10 +76,10 @@ def _values(codes: Codes) -> Array:
 
 @dataclass(frozen=True)
 class Exactness(Plain, added=("is_exact", "verdict")):
-    """Number of integers that equal those of an oracle.
+    """Number of integers that are equal to an oracle.
 
     Args:
-        oracle: name of the program that computes the expected integers, inserted after "equal those of".
+        oracle: name of the program that computes the expected integers, inserted after "are equal to".
         tensors: number of integer tensors that both programs compute under the same name.
         integers: number of elements of these tensors over all samples.
         different: number of elements that differ.
@@ -138,7 +138,7 @@ class Exactness(Plain, added=("is_exact", "verdict")):
     def verdict(self) -> str:
         """The result of the comparison in one line."""
         if not self.integers + self.output_integers:
-            return f"no verdict on bits: no integer tensor has a counterpart in those of {self.oracle}"
+            return f"no verdict on bits: no integer tensor has a counterpart in {self.oracle}"
         if self.tensors:
             count, different, where = self.integers, self.different, several(self.tensors, "tensor")
         else:
@@ -146,10 +146,10 @@ class Exactness(Plain, added=("is_exact", "verdict")):
         if self.is_equal:
             lead = "equal" if self.deviations else "bit-exact"
             lead += f" {self.runs}" if self.runs else ""
-            text = f"{lead}: {count:,} of {count:,} integers in {where} equal those of {self.oracle}"
+            text = f"{lead}: {count:,} of {count:,} integers in {where} are equal to {self.oracle}"
         else:
             text = (
-                f"not bit-exact: {different:,} of {count:,} integers in {where} differ from those of {self.oracle}, "
+                f"not bit-exact: {different:,} of {count:,} integers in {where} differ from {self.oracle}, "
                 f"largest difference {several(self.largest_steps, 'step')}, first at '{shorten(self.first)}'"
             )
         if self.tensors and self.output_integers:

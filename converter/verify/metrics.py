@@ -26,7 +26,7 @@ def metric(name: str) -> Metric:
     if name not in _METRICS:
         known = f"there are: {', '.join(sorted(_METRICS))}"
         hint = known if _METRICS else "load the plugin that registers it (--plugin)"
-        raise UsageError(f"there is no metric '{name}'", hint=hint)
+        raise UsageError(f"there is not a metric '{name}'", hint=hint)
     return _METRICS[name]
 
 
@@ -49,7 +49,7 @@ class MetricLimit:
         try:
             limit = MetricLimit(name.strip(), float(number) if sign else None)
         except ValueError:
-            raise UsageError(f"'{text}' is no metric", hint="NAME, or NAME<=NUMBER") from None
+            raise UsageError(f"'{text}' is not a metric", hint="NAME, or NAME<=NUMBER") from None
         metric(limit.name)
         return limit
 
@@ -69,9 +69,9 @@ def check_metrics(limits: Sequence[MetricLimit], found: Mapping[str, Mapping[str
 
 
 def register_metric(name: str) -> Callable[[Metric], Metric]:
-    """Decorator that adds a metric for the difference between an output and that of the source, for ``--metric NAME``.
+    """Decorator that adds a metric, for ``--metric NAME``, that compares an output with the output of the source.
 
-    The function takes the output of the source and that of the model as arrays, and returns a number.
+    The function takes the outputs of the source and of the model as arrays, and returns a number.
 
     Raises:
         UsageError: the name is taken.

@@ -2,7 +2,7 @@
 
 Four operators are corrected here. A model with another node that the evaluator computes differently from the standard
 is refused, so that no fault of the evaluator is taken for one of the conversion. The faults were found by comparing the
-evaluator with onnxruntime. The arguments are those of ``oracle_process``.
+evaluator with onnxruntime. The arguments are the same as for ``oracle_process``.
 """
 
 from __future__ import annotations

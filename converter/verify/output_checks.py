@@ -1,4 +1,4 @@
-"""Detection of NaN outputs and constant outputs, which are errors even if they equal those of the source.
+"""Detection of NaN outputs and constant outputs, which are errors even if they equal the outputs of the source.
 
 An output with NaN fails. So does a dead output: a float output, or integers with a scale, with more than one element,
 all of which have the same value in all samples. Outputs of the model and of the source are checked.

@@ -72,7 +72,7 @@ class SourceTensors:
 
 @dataclass()
 class Comparison:
-    """Differences of a program's tensors from those of the source, collected while the program runs."""
+    """Differences between a program's tensors and the source's, collected while the program runs."""
 
     source: SourceTensors
     by_name: dict[str, Difference] = field(default_factory=dict)
@@ -108,7 +108,7 @@ class Comparison:
         self.origins[value] = (name,)
 
     def compare_source(self, graph: Graph, values: Mapping[str, Array]) -> None:
-        """Compare the source's tensors with those of another engine: floats by value, integers by their codes."""
+        """Compare the source's tensors with another engine: floats by value, integers by their codes."""
         operators = {value.name: node.op.name for node in graph.nodes for value in node.outputs}
         for key, mine in self.source.values.items():
             match = find_match(key, values)
@@ -139,7 +139,7 @@ def _origins(value: Value, known: dict[Value, tuple[str, ...]]) -> tuple[str, ..
 def compare_outputs(
     ports: Sequence[Port], mine: Mapping[str, Array], statement: Statement, differences: Mapping[str, Difference]
 ) -> list[str]:
-    """Compare outputs with those of another engine, and return messages about those with another shape."""
+    """Compare outputs with another engine, and return messages about outputs with another shape."""
     messages = []
     for port, theirs in pair_outputs(ports, statement):
         array = mine[port.name]

@@ -76,8 +76,8 @@ def state_lines(verification: Description) -> list[str]:
         text = f"state {names}: {steps} in sequence compared, each with the state that the step before left"
     elif state["first_different"]:
         text = (
-            f"state {names}: every run starts anew; in {steps} in sequence the outputs differ from those of the source "
-            f"from step {state['first_different']} on (--state ports keeps it)"
+            f"state {names}: every run starts anew; in {steps} in sequence the outputs differ from the source from "
+            f"step {state['first_different']} on (--state ports keeps it)"
         )
     elif state["steps"] > 1:
         text = f"state {names}: every run starts anew; {steps} in sequence compared, no output differs from the source"

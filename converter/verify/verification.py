@@ -28,13 +28,13 @@ MOST = 10
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Limits for the outputs; None is no limit.
+    """Limits for the outputs; None means unlimited.
 
     Args:
         max_difference: largest absolute difference, as a share of the source output's range.
         min_cosine: smallest cosine similarity.
         min_sqnr: smallest ratio of signal to difference, in decibel.
-        max_different: largest number of integers, of all tensors, that differ from those of a quantized source.
+        max_different: largest number of integers, of all tensors, that differ from a quantized source.
         max_different_from_engine: the same for another engine that runs the source. There is no default limit, because
             some operators are not exact by decision (docs/tflite-exactness.md).
 
@@ -50,9 +50,9 @@ class Thresholds:
     def default(model: Model, exactness: Exactness | None = None) -> Thresholds:
         """Return the default limits.
 
-        Outputs of float models equal those of the source up to rounding. Outputs of INT8 models, and of models whose
-        weights the conversion rounded, have a cosine similarity of at least ``QUANTIZED_COSINE``. The integers of a
-        model with a quantized source must be equal if ``defines_integers``.
+        Outputs of float models equal the outputs of the source up to rounding. Outputs of INT8 models, and of models
+        whose weights the conversion rounded, have a cosine similarity of at least ``QUANTIZED_COSINE``. The integers of
+        a model with a quantized source must be equal if ``defines_integers``.
         """
         if model.quantize == "none" and not has_rounded_weights(model):
             return Thresholds(max_difference=FLOAT_TOLERANCE)
@@ -191,7 +191,7 @@ class Verification(
         return list(dict.fromkeys(failures))
 
     def _import_failures(self) -> list[str]:
-        """Return messages about outputs that differ from those of the other engine: faults of the import."""
+        """Return messages about outputs that differ from the other engine: faults of the import."""
         if self.opinion is None:
             return []
         is_exact, engine = self.opinion.is_exact, self.opinion.engine
@@ -225,7 +225,7 @@ class Verification(
             different = [item for item in self.state.outputs if item.different > most]
             failures += [
                 f"import: {item.different} of {item.integers} integers of output '{item.name}' in {self.state.steps} "
-                f"steps differ from those of {self.state.engine}"
+                f"steps differ from {self.state.engine}"
                 for item in different
             ]
         return failures
@@ -245,7 +245,7 @@ class Verification(
             max_difference: Largest absolute difference of an output, as a share of its range.
             min_cosine: Smallest cosine similarity of an output.
             min_sqnr: Smallest ratio of signal to difference of an output, in decibel.
-            max_different: Largest number of integers that differ from those of a quantized source.
+            max_different: Largest number of integers that differ from a quantized source.
             limits: Limits for tensors by name, such as ``conv*:sqnr=25``.
 
         Raises:
@@ -310,7 +310,7 @@ class Verification(
 
 
 def _engine_failures(what: str, outputs: Iterable[Difference], is_exact: bool) -> list[str]:
-    """Return messages about outputs that differ from those of another engine."""
+    """Return messages about outputs that differ from another engine."""
     limits = Thresholds(FLOAT_TOLERANCE) if is_exact else Thresholds(min_cosine=QUANTIZED_COSINE)
     different = [output for output in outputs if output.max_absolute > ENGINE_ERROR]
     return [text for output in different for text in limit_failures(what, output, limits)]

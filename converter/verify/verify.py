@@ -49,7 +49,7 @@ def verify(
         oracle: Another engine that runs the source: ``onnxruntime``, ``litert``, ``auto`` for one that is installed, or
             ``none``.
         metrics: Metrics of plugins, as ``NAME`` or ``NAME<=NUMBER``; ``check`` compares with the number.
-        preprocess: Preprocessing of images, in place of that of the model.
+        preprocess: Preprocessing of images, instead of the preprocessing of the model.
         source_options: Options that decide how the source is read, as for the conversion.
         plugins: Python files with custom operators and converters.
         progress: Receives the stages.

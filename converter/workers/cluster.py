@@ -74,7 +74,7 @@ class Cluster(Workers):
     def results(
         self, task: Task[S, R], shards: Sequence[Shard[S]], progress: Callable[[int, int], None]
     ) -> Iterator[tuple[int, R | Failure]]:
-        """Yield the results as they arrive; progress is that of whole shards.
+        """Yield the results as they arrive; progress is reported per shard.
 
         The scheduler runs a shard of a worker that ends again on another one, or on the next one that starts. If the
         connection to the scheduler was interrupted, the shards without a result are submitted again.
@@ -97,7 +97,7 @@ class Cluster(Workers):
     def _round(
         self, packed: bytes, environment: Environment, shards: Sequence[Shard[Any]], waiting: Sequence[int]
     ) -> Iterator[tuple[int, Any]]:
-        """Submit shards. Yield the index and the result of each, or ``_Lost`` if the scheduler cancelled it."""
+        """Submit shards. Yield the index and the result of each, or ``_Lost`` if the scheduler canceled it."""
         sent, digest = self._send(packed)
         self._seen = time.monotonic()
         addresses = self._addresses()
@@ -201,7 +201,7 @@ class Cluster(Workers):
 
 
 class _Lost:
-    """Result of a shard that the scheduler cancelled, because it lost the connection to this process."""
+    """Result of a shard that the scheduler canceled, because it lost the connection to this process."""
 
 
 def _run(packed: bytes, digest: bytes, environment: Environment, content: bytes) -> Any:

@@ -15,7 +15,7 @@ from tpuconvert.schema.errors import UsageError
 
 @dataclass(frozen=True)
 class Environment:
-    """What a worker needs to have in common with the client.
+    """Facts that a worker needs to have in common with the client.
 
     Args:
         version: version of tpuconvert.
@@ -34,7 +34,7 @@ class Environment:
         return Environment(version(), tuple(files), wanted_plugins())
 
     def check_and_load(self) -> None:
-        """Compare the version of a worker, which runs this, with that of the client, and load the plugins.
+        """Compare the version of a worker, which runs this, with the version of the client, and load the plugins.
 
         Raises:
             UsageError: the versions differ, or a plugin is missing.

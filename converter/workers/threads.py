@@ -117,7 +117,7 @@ class Threads(Workers):
 
 
 class _Exit:
-    """An exception that is no error, such as ``SystemExit``: the caller raises it."""
+    """An exception that is not an error, such as ``SystemExit``: the caller raises it."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error

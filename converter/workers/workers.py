@@ -114,7 +114,7 @@ class Workers(ABC):
     def map_in_order(
         self, task: Task[S, R], shards: Sequence[Shard[S]], progress: Callable[[int], None] | None = None
     ) -> Iterator[R]:
-        """Yield the results in the order of the shards. Arguments and errors are those of ``map``."""
+        """Yield the results in the order of the shards. The arguments and errors are the same as for ``map``."""
         early: dict[int, R] = {}
         following = 0
         for index, result in self.map(task, shards, progress):

@@ -21,7 +21,7 @@ from digits_network import (
 from onnx import TensorProto, helper, numpy_helper
 
 OPSET = 13
-IR_VERSION = 7  # that of opset 13; by default onnx.helper writes its newest version
+IR_VERSION = 7  # the version of opset 13; by default onnx.helper writes its newest version
 
 
 def conv_nodes(layer: ConvLayer, x: str) -> list[onnx.NodeProto]:

@@ -260,7 +260,7 @@ class _Importer:
         return read
 
     def _layer_weights(self, message: Any) -> LayerWeights:
-        """Learned tensors of a layer: those of the weight file or, without one, of the prototxt."""
+        """Learned tensors of a layer: the layers of the weight file or, without one, of the prototxt."""
         if self._weights is not None:
             own = self._weights.get(message.name, [])
             shared: list[Blob | None] = [*own] or [self._shared_blob(spec.name, message) for spec in message.param]
@@ -442,7 +442,7 @@ class _Importer:
     def _note(self) -> None:
         if self._net.borrowed:
             borrowed = ", ".join(self._net.borrowed)
-            self._graph.notes.append(f"inputs are those of a data layer of another phase or stage: {borrowed}")
+            self._graph.notes.append(f"inputs come from a data layer of another phase or stage: {borrowed}")
         if self._net.left_out:
             self._graph.notes.append(f"left out, for training only: {', '.join(dict.fromkeys(self._net.left_out))}")
         self._graph.notes.extend(self._notes)

@@ -26,7 +26,7 @@ def assumed_extents(
     """Values of dynamic extents of a decoder: a number, or a sum of names in the file.
 
     - The batch of the caches is 1, because a reshape cannot split two dynamic extents.
-    - The width of ``attention_mask`` is the length of the caches plus that of ``input_ids``.
+    - The width of ``attention_mask`` is the length of the caches plus the length of ``input_ids``.
 
     Args:
         shapes: shapes in the file, by input name.

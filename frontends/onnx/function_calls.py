@@ -1,4 +1,4 @@
-"""Calls of functions of a model or of the standard: the names of the body, and its opset beside that of the model."""
+"""Calls of functions of a model or of the standard: the names in the body, and its own opset."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def notes_of_other_opsets(function: FunctionProto, versions: Mapping[str, int], 
 
     Args:
         function: a function of the model.
-        versions: opset versions of the function that are not those of the model, by domain.
+        versions: opset versions of the function that differ from the model, by domain.
         model: the model.
 
     Raises:

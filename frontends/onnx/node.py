@@ -36,7 +36,7 @@ onnx_op = registry("onnx")
 """Decorator that registers a converter: ``@onnx_op("Softmax", since=13)``."""
 
 folds = ConverterRegistry("onnx constant", "tpuconvert.frontends.onnx")
-"""Decorator that registers a constant evaluator: it has the arguments of a converter, and returns arrays."""
+"""Decorator that registers a constant evaluator, a function with the arguments of a converter that returns arrays."""
 
 onnx_op.evaluators = folds
 
@@ -150,7 +150,7 @@ class CompiledSubgraph:
         graph: the graph. Its last inputs are the captured tensors.
         results: the outputs of the subgraph.
         captured: tensors of the graph around it that it uses.
-        materializer: that of the graph.
+        materializer: the materializer of the graph.
     """
 
     graph: Graph
@@ -320,7 +320,7 @@ class OnnxNode:
         """Return an attribute, or the default if it is not given. Lists are tuples.
 
         Raises:
-            CannotConvertError: its type is not that of the default.
+            CannotConvertError: its type differs from the type of the default.
         """
         return default if self.optional_attr(name) is None else self.required_attr(name, default)
 
@@ -368,11 +368,11 @@ class OnnxNode:
     def result(
         self, value: Value, element: Element | None = None, *, scalar: bool = False, quant: QuantParams | None = None
     ) -> Result:
-        """Return a result whose element type or rank is not that of the value.
+        """Return a result whose element type or rank differs from the value.
 
         Args:
             value: has rank 1 if ``scalar`` is set.
-            element: ONNX element type; by default that of the first input.
+            element: ONNX element type; by default the type of the first input.
             scalar: True if the output has rank 0 in the source.
             quant: quantization parameters if the output has integers in the file, of which the value is dequantized.
         """
@@ -463,7 +463,7 @@ def direct(name: str, op: Op, *, since: int = 1, domain: str = "") -> None:
 
 
 def default_element(node: OnnxNode, value: Value) -> Element:
-    """Element type of a result if the converter gave none: that of the first input with the dtype of the value."""
+    """Element type of a result if the converter gave none: the element type of the first input with its dtype."""
     for tensor in node.inputs:
         if tensor is not None and tensor.quant is None and tensor.element.graph is value.dtype:
             return tensor.element

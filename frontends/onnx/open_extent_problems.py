@@ -115,7 +115,7 @@ def open_extent_of(tensors: Sequence[OnnxTensor | None]) -> str:
 def run_converter(
     converter: Callable[..., Any], node: OnnxNode, graph: Graph, file: str, *, is_evaluator: bool = False
 ) -> Sequence[Converted]:
-    """Run the converter of a node. Exceptions become those of ``translated_errors``.
+    """Run the converter of a node. Exceptions are translated by ``translated_errors``.
 
     Args:
         converter: function of the node and the graph.

@@ -21,7 +21,7 @@ from tpuconvert.schema.types import Array, Shape, TensorType, format_shape
 
 @dataclass()
 class Scope:
-    """Names visible in one graph: its own, then those of the enclosing graph.
+    """Names visible in one graph: its own tensors, then the tensors of the enclosing graph.
 
     ``tensors`` has None for the output of a node that could not be converted. ``absent`` has the inputs of a function
     that its call leaves out.
@@ -74,7 +74,7 @@ class SeparateScope(Scope):
 
     Attributes:
         graph: the separate graph.
-        captured: tensors from outside and those of the graph, in the order of its inputs.
+        captured: tensors from outside and tensors of the graph, in the order of its inputs.
         extents: data-dependent extents of captured tensors, and their names in the graph. They do not change while
             the graph runs, so that extents with equal names outside are equal inside.
     """
@@ -213,7 +213,7 @@ def roots_of(tensors: Iterable[OnnxTensor | None]) -> frozenset[str]:
 
 
 def _extents_element(node: OnnxNode) -> Element:
-    """Element type of extents that a node computes: that of the extents that it reads, or INT64 if it reads none."""
+    """Element type of extents that a node computes: the type of extents that it reads, or INT64 if it reads none."""
     given = (tensor for tensor in node.inputs if tensor is not None and open_extents.is_shape_tensor(tensor.array))
     return next((tensor.element for tensor in given), INT64)
 
@@ -223,7 +223,7 @@ def _reads_extents(node: OnnxNode) -> bool:
 
 
 def _kept_element(node: OnnxNode, array: Array) -> Element:
-    """Element type of an evaluated constant: that of the first input if the array has its NumPy type."""
+    """Element type of an evaluated constant: the type of the first input if the array has its NumPy type."""
     for tensor in node.inputs[:1]:
         if tensor is not None and tensor.element.numpy == array.dtype:
             return tensor.element

@@ -80,7 +80,7 @@ def squeezed_symbolic_axes(node: OnnxNode) -> tuple[int, ...]:
 
 
 def unsqueeze_target(node: OnnxNode) -> tuple[int, ...]:
-    """Result shape of Unsqueeze; the axes are those of the result."""
+    """Result shape of Unsqueeze; the axes are axes of the result."""
     shape = node.shape(0)
     axes = attr_or_input(node, "axes", 1, 13)
     if axes is None:
@@ -98,7 +98,7 @@ def transpose_order(node: OnnxNode) -> tuple[int, ...]:
     if order is None:
         return tuple(reversed(range(rank)))
     if sorted(order) != list(range(rank)):
-        raise node.invalid(f"perm {list(order)} is no order of {rank} axes")
+        raise node.invalid(f"perm {list(order)} is not an order of {rank} axes")
     return order
 
 

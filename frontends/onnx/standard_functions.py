@@ -15,7 +15,7 @@ from tpuconvert.frontends.onnx.unsupported_operators import REASONS
 from tpuconvert.frontends.registry import Kind, Registration
 
 DOMAINS = ("",)
-"""Domains with supported functions; those of ai.onnx.ml and ai.onnx.preview are not supported."""
+"""Domains with supported functions; functions of ai.onnx.ml and ai.onnx.preview are not supported."""
 
 
 @lru_cache(maxsize=256)

@@ -118,7 +118,7 @@ def broadcast_args(node: TfliteNode, *shapes: Array) -> Array:
 
 
 def _divide(a: Array, b: Array) -> Array:
-    """Integer division that truncates towards zero."""
+    """Integer division that truncates toward zero."""
     quotient = np.abs(a) // np.abs(b)
     return np.where((a < 0) != (b < 0), -quotient, quotient)
 

@@ -321,7 +321,7 @@ class _Importer:
             self.problems.add(UNSUPPORTED_ATTRIBUTE, node.op_type, node.name, f"{name}={value!r}")
 
     def _check_sized(self, node: TfliteNode) -> None:
-        """Raise an error if an input other than that of CAST has a data-dependent shape."""
+        """Raise an error if an input of an operator other than CAST has a data-dependent shape."""
         for index in range(node.input_count):
             if node.has_input(index) and not self.tensors.is_sized(node.tensor(index)) and node.op_type != "CAST":
                 message = f"the size of its input '{node.tensor(index).name}' depends on the model's inputs"

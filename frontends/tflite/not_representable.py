@@ -28,7 +28,7 @@ def explain(name: str, version: int, known: Iterable[str]) -> tuple[str, str]:
     """Return the reason why an operator has no converter, and a next step for the user.
 
     Args:
-        name: name of the operator; that of a custom operator begins with CUSTOM_PREFIX.
+        name: name of the operator; the name of a custom operator begins with CUSTOM_PREFIX.
         version: version of the operator in the file.
         known: names of the operators that have converters.
     """
@@ -53,7 +53,7 @@ WITHOUT_SCALES = frozenset(
 """Operators whose kernels compute with the stored integers of a quantized tensor, without scale and zero point."""
 
 COPIED_OPERANDS = {"GATHER": (0,), "GATHER_ND": (0,), "SELECT": (1, 2), "SELECT_V2": (1, 2)}
-"""Operands whose integers become those of the result, so that both must have the same scale and zero point."""
+"""Operands whose integers become the integers of the result, so that both must have the same scale and zero point."""
 
 RELABELED_OPERANDS = {
     **dict.fromkeys(

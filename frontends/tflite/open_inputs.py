@@ -9,7 +9,7 @@ from tpuconvert.schema.errors import INVALID_NODE, TOO_LARGE, UNKNOWN_SHAPE
 
 @dataclass(frozen=True)
 class OpenInput:
-    """Model input whose signature has open extents (-1), and the shape that stands in the file for them.
+    """Model input whose signature has open extents (-1), and the shape that the file has instead.
 
     Args:
         name: of the input.

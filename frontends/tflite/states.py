@@ -1,6 +1,6 @@
 """State that a TFLite model keeps between runs: variable tensors of recurrent layers, and resource variables.
 
-A graph has no state. Either every run starts with the initial state (that of the file: zeros, or the values that
+A graph has no state. Either every run starts with the initial state (of the file: zeros, or the values that
 CALL_ONCE assigns), and a note is added; or the graph has additional inputs and outputs, and the caller passes the state
 from run to run.
 """
@@ -186,7 +186,7 @@ def check_next(port: Port, content: Content) -> None:
         message = f"it has the shape {before} before a run and {after} after it, expected the same"
         raise CannotConvertError(INVALID_NODE, message, "export the model with a state of fixed size")
     if isinstance(content.value, Value) and content.quant != port.quant:
-        message = "it has another scale after a run than before it, expected the same"
+        message = "its scale after a run differs from its scale before the run, expected the same"
         raise CannotConvertError(INVALID_NODE, message, "export the model with one scale for each variable")
 
 

@@ -225,7 +225,7 @@ class Tensors:
         return None if found is None or found.is_constant else found
 
     def is_named(self, value: Value) -> bool:
-        """Return True if the name of a value is final: that of a source tensor, a constant or a graph input."""
+        """Return True if the name of a value is final: the name of a source tensor, a constant or a graph input."""
         return id(value) in self._final or value.is_constant or value in self.graph.inputs
 
     def rename(self, value: Value, name: str) -> None:

@@ -32,7 +32,7 @@ def rounds_between(found: Match) -> str:
 
 
 def rounds(node: Node) -> bool:
-    """Return True if the result is rounded to another scale than the operand, according to its annotation.
+    """Return True if the annotation of the result has a different scale from the operand.
 
     A dequantization counts too: without it, what the source computes in float would be computed in integers.
     """

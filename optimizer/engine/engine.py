@@ -88,20 +88,20 @@ class Candidates:
     def has_root(self, node: Node) -> bool:
         """Return True if the operator of a node is the root of a pattern."""
         op = node.op.__class__
-        known = self._roots.get(op)
-        if known is None:
-            known = self._roots[op] = any(pattern.ops.includes(op) for _, pattern in self._pairs)
-        return known
+        cached = self._roots.get(op)
+        if cached is None:
+            cached = self._roots[op] = any(pattern.ops.includes(op) for _, pattern in self._pairs)
+        return cached
 
     def of(self, node: Node) -> Pairs:
         """The rules and patterns to try at a node, in the order of the rules."""
         op = node.op.__class__
         origins = tuple([_origin(value) for value in node.inputs[: self._operands]])
-        found = self._index.get((op, origins))
-        if found is None:
-            found = tuple([pair for pair in self._pairs if _may_match(pair[1], op, origins)])
-            self._index[op, origins] = found
-        return found
+        candidates = self._index.get((op, origins))
+        if candidates is None:
+            candidates = tuple([pair for pair in self._pairs if _may_match(pair[1], op, origins)])
+            self._index[op, origins] = candidates
+        return candidates
 
 
 def _origin(value: Value | None) -> Origin:
@@ -115,11 +115,11 @@ def _origin(value: Value | None) -> Origin:
 def _may_match(pattern: Pattern, op: type[Op], origins: Sequence[Origin]) -> bool:
     if not pattern.ops.includes(op):
         return False
-    for wanted, origin in zip(pattern.operands, origins, strict=False):
-        if isinstance(wanted, Pattern):
-            if not isinstance(origin, type) or not wanted.ops.includes(origin):
+    for operand_pattern, origin in zip(pattern.operands, origins, strict=False):
+        if isinstance(operand_pattern, Pattern):
+            if not isinstance(origin, type) or not operand_pattern.ops.includes(origin):
                 return False
-        elif origin is not None and wanted.isupper() and origin != _CONSTANT:
+        elif origin is not None and operand_pattern.isupper() and origin != _CONSTANT:
             return False
     return True
 
@@ -129,17 +129,17 @@ def _apply_first(
 ) -> list[Node] | None:
     """Apply the first rule that fires. Return the nodes to visit again, or None if none fired."""
     for item, pattern in pairs:
-        found = match(pattern, node, graph)
-        if found is None:
+        binding = match(pattern, node, graph)
+        if binding is None:
             continue
-        found.memory = memory
+        binding.memory = memory
         before = len(graph)
-        replacement = _replacement(graph, item, found)
+        replacement = _replacement(graph, item, binding)
         added = graph.latest(len(graph) - before)
         if (
             item.keeps_kernels
             and not isinstance(replacement, Skip)
-            and (names := replaced_kernels(graph, found, added))
+            and (names := replaced_kernels(graph, binding, added))
         ):
             replacement = Skip(f"the source file computes {names} in integers")
         if isinstance(replacement, Skip):
@@ -148,16 +148,16 @@ def _apply_first(
                 _remove(graph, unneeded)
             continue
         trace.fire(item.name, node)
-        _record(item, found, added)
+        _record(item, binding, added)
         return _replace(graph, item, node, replacement, added, trace)
     return None
 
 
 def _record(item: RewriteRule, found: Match, added: Sequence[Node]) -> None:
-    """Record the rule, and those of the matched nodes, in the nodes that it added."""
-    known = found.rules
+    """Record the rule, and the rules of the matched nodes, in the nodes that it added."""
+    earlier_rules = found.rules
     for node in added:
-        node.rules = tuple(dict.fromkeys((*known, *node.rules, item.name)))
+        node.rules = tuple(dict.fromkeys((*earlier_rules, *node.rules, item.name)))
 
 
 def _replacement(graph: Graph, item: RewriteRule, found: Match) -> Results | Skip:
@@ -217,7 +217,7 @@ def _known_extents_differ(old: Value, new: Value) -> bool:
 def _may_take_name(value: Value, name: str, added: list[Node]) -> bool:
     """Return True if a value may take over the name of the value that it replaces.
 
-    A new value may. An existing value may only if its name was derived from its operator, because other names are those
+    A new value may. An existing value may only if its name was derived from its operator, because other names are names
     of tensors in the source.
     """
     if value.producer is None:

@@ -26,7 +26,7 @@ def operands(node: Node) -> list[Value]:
 
 
 def element_operands(node: Node) -> list[Value | None]:
-    """The operands, present or absent, without those of which only the shapes are used."""
+    """The operands, present or absent, except operands of which only the shapes are used."""
     if not node.op.shape_operands:
         return list(node.inputs)
     pairs = zip(node.inputs, node.op.inputs, strict=False)
@@ -34,7 +34,7 @@ def element_operands(node: Node) -> list[Value | None]:
 
 
 def computed_operands(node: Node) -> list[Value]:
-    """The operands that are neither absent nor constant, without those of which only the shapes are used."""
+    """The operands that are neither absent nor constant, except operands of which only the shapes are used."""
     return [value for value in element_operands(node) if value is not None and value.data is None]
 
 
@@ -73,9 +73,9 @@ def dependent_nodes(graph: Graph, nodes: Iterable[Node]) -> list[Node]:
     """Nodes that depend on one of the given nodes, which are not included, in execution order."""
     first = set(nodes)
     reached = {value for node in first for value in node.outputs}
-    found = []
+    dependent = []
     for node in graph.sorted_nodes():
         if node not in first and any(value in reached for value in node.inputs):
-            found.append(node)
+            dependent.append(node)
             reached.update(node.outputs)
-    return found
+    return dependent

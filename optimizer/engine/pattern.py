@@ -34,11 +34,13 @@ class OperatorSet:
 
     def includes(self, op: type[Op]) -> bool:
         """Return True if the set contains the operators of a class."""
-        found = self._included.get(op)
-        if found is None:
-            found = issubclass(op, self._classes) or op.name in self._names or any(t in op.traits for t in self._traits)
-            self._included[op] = found
-        return found
+        cached = self._included.get(op)
+        if cached is None:
+            cached = (
+                issubclass(op, self._classes) or op.name in self._names or any(t in op.traits for t in self._traits)
+            )
+            self._included[op] = cached
+        return cached
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,8 @@ def p(
             or a trait (which includes every operator that has it).
         operands: a pattern or a name for each operand to check.
         name: the node is bound to this name.
-        sole_user: require that the node's result has one user and is no graph output. A match that fails only here is
-            reported as declined.
+        sole_user: require that the node's result has one user and is not a graph output. A match that fails only here
+            is reported as declined.
         where: a further condition on the node. A node that fails it is not reported as declined: use it for conditions
             that most nodes of the operator do not meet.
         reads: at least one operand must be computed by one of these operators. Checked before ``where``.
@@ -169,8 +171,8 @@ def match(pattern: Pattern, node: Node, graph: Graph) -> Match | None:
     Returns:
         None if the pattern does not match. If it matches except for ``sole_user``, ``shared`` of the match is set.
     """
-    found = Match(node)
-    return found if _match_node(pattern, node, graph, found) else None
+    binding = Match(node)
+    return binding if _match_node(pattern, node, graph, binding) else None
 
 
 def _match_node(pattern: Pattern, node: Node, graph: Graph, found: Match) -> bool:
@@ -182,16 +184,16 @@ def _match_node(pattern: Pattern, node: Node, graph: Graph, found: Match) -> boo
         return False
     if pattern.where is not None and not pattern.where(node):
         return False
-    for index, wanted in enumerate(pattern.operands):
+    for index, operand_pattern in enumerate(pattern.operands):
         value = node.inputs[index] if index < len(node.inputs) else None
-        if isinstance(wanted, str):
-            if not _bind_value(wanted, value, found):
+        if isinstance(operand_pattern, str):
+            if not _bind_value(operand_pattern, value, found):
                 return False
             continue
-        if value is None or value.producer is None or not _match_node(wanted, value.producer, graph, found):
+        if value is None or value.producer is None or not _match_node(operand_pattern, value.producer, graph, found):
             return False
-        if wanted.sole_user and not graph.is_sole_use(value):
-            found.shared = wanted.name
+        if operand_pattern.sole_user and not graph.is_sole_use(value):
+            found.shared = operand_pattern.name
     return True
 
 

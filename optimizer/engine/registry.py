@@ -94,8 +94,8 @@ def rules_of(stage: str) -> list[RewriteRule]:
     """The rules of a stage in the order in which they are tried."""
     load_rules()
     position = {name: index for index, name in enumerate(ORDER[stage])}
-    found = [item for item in _RULES.values() if item.stage == stage]
-    return sorted(found, key=lambda item: position.get(item.name, len(position)))
+    rules = [item for item in _RULES.values() if item.stage == stage]
+    return sorted(rules, key=lambda item: position.get(item.name, len(position)))
 
 
 def rule_named(name: str) -> RewriteRule:
@@ -114,10 +114,12 @@ def load_rules() -> None:
     """Import every module of the rules package, once.
 
     Raises:
-        InternalError: ``rule_order`` lists a name that is no rule of the stage.
+        InternalError: ``rule_order`` lists a name that is not a rule of the stage.
     """
     import_modules(RULES_PACKAGE)
     for stage, names in ORDER.items():
         for name in names:
             if name not in _RULES or _RULES[name].stage != stage:
-                raise InternalError(f"optimizer/rule_order.py lists '{name}', which is no rule of the stage '{stage}'")
+                raise InternalError(
+                    f"optimizer/rule_order.py lists '{name}', which is not a rule of the stage '{stage}'"
+                )

@@ -23,9 +23,9 @@ class Trace:
     @property
     def skip_counts(self) -> Counter[tuple[str, str]]:
         """The number of declined matches by rule and reason."""
-        found = Counter((rule, reason) for reasons in self._declined.values() for rule, reason in reasons.items())
-        found.update(self._notes.keys())
-        return found
+        counts = Counter((rule, reason) for reasons in self._declined.values() for rule, reason in reasons.items())
+        counts.update(self._notes.keys())
+        return counts
 
     def fire(self, rule: str, node: Node) -> None:
         """Record that a rule rewrote a node."""

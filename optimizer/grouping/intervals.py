@@ -74,9 +74,9 @@ class Axis:
         if self._is_single:
             start[0], stop[0] = 0, extent  # A single tile also contains rows that no window reads.
         key = start.tobytes(), stop.tobytes()
-        known = self._known.get(key)
-        if known is None:
+        cached = self._known.get(key)
+        if cached is None:
             length = (stop - start).astype(np.float64)
             longest, total = (ufunc.reduceat(length, self._begins)[self._of_tiling] for ufunc in (np.maximum, np.add))
-            known = self._known[key] = Intervals(start, stop, longest, total)
-        return known
+            cached = self._known[key] = Intervals(start, stop, longest, total)
+        return cached

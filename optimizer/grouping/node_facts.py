@@ -145,29 +145,29 @@ class LastUses:
 
     def of(self, value: Value) -> int:
         """Position of the last user of a value; the number of nodes for an output or if a user has no position."""
-        found = self._known.get(value)
-        if found is None:
+        axes = self._known.get(value)
+        if axes is None:
             end = len(self._positions)
             if value in self._outputs or not value.uses:
-                found = end
+                axes = end
             else:
-                found = max([self._positions.get(user, end) for user, _ in value.uses])
-            self._known[value] = found
-        return found
+                axes = max([self._positions.get(user, end) for user, _ in value.uses])
+            self._known[value] = axes
+        return axes
 
 
 def facts_of(order: Sequence[Node], outputs: Collection[Value], chip: Chip, hardware: Hardware) -> list[Facts]:
     """Planner data of nodes in execution order."""
     last_uses = LastUses({node: position for position, node in enumerate(order)}, outputs)
-    known: dict[Any, tuple[int, NodeKind | None]] = {}
+    kinds: dict[Any, tuple[int, NodeKind | None]] = {}
     producers: dict[Value, tuple[int, int]] = {}
     read_at: dict[Value, int] = {}
     classes: dict[Any, int] = {}
-    found: list[Facts] = []
+    facts_list: list[Facts] = []
     for position, node in enumerate(order):
-        traffic, kind = _traffic_and_kind(node, chip, hardware, known)
+        traffic, kind = _traffic_and_kind(node, chip, hardware, kinds)
         facts = Facts.of(node, traffic, kind, last_uses)
-        joins = bool(found) and _joins(facts, found[-1], position, last_uses)
+        joins = bool(facts_list) and _joins(facts, facts_list[-1], position, last_uses)
         # For each operand: distance to its producer and index of the result, or distance to the previous reader and -1.
         links = []
         for value in facts.reads:
@@ -177,8 +177,8 @@ def facts_of(order: Sequence[Node], outputs: Collection[Value], chip: Chip, hard
         producers.update((value, (position, index)) for index, value in enumerate(facts.results))
         users = tuple([user - position if user < len(order) else -1 for user in facts.last_uses])
         like = classes.setdefault((kind, tuple(links), users), len(classes))
-        found.append(facts._replace(joins=joins, like=like))
-    return found
+        facts_list.append(facts._replace(joins=joins, like=like))
+    return facts_list
 
 
 def _traffic_and_kind(

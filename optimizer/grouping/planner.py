@@ -55,7 +55,7 @@ def plan_groups(graph: Graph, chip: Chip, memory: LocalMemory | None = None, lon
     Args:
         graph: the graph.
         chip: the target.
-        memory: on-chip memory, by default that of the chip.
+        memory: on-chip memory, by default the memory of the chip.
         longest: maximum number of nodes of a group.
     """
     hardware = hardware_of(chip)
@@ -77,7 +77,7 @@ def plan_nodes(graph: Graph, chip: Chip, hardware: Hardware, memory: LocalMemory
     facts = facts_of(graph.nodes, set(graph.outputs), chip, hardware)
     batch = max([shape.n for item in facts if item.kind is not None for shape in item.kind.results], default=1)
     tilings = Tilings([(Tiles(), False)], memory), Tilings(candidates(batch), memory)
-    known: dict[tuple[int, ...], list[tuple[int, float, Tiling]]] = {}
+    plans: dict[tuple[int, ...], list[tuple[int, float, Tiling]]] = {}
     costs = [0.0]
     choices: list[tuple[int, Tiling | None]] = []  # For each end: number of nodes and tiling of the last group.
     begin = 0  # First node after the last node that cannot be in a group.
@@ -85,16 +85,16 @@ def plan_nodes(graph: Graph, chip: Chip, hardware: Hardware, memory: LocalMemory
 
     def plan_end(end: int) -> bool:
         """Choose the last group of the first ``end + 1`` nodes. Return True if some group contains the whole run."""
-        first = max(begin, end + 1 - (longest if len(known) < PATIENCE else min(longest, SHORTEST)))
+        first = max(begin, end + 1 - (longest if len(plans) < PATIENCE else min(longest, SHORTEST)))
         window = facts[first : end + 1]
         key = tuple([member.like for member in window])
-        if key not in known:
-            known[key] = _groups(window, end, tilings)
+        if key not in plans:
+            plans[key] = _groups(window, end, tilings)
         costs[end + 1], choices[end] = costs[end] + facts[end].traffic, (1, None)
-        for size, cost, tiling in known[key]:
+        for size, cost, tiling in plans[key]:
             if costs[end + 1 - size] + cost < costs[end + 1]:
                 costs[end + 1], choices[end] = costs[end + 1 - size] + cost, (size, tiling)
-        return any(size > end - max(first, start) for size, *_ in known[key])
+        return any(size > end - max(first, start) for size, *_ in plans[key])
 
     for end, item in enumerate(facts):
         costs.append(costs[end] + item.traffic)
@@ -126,7 +126,7 @@ def _groups(window: Sequence[Facts], end: int, tilings: tuple[Tilings, Tilings])
         tilings: first a single tile, which is used as long as the group fits, because tiling saves no bytes unless a
             node skips rows; second all candidates, for longer groups.
     """
-    found: dict[int, tuple[int, float, Tiling]] = {}
+    groups: dict[int, tuple[int, float, Tiling]] = {}
     for some in tilings:
         segment = Segment(some, end)
         components: list[set[Value]] = []  # One set of operands per connected component of the group.
@@ -138,12 +138,12 @@ def _groups(window: Sequence[Facts], end: int, tilings: tuple[Tilings, Tilings])
             users = [item for item in components if not item.isdisjoint(facts.results)]
             components = [item for item in components if item.isdisjoint(facts.results)]
             components.append(set(facts.reads).union(*users))
-            if segment.size == 1 or segment.size in found or len(components) > 1:
+            if segment.size == 1 or segment.size in groups or len(components) > 1:
                 continue
             cheapest = segment.cheapest()
             if cheapest is None:  # Longer groups need at least as much memory.
                 break
-            found[segment.size] = segment.size, *cheapest
+            groups[segment.size] = segment.size, *cheapest
         else:
             break
-    return list(found.values())
+    return list(groups.values())

@@ -119,8 +119,8 @@ class Tilings:
             reloaded, resident, moved = self.constants(kind, tuple(itertools.compress(tile, kind.cuts_constants)))
             lanes = lanes + reloaded
         if kind.mac_bytes:
-            whole = math.prod(kind.results[0])
-            repeated = self.size(tile, kind.results[0])[1] * (kind.mac_bytes / max(whole, 1)) - kind.mac_bytes
+            elements = math.prod(kind.results[0])
+            repeated = self.size(tile, kind.results[0])[1] * (kind.mac_bytes / max(elements, 1)) - kind.mac_bytes
             moved = repeated if moved is None else moved + repeated
         operands = tuple([self._operand_tile(kind, item, tile) for item in kind.operands])
         return NodeCost(
@@ -132,11 +132,11 @@ class Tilings:
         return self._numbers(np.logical_and.reduce(masks)) if masks else None
 
     def _operand_tile(self, kind: NodeKind, operand: Operand, tile: Tile) -> Tile:
-        found = []
+        extents = []
         for axis, rule, item, extent in zip(self.axes, kind.rules, tile, operand.shape, strict=False):
             cut = None if rule is None else rule[operand.slot]
-            found.append(axis.whole(extent) if cut is None else axis.needed(item, cut, extent))
-        return tuple(found)
+            extents.append(axis.whole(extent) if cut is None else axis.needed(item, cut, extent))
+        return tuple(extents)
 
     def _constants(self, kind: NodeKind, cut_axes: tuple[Intervals, ...]) -> tuple[Sizes, ...]:
         """Sums over all constants of a node: bytes in one lane if reloaded or if resident, and bytes loaded.
@@ -147,8 +147,8 @@ class Tilings:
         """
         intervals = iter(cut_axes)
         tile = [next(intervals) if is_cut else None for is_cut in kind.cuts_constants]
-        found = zip(*[self._constant(kind, item, tile) for item in kind.constants], strict=True)
-        return tuple([self._numbers(sum(column)) for column in found])
+        columns = zip(*[self._constant(kind, item, tile) for item in kind.constants], strict=True)
+        return tuple([self._numbers(sum(column)) for column in columns])
 
     def _constant(self, kind: NodeKind, operand: Operand, tile: Sequence[Intervals | None]) -> tuple[Sizes, ...]:
         """The same sizes as ``_constants``, for one constant.

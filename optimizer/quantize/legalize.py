@@ -90,8 +90,10 @@ def legalize(
     """
     if not float16 and not any(value.quant is not None for value in graph.values):
         remove_cell_results(graph)
-        known = reasons or {}
-        alone = [FloatNode(node.name, node.op.name, known[node.name]) for node in graph.nodes if node.name in known]
+        reason_of = reasons or {}
+        alone = [
+            FloatNode(node.name, node.op.name, reason_of[node.name]) for node in graph.nodes if node.name in reason_of
+        ]
         return Legalized(graph, tuple(alone))
     if graph.rescale:
         share_scales(graph, stated=True)
@@ -124,8 +126,8 @@ def legalize(
     lowering.g.prune()
     remove_cell_results(lowering.g)
     lowering.g.sort()
-    kept = {node.name for node in lowering.g.nodes}
-    return Legalized(lowering.g, tuple(item for item in floats if item.node in kept), lowering.products)
+    remaining = {node.name for node in lowering.g.nodes}
+    return Legalized(lowering.g, tuple(item for item in floats if item.node in remaining), lowering.products)
 
 
 def as_float(graph: Graph) -> Graph:
@@ -198,19 +200,19 @@ def _lower_custom(node: Node, lowering: Lowering) -> Lowered:
     """Lower a custom operator by its method ``quantized(operands, results)``.
 
     The arguments are the quantization parameters of the operands (None if not quantized) and of the results. The method
-    returns an operator that computes the integers of the results from those of the operands, or None to decline.
+    returns an operator that computes the integers of the results from the integers of the operands, or None to decline.
     """
     operands = [None if value is None else lowering.quantized_value(value) for value in node.inputs]
-    given = tuple(None if value is None else value.quant for value in operands)
-    wanted = tuple(value.quant for value in node.outputs)
+    operand_params = tuple(None if value is None else value.quant for value in operands)
+    result_params = tuple(value.quant for value in node.outputs)
     lowering.form = f"{type(node.op).__qualname__}.quantized"
-    op = node.op.quantized(given, wanted)  # type: ignore[attr-defined]  # checked by has_integer_form
+    op = node.op.quantized(operand_params, result_params)  # type: ignore[attr-defined]  # checked by has_integer_form
     if op is None:
         return Declined(f"{node.op.name} declines these scales")
     types = op.infer(*[None if value is None else value.type for value in operands])
-    for value, found in zip(node.outputs, types, strict=True):
-        if value.quant is None or found.dtype is not value.quant.dtype:
-            return Declined(f"{op.name} gives {found.dtype.value}, which is not what '{value.name}' is to be")
+    for value, result_type in zip(node.outputs, types, strict=True):
+        if value.quant is None or result_type.dtype is not value.quant.dtype:
+            return Declined(f"{op.name} gives {result_type.dtype.value}, which is not what '{value.name}' is to be")
     return lowering.g.add_all(op, *operands, names=[value.name for value in node.outputs])
 
 

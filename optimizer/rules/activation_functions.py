@@ -67,8 +67,8 @@ def recognize_activation(graph: Graph, m: Match) -> Replacement:
     """Replace a cone that computes a known activation by this activation."""
     reason = "no known function of one value"
     for cone in _cones(m.op):
-        found = activation_of(cone.x, cone.nodes)
-        if found is None:
+        activation = activation_of(cone.x, cone.nodes)
+        if activation is None:
             continue
         inner = cone.nodes[:-1]
         if any(rounds(node) for node in inner):
@@ -77,7 +77,7 @@ def recognize_activation(graph: Graph, m: Match) -> Replacement:
             reason = "an inner value has other users"
         else:
             sources = tuple(dict.fromkeys(source for node in cone.nodes for source in node.sources))
-            return graph.add(found, cone.x, sources=sources)
+            return graph.add(activation, cone.x, sources=sources)
     return Skip(reason)
 
 
@@ -97,17 +97,17 @@ def _cones(root: Node) -> Iterator[_Cone]:
 
 def _elementwise_ancestors(root: Node) -> list[Node]:
     """The nearest element-wise nodes from a node upwards, in topological order; none if all are sums and products."""
-    found: dict[Node, None] = {root: None}
+    ancestors: dict[Node, None] = {root: None}
     level = [root]
-    while level and len(found) < _MOST_NODES:
+    while level and len(ancestors) < _MOST_NODES:
         above = [value.producer for node in level for value in node.inputs if value is not None]
-        level = [node for node in dict.fromkeys(above) if node is not None and node not in found]
-        level = [node for node in level if _is_elementwise(node, root.outputs[0].type)][: _MOST_NODES - len(found)]
-        found.update(dict.fromkeys(level))
-    if all(Trait.AFFINE in node.op.traits for node in found):
-        return []  # sums and products compute polynomials, which are no activation
+        level = [node for node in dict.fromkeys(above) if node is not None and node not in ancestors]
+        level = [node for node in level if _is_elementwise(node, root.outputs[0].type)][: _MOST_NODES - len(ancestors)]
+        ancestors.update(dict.fromkeys(level))
+    if all(Trait.AFFINE in node.op.traits for node in ancestors):
+        return []  # sums and products compute polynomials, which are not activation functions
     order: dict[Node, None] = {}
-    _visit(root, found, order)
+    _visit(root, ancestors, order)
     return list(order)
 
 

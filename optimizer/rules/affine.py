@@ -121,7 +121,7 @@ def fold_affine_after(graph: Graph, linear: Node, affine: Affine, name: str | No
 
 
 def fold_affine_before(graph: Graph, linear: Node, x: Value, affine: Affine) -> Value | Skip:
-    """Return a new linear operator whose result on x is that of the old one on k * x + b, per input channel."""
+    """Return a linear operator whose result for x equals the result of the old one for k * x + b, per input channel."""
     if declined := _why_not(linear):
         return declined
     w, bias, shifts = operand(linear, 1).array.astype(np.float64), _optional(linear, 2), bool(affine.b.any())

@@ -106,23 +106,23 @@ def recognize_attention(graph: Graph, m: Match) -> Replacement:
         return Skip("softmax has other users")
     if set(m.scores.users) - set(m.nodes.values()) or graph.is_output(m.scores):
         return Skip("the scores have other users")
-    found = Scores(graph, m.scores)
-    if not found.operands:
+    scores = Scores(graph, m.scores)
+    if not scores.operands:
         return Skip("the scores are not a matmul with transposed keys")
-    inner = [*(node for node in m.nodes.values() if node is not m.product), *found.inner]
+    inner = [*(node for node in m.nodes.values() if node is not m.product), *scores.inner]
     if any(rounds(item) for item in inner):
         return Skip("the source file quantizes an inner value")
-    operands: list[Value] = [*found.operands, m.value]
-    if not math.isfinite(found.scale) or {value.rank for value in operands} != {m.scores.rank}:
+    operands: list[Value] = [*scores.operands, m.value]
+    if not math.isfinite(scores.scale) or {value.rank for value in operands} != {m.scores.rank}:
         return Skip("its operands differ in rank, or the scale is not a number")
-    if is_guarded and not found.masks:
+    if is_guarded and not scores.masks:
         return Skip("its softmax is guarded, but there is no mask")
-    mask = merge_masks(graph, found.masks, m.product.output.name, m.scores.rank)
+    mask = merge_masks(graph, scores.masks, m.product.output.name, m.scores.rank)
     if isinstance(mask, Skip):
         return mask
     operands += [] if mask is None else [mask]
     sources = tuple(dict.fromkeys(source for item in reversed(inner) for source in item.sources))
-    return graph.add(Attention(found.scale), *operands, sources=(*sources, *m.product.sources))
+    return graph.add(Attention(scores.scale), *operands, sources=(*sources, *m.product.sources))
 
 
 class SelectMask(NamedTuple):
@@ -186,12 +186,12 @@ class Scores:
         node = self._alone(value, Add, ConditionSelect)
         if node is None:
             return None
-        found = _read_add(node) if isinstance(node.op, Add) else _read_select(node)
-        if found is None or found[0].type != value.type:
+        mask = _read_add(node) if isinstance(node.op, Add) else _read_select(node)
+        if mask is None or mask[0].type != value.type:
             return None
         self.inner.append(node)
-        self.masks.append(found[1])
-        return found[0]
+        self.masks.append(mask[1])
+        return mask[0]
 
     def _remove_scale(self, value: Value) -> Value:
         """Multiply the scale by the scalar of a mul or div and return its operand."""

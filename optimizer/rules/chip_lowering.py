@@ -120,9 +120,9 @@ def lower_channel_shift_to_pad(graph: Graph, m: Match) -> Replacement:
     if count == channels:
         return graph.add(Muls(Scalar.f32(0)), m.x)
     is_left = isinstance(m.op.op, Lshift)
-    kept = _slices(graph, m, count, channels) if is_left else _slices(graph, m, 0, channels - count)
+    remaining = _slices(graph, m, count, channels) if is_left else _slices(graph, m, 0, channels - count)
     paddings = (0, 0, *((0, count) if is_left else (count, 0)), *(0, 0) * (m.x.rank - 2))
-    return graph.add(Pad(Scalar.f32(0), paddings), kept)
+    return graph.add(Pad(Scalar.f32(0), paddings), remaining)
 
 
 def _slices(graph: Graph, m: Match, begin: int, end: int) -> Value:

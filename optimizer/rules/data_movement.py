@@ -38,13 +38,13 @@ Form = list[Op]
 
 def _chain(node: Node) -> list[Node]:
     """The data movement nodes from a node upwards, the last one first."""
-    found = [node]
-    while len(found) < _LONGEST:
-        above = operand(found[-1]).producer
+    chain = [node]
+    while len(chain) < _LONGEST:
+        above = operand(chain[-1]).producer
         if above is None or not _is_move(above):
             break
-        found.append(above)
-    return found
+        chain.append(above)
+    return chain
 
 
 def _is_move(node: Node) -> bool:
@@ -95,11 +95,11 @@ def _build(graph: Graph, last: Node, x: Value, form: Form) -> Replacement:
 
 def _cheapest(shape: tuple[int, ...], nodes: Sequence[Node]) -> Form | None:
     """Return the form of lowest cost that gives the same view as the nodes, for an operand of this shape."""
-    wanted = View.after_all(shape, nodes)
-    if wanted is None:
+    view = View.after_all(shape, nodes)
+    if view is None:
         return None
     return min(
-        (form for form in _forms(shape, wanted) if _view_of(shape, form) == wanted),
+        (form for form in _forms(shape, view) if _view_of(shape, form) == view),
         key=lambda form: sum(op.rewrite_weight for op in form),
         default=None,
     )

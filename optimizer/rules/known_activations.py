@@ -35,8 +35,8 @@ _TOLERANCE = 2e-6
 _FEWEST_FINITE = 1000
 
 _MOST_CURVED = 8
-"""Maximum number of operators other than sums and products. A known form has one to four: polynomials are no
-activation, and long chains of functions are not evaluated."""
+"""Maximum number of operators other than sums and products. A known form has one to four: polynomials are
+not activation functions, and long chains of functions are not evaluated."""
 
 
 Step: TypeAlias = tuple[Op, tuple[int | float, ...]]

@@ -90,14 +90,14 @@ def _gate(node: Node) -> list[Node]:
     The last node comes first. The list is empty if a node has several users, or if there is only one matmul, which
     ``convert_matmul_to_conv1x1`` handles.
     """
-    found: list[Node] = []
+    nodes: list[Node] = []
     value: Value | None = operand(node)
-    while value is not None and len(value.uses) == 1 and value.producer is not None and len(found) < _LONGEST:
+    while value is not None and len(value.uses) == 1 and value.producer is not None and len(nodes) < _LONGEST:
         producer = value.producer
-        found.append(producer)
+        nodes.append(producer)
         if isinstance(producer.op, (Reduce, Reshape)):
-            layers = sum(isinstance(item.op, MatrixMul) for item in found)
-            return found if layers and (len(found) > 2 or isinstance(producer.op, Reduce)) else []
+            layers = sum(isinstance(item.op, MatrixMul) for item in nodes)
+            return nodes if layers and (len(nodes) > 2 or isinstance(producer.op, Reduce)) else []
         if not (Trait.UNARY in producer.op.traits or _is_fully_connected(producer)):
             return []
         value = producer.inputs[0]

@@ -66,14 +66,14 @@ def factor_out_centered_value(graph: Graph, m: Match) -> Replacement:
     if factors is None:
         return Skip("the factor is not 1 / sqrt(...), alone or times a constant")
     mean: Value = m.mean.output
-    centred = next((user.outputs[0] for user in mean.users if user.op == Sub() and user.inputs == (m.x, mean)), None)
-    if centred is None:
+    centered = next((user.outputs[0] for user in mean.users if user.op == Sub() and user.inputs == (m.x, mean)), None)
+    if centered is None:
         return Skip("x - mean(x) is not computed elsewhere")
     for factor in factors:
-        centred = graph.add(Mul(), centred, factor, name=f"{m.sum.name}:centred")
-    if centred.type != m.sum.output.type:
+        centered = graph.add(Mul(), centered, factor, name=f"{m.sum.name}:centred")
+    if centered.type != m.sum.output.type:
         return Skip("adding b changes the shape")
-    return graph.add(Add(), centred, m.b)
+    return graph.add(Add(), centered, m.b)
 
 
 def _factors(r: Value) -> list[Value] | None:
@@ -107,13 +107,13 @@ def _divided_by_root(x: Pattern | str, squared: Pattern) -> list[Pattern]:
     return [*products, p(Div, x, root, name="quotient", where=is_float32)]
 
 
-CENTRED = p(Sub, "x", dataclasses.replace(MEAN, sole_user=True), name="centred")
+CENTERED = p(Sub, "x", dataclasses.replace(MEAN, sole_user=True), name="centered")
 
 
 def _layer_norms() -> Iterator[Pattern]:
-    for square in _squares(CENTRED):
+    for square in _squares(CENTERED):
         variance = p(Reduce, square, name="variance", where=_is_mean, sole_user=True)
-        yield from _divided_by_root(CENTRED, p(Adds, variance, name="shifted", sole_user=True))
+        yield from _divided_by_root(CENTERED, p(Adds, variance, name="shifted", sole_user=True))
 
 
 @rule(*_layer_norms(), stage="canonicalize")
@@ -127,8 +127,8 @@ def recognize_layer_norm(graph: Graph, m: Match) -> Replacement:
     epsilon = m.shifted.op.scalar.value
     if not (epsilon >= 0 and math.isfinite(epsilon)):
         return Skip("epsilon is negative")
-    if set(m.centred.output.users) - {m.square, m.quotient} or graph.is_output(m.centred.output):
-        return Skip("centred has other users")
+    if set(m.centered.output.users) - {m.square, m.quotient} or graph.is_output(m.centered.output):
+        return Skip("centered has other users")
     return graph.add(LayerNorm(axes[0], epsilon), m.x)
 
 
@@ -215,11 +215,11 @@ def _over_normalized_axes(m: Match) -> Array | Skip:
     """Return the constant, broadcast to the extents of the normalized axes."""
     if not _has_plain_constant(m):
         return Skip("the constant is not a plain one")
-    shape, wanted = m.C.array.shape, m.x.shape[m.norm.op.axis % m.x.rank :]
-    lead = shape[: max(len(shape) - len(wanted), 0)]
-    if any(extent != 1 for extent in lead) or any(not isinstance(extent, int) for extent in wanted):
+    shape, normalized_shape = m.C.array.shape, m.x.shape[m.norm.op.axis % m.x.rank :]
+    lead = shape[: max(len(shape) - len(normalized_shape), 0)]
+    if any(extent != 1 for extent in lead) or any(not isinstance(extent, int) for extent in normalized_shape):
         return Skip("the constant does not vary along the normalized axes alone")
-    return np.broadcast_to(m.C.array.reshape(shape[len(lead) :]), wanted)
+    return np.broadcast_to(m.C.array.reshape(shape[len(lead) :]), normalized_shape)
 
 
 def _has_plain_constant(m: Match) -> bool:

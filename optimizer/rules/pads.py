@@ -93,7 +93,7 @@ def fold_pad_into_pool(graph: Graph, m: Match) -> Replacement:
 
 
 def _why_different(m: Match) -> str:
-    """Return the reason why padding of the pool would give another result than the pad, or an empty string."""
+    """Return the reason why padding of the pool would give a different result from the pad, or an empty string."""
     op, value = m.pool.op, m.pad.op.pad_val.value
     if op.pooling_type == PoolType.AVE:
         return "" if value == 0 else "the pad value is not zero"

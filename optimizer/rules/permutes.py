@@ -1,8 +1,8 @@
-"""Sinking of permutes towards the outputs, until they meet their inverse and cancel.
+"""Sinking of permutes toward the outputs, until they meet their inverse and cancel.
 
 A channels-last source has a permute before and after every layout-sensitive node. Element-wise operators, and operators
 whose axes can be renamed, commute with a permute: ``op(permute(x)) -> permute(op'(x))``. Every rule moves a permute one
-node towards the outputs, which is why they terminate.
+node toward the outputs, which is why they terminate.
 """
 
 from __future__ import annotations
@@ -91,13 +91,13 @@ def sink_permute_through_binary(graph: Graph, m: Match) -> Replacement:
 
 
 def _all_before(graph: Graph, node: Node, order: Order) -> tuple[Value, ...] | None:
-    found = []
+    permutes = []
     for value in operands(node):
         before = _before(graph, value, order)
         if before is None:
             return None
-        found.append(before)
-    return tuple(found)
+        permutes.append(before)
+    return tuple(permutes)
 
 
 def _before(graph: Graph, value: Value, order: Order) -> Value | None:

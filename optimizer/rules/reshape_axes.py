@@ -65,21 +65,21 @@ class Regrouping:
         """
         if len(before) != len(self.before):
             return None
-        found = [1] * len(self.after)
+        extents_after = [1] * len(self.after)
         seen = set()
         for axes, targets in self.runs:
             seen |= set(axes)
             extents = tuple(before[axis] for axis in axes)
             if len(axes) == len(targets) == 1:
-                found[targets[0]] = extents[0]
+                extents_after[targets[0]] = extents[0]
             elif extents == tuple(self.before[axis] for axis in axes):
                 for axis in targets:
-                    found[axis] = self.after[axis]
+                    extents_after[axis] = self.after[axis]
             elif any(extent != 1 for extent in extents):
                 return None
         if any(extent != 1 for axis, extent in enumerate(before) if axis not in seen):
             return None
-        return tuple(found)
+        return tuple(extents_after)
 
     def operator(self, node: Node) -> Op | None:
         """Return the operator that replaces an ``INDIFFERENT`` node after the reshape, or None without one."""

@@ -94,9 +94,9 @@ class _Region:
                     continue
                 self.members[node] = op
                 for other in (*_operands(node), *node.outputs):
-                    found = None if other.is_constant or other in self.values else self._shape_after(other)
-                    if found is not None:
-                        self.values[other] = found
+                    other_shape = None if other.is_constant or other in self.values else self._shape_after(other)
+                    if other_shape is not None:
+                        self.values[other] = other_shape
                         queue.append(other)
 
     def _operator_after(self, node: Node) -> Op | None:
@@ -107,9 +107,9 @@ class _Region:
         return None if any(self._shape_after(value) is None for value in values) else self._regrouping.operator(node)
 
     def _shape_after(self, value: Value) -> Extents | None:
-        known = self.values.get(value)
-        if known is not None:
-            return known
+        shape = self.values.get(value)
+        if shape is not None:
+            return shape
         if not value.type.is_static or 0 in value.shape or (value.quant is not None and value.quant.axis is not None):
             return None
         return self._regrouping.shape(value.type.static_shape)
@@ -144,27 +144,29 @@ class _Region:
 
     def rebuild(self) -> dict[Value, Value]:
         """Compute the region in the new shape. Return the replacement of each value that is used outside."""
-        made: dict[Value, Value] = {}
+        rebuilt: dict[Value, Value] = {}
         results: dict[Value, Value] = {}
         for value in self.values:
             if value.producer not in self.members:
-                made[value] = self._entering(value)
+                rebuilt[value] = self._entering(value)
         for node in self._in_order():
             taken = len(_operands(node))
-            operands = [self._operand(value, made) if value in node.inputs[:taken] else value for value in node.inputs]
+            operands = [
+                self._operand(value, rebuilt) if value in node.inputs[:taken] else value for value in node.inputs
+            ]
             names = [_name_after(value) for value in node.outputs]
             with self._graph.derived_from(node):
                 new = self._graph.add_all(self.members[node], *operands, names=names)
             for old, value in zip(node.outputs, new, strict=True):
                 value.quant = old.quant
-                made[old] = value
+                rebuilt[old] = value
         for value in [value for value in self.values if value.producer in self.members]:
             reshapes, back = self._outside_users(value)
             for node in reshapes:
-                is_same = node.output.shape == made[value].shape
-                results[node.output] = made[value] if is_same else self._reshape(made[value], node.output, node)
+                is_same = node.output.shape == rebuilt[value].shape
+                results[node.output] = rebuilt[value] if is_same else self._reshape(rebuilt[value], node.output, node)
             if back:
-                results[value] = self._reshape(made[value], value)
+                results[value] = self._reshape(rebuilt[value], value)
         return results
 
     def _reshape(self, x: Value, like: Value, node: Node | None = None) -> Value:
@@ -179,9 +181,9 @@ class _Region:
         x = _reshape_above(value) or value
         if x.shape == self.values[value]:
             return x
-        made = self._graph.add(Reshape(self.values[value]), x, name=_name_after(value))
-        made.quant = value.quant
-        return made
+        reshaped = self._graph.add(Reshape(self.values[value]), x, name=_name_after(value))
+        reshaped.quant = value.quant
+        return reshaped
 
     def _operand(self, value: Value | None, made: dict[Value, Value]) -> Value | None:
         if value is None or not value.is_constant:

@@ -90,10 +90,10 @@ def fold_scale_into_previous_linear(graph: Graph, m: Match) -> Replacement:
 
 def _for_all_channels(graph: Graph, m: Match) -> Affine | Skip:
     """Return k and b of a scalar scale for every output channel of the linear operator; the reshape does not matter."""
-    found, channels = read_affine(graph, m.op, -1), m.linear.outputs[0].shape[1]
-    if isinstance(found, Skip) or not isinstance(channels, int) or not found.k.size:
-        return found if isinstance(found, Skip) else Skip("the number of channels is dynamic")
-    return Affine(np.full(channels, found.k[0]), np.full(channels, found.b[0]))
+    affine, channels = read_affine(graph, m.op, -1), m.linear.outputs[0].shape[1]
+    if isinstance(affine, Skip) or not isinstance(channels, int) or not affine.k.size:
+        return affine if isinstance(affine, Skip) else Skip("the number of channels is dynamic")
+    return Affine(np.full(channels, affine.k[0]), np.full(channels, affine.b[0]))
 
 
 def _channel_axis(linear: Node, reshape: Node) -> int | None:
@@ -137,8 +137,8 @@ def fold_scale_through_concat(graph: Graph, m: Match) -> Replacement:
 
 
 def _scaled_branches(node: Node) -> list[Node]:
-    found = [value.producer for value in node.inputs if value is not None and len(value.uses) == 1]
-    return [item for item in found if item is not None and is_affine(item)]
+    producers = [value.producer for value in node.inputs if value is not None and len(value.uses) == 1]
+    return [item for item in producers if item is not None and is_affine(item)]
 
 
 def _concatenates_scaled(node: Node) -> bool:
@@ -162,10 +162,10 @@ def fold_branch_scales_into_linear(graph: Graph, m: Match) -> Replacement:
         if value.producer in scaled:
             if graph.is_output(value) or rounds(value.producer):
                 return Skip("a scaled branch is a graph output or is quantized")
-            found = read_affine(graph, value.producer, 1)
-            if isinstance(found, Skip):
-                return found
-            part = found
+            affine = read_affine(graph, value.producer, 1)
+            if isinstance(affine, Skip):
+                return affine
+            part = affine
             (value,) = computed_operands(value.producer)
         branches.append(value)
         parts.append(part)
@@ -193,8 +193,8 @@ def _pad_value_before(affine: Affine, pad_value: float) -> float | None:
     """Return the pad value before the scale, or None if it differs between channels."""
     if not affine.k.size or not affine.k.all():
         return None
-    found = (pad_value - affine.b) / affine.k
-    number = float(np.float32(found[0]))
+    values = (pad_value - affine.b) / affine.k
+    number = float(np.float32(values[0]))
     exact = np.abs(affine.k * number + affine.b - pad_value) <= 2.0**-22 * np.maximum(np.abs(affine.b), abs(pad_value))
     return number if math.isfinite(number) and exact.all() else None
 

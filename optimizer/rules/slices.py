@@ -44,8 +44,8 @@ def hoist_slice_above_concat(graph: Graph, m: Match) -> Replacement:
 
 def _slices(node: Node) -> list[Node]:
     """Return the slices of one tensor that a concat joins; empty if it has other operands too."""
-    found = [value.producer for value in operands(node) if value.producer is not None]
-    alike = [item for item in found if isinstance(item.op, Extract) and item.inputs[0] is found[0].inputs[0]]
+    producers = [value.producer for value in operands(node) if value.producer is not None]
+    alike = [item for item in producers if isinstance(item.op, Extract) and item.inputs[0] is producers[0].inputs[0]]
     return alike if len(alike) == len(node.inputs) else []
 
 
@@ -56,34 +56,34 @@ def _joint_slice(node: Node) -> Extract | None:
         return None
     assert isinstance(node.op, Concat)
     axis = node.op.axis % node.outputs[0].rank
-    whole = parts[0].op
-    assert isinstance(whole, Extract)
+    joint_op = parts[0].op
+    assert isinstance(joint_op, Extract)
     for part in parts[1:]:
         following = part.op
         assert isinstance(following, Extract)
         start, end = list(following.start), list(following.end)
         step = following.stride[axis]
-        is_next = start[axis] == whole.end[axis] and (whole.end[axis] - whole.start[axis]) % step == 0
-        start[axis] = whole.start[axis]
-        end[axis] = whole.end[axis]
-        if not is_next or whole != Extract(tuple(start), tuple(end), following.stride):
+        is_next = start[axis] == joint_op.end[axis] and (joint_op.end[axis] - joint_op.start[axis]) % step == 0
+        start[axis] = joint_op.start[axis]
+        end[axis] = joint_op.end[axis]
+        if not is_next or joint_op != Extract(tuple(start), tuple(end), following.stride):
             return None
         end[axis] = following.end[axis]
-        whole = dataclasses.replace(whole, end=tuple(end))
-    return whole
+        joint_op = dataclasses.replace(joint_op, end=tuple(end))
+    return joint_op
 
 
 @rule(p(Concat, name="op", reads=Extract, where=lambda node: _joint_slice(node) is not None), stage="canonicalize")
 def merge_adjacent_slices(graph: Graph, m: Match) -> Replacement:
     """``concat(x[a:b], x[b:c]) -> x[a:c]``."""
-    parts, whole = _slices(m.op), _joint_slice(m.op)
-    assert whole is not None
+    parts, joint_op = _slices(m.op), _joint_slice(m.op)
+    assert joint_op is not None
     x = operand(parts[0])
     if any(rounds(part) for part in parts) or m.op.output.quant != x.quant:
         return Skip("it changes the quantization")
-    if m.op.output.type == x.type and not any(whole.start) and set(whole.stride) == {1}:
+    if m.op.output.type == x.type and not any(joint_op.start) and set(joint_op.stride) == {1}:
         return graph.add(Copy(), x)  # remove_shape_noop removes the copy if the annotations allow it.
-    return graph.add(whole, x)
+    return graph.add(joint_op, x)
 
 
 def _has_at_most_one_user(node: Node) -> bool:
@@ -99,17 +99,17 @@ def convert_split_to_extract(graph: Graph, m: Match) -> Replacement:
         return Skip("not exactly one result is used")
     if not m.x.type.is_static:
         return Skip("its shape is dynamic")
-    (wanted,) = read
+    (part_index,) = read
     axis = m.split.op.axis % m.x.rank
     shape = m.x.type.static_shape
-    first = sum(part.type.static_shape[axis] for part in parts[:wanted])
+    first = sum(part.type.static_shape[axis] for part in parts[:part_index])
     start = tuple(first if k == axis else 0 for k in range(len(shape)))
-    extents = parts[wanted].type.static_shape
+    extents = parts[part_index].type.static_shape
     if 0 in extents:
         return Skip("the part has no elements")
     end = tuple(a + extent for a, extent in zip(start, extents, strict=True))
     results: list[Value | None] = [None] * len(parts)
-    results[wanted] = graph.add(Copy() if extents == shape else Extract(start, end, (1,) * len(shape)), m.x)
+    results[part_index] = graph.add(Copy() if extents == shape else Extract(start, end, (1,) * len(shape)), m.x)
     return tuple(results)
 
 

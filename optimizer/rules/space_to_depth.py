@@ -53,17 +53,19 @@ def _blocks(value: Value) -> _Blocks | None:
     if isinstance(node.op, Concat) and node.op.axis % 4 != 1:
         return None
     parts = [_part(item) for item in (operands(node) if isinstance(node.op, Concat) else [value])]
-    found = [part for part in parts if part is not None]
-    if len(found) != len(parts) or any(part.x is not found[0].x or part.size != found[0].size for part in found):
+    known_parts = [part for part in parts if part is not None]
+    if len(known_parts) != len(parts) or any(
+        part.x is not known_parts[0].x or part.size != known_parts[0].size for part in known_parts
+    ):
         return None
-    x, size = found[0].x, found[0].size
-    begin = np.concatenate([part.begin for part in found])
+    x, size = known_parts[0].x, known_parts[0].size
+    begin = np.concatenate([part.begin for part in known_parts])
     samples, channels, height, width = x.type.static_shape
     if value.shape != (samples, channels * size * size, height // size, width // size):
         return None
     plane = np.add.outer(np.arange(size) * width, np.arange(size)).reshape(-1)
-    wanted = np.add.outer(np.arange(channels) * height * width, plane).reshape(-1)
-    return _Blocks(x, size, begin) if np.array_equal(np.sort(begin), wanted) else None
+    expected = np.add.outer(np.arange(channels) * height * width, plane).reshape(-1)
+    return _Blocks(x, size, begin) if np.array_equal(np.sort(begin), expected) else None
 
 
 def _is_image(value: Value) -> bool:
@@ -78,9 +80,9 @@ def _part(value: Value) -> _Blocks | None:
             break
         nodes.insert(0, node)
         value = operand(node)
-        found = _seen_from(value, nodes)
-        if found is not None:
-            return found
+        seen = _seen_from(value, nodes)
+        if seen is not None:
+            return seen
     return None
 
 
@@ -109,18 +111,18 @@ def _reads_blocks(node: Node) -> bool:
 @rule(p(Conv, p((Concat, Permute, Reshape), name="blocks"), "W", name="conv", where=_reads_blocks), stage="fold")
 def fold_space_to_depth_into_conv(graph: Graph, m: Match) -> Replacement:
     """``conv(space_to_depth(x)) -> conv(x)`` with a larger kernel and stride."""
-    op, found = m.conv.op, _blocks(m.blocks.output)
-    assert found is not None
+    op, block_order = m.conv.op, _blocks(m.blocks.output)
+    assert block_order is not None
     if op.groups != 1 or (op.dh, op.dw) != (1, 1):
         return Skip("the conv has groups or dilations")
     if m.W.stored is not None or m.blocks.output.quant is not None:
         return Skip("the source file quantizes it")
-    size = found.size
-    _, channels, height, width = found.x.type.static_shape
+    size = block_order.size
+    _, channels, height, width = block_order.x.type.static_shape
     old: Array = m.W.array
     outputs, _, rows, columns = old.shape
     w = np.zeros((outputs, channels, size * rows, size * columns), old.dtype)
-    for channel, begin in enumerate(found.begin.tolist()):
+    for channel, begin in enumerate(block_order.begin.tolist()):
         c, (y, x) = begin // (height * width), divmod(begin % (height * width), width)
         for ky, kx in itertools.product(range(rows), range(columns)):
             w[:, c, size * ky + y, size * kx + x] = old[:, channel, ky, kx]
@@ -133,7 +135,7 @@ def fold_space_to_depth_into_conv(graph: Graph, m: Match) -> Replacement:
         pad_w_l=size * op.pad_w_l,
         pad_w_r=size * op.pad_w_r,
     )
-    return graph.add(larger, found.x, graph.constant(w, m.W.name), *m.conv.inputs[2:])
+    return graph.add(larger, block_order.x, graph.constant(w, m.W.name), *m.conv.inputs[2:])
 
 
 BLOCKS = p(SpaceToBatch, "x", name="blocks", sole_user=True)

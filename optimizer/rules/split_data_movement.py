@@ -29,8 +29,8 @@ def _movers(node: Node, op: type[Op]) -> list[Node]:
     """Return the sole users of the results; empty if a result has no user, several users or one of another operator."""
     if any(len(part.uses) != 1 for part in node.outputs):
         return []
-    found = [user for part in node.outputs for user, _ in part.uses]
-    return found if all(isinstance(user.op, op) for user in found) else []
+    users = [user for part in node.outputs for user, _ in part.uses]
+    return users if all(isinstance(user.op, op) for user in users) else []
 
 
 def _moved_split(op: type[Op]) -> Pattern:
@@ -59,8 +59,10 @@ def hoist_reshape_above_split(graph: Graph, m: Match) -> Replacement:
     if axis is None:
         return Skip("no single reshape contains all results along one axis")
     sizes = tuple(shape[axis] for shape in shapes)
-    whole = graph.add(Reshape((*shapes[0][:axis], sum(sizes), *shapes[0][axis + 1 :])), m.x, name=f"{m.x.name}:parts")
-    return _split(graph, m, whole, Split(axis, len(sizes), sizes), movers)
+    reshaped = graph.add(
+        Reshape((*shapes[0][:axis], sum(sizes), *shapes[0][axis + 1 :])), m.x, name=f"{m.x.name}:parts"
+    )
+    return _split(graph, m, reshaped, Split(axis, len(sizes), sizes), movers)
 
 
 def _cut_axis(shapes: list[tuple[int, ...]], outer: int) -> int | None:
@@ -87,9 +89,9 @@ def hoist_permute_above_split(graph: Graph, m: Match) -> Replacement:
     (order,) = orders
     if permutes_go_on([node.output for node in movers], order):
         return Skip("the permutes can sink further")
-    whole = graph.add(Permute(order), m.x, name=f"{m.x.name}:permuted")
+    permuted = graph.add(Permute(order), m.x, name=f"{m.x.name}:permuted")
     op = dataclasses.replace(m.split.op, axis=inverse(order)[m.split.op.axis % m.x.rank])
-    return _split(graph, m, whole, op, movers)
+    return _split(graph, m, permuted, op, movers)
 
 
 def _split(graph: Graph, m: Match, whole: Value, op: Split, movers: list[Node]) -> Replacement:

@@ -1,7 +1,7 @@
 """The effect of a chain of data movement operators, as a strided view.
 
 A tensor that results from another one by reshapes, permutes, slices and channel shuffles is a view of it: the element
-with index i is at position ``offset + sum(digit_k * stride_k)``, where the digits are those of i in a mixed radix with
+with index i is at position ``offset + sum(digit_k * stride_k)``, where the digits represent i in a mixed radix with
 one extent per digit. An axis consists of some digits, outermost first. A reshape regroups the digits, a permute
 reorders the axes, a slice changes extent, stride and offset. Two chains with equal views of one tensor are equivalent.
 """
@@ -93,15 +93,15 @@ class View:
 
 def _merge_digits(digits: Iterable[Digit]) -> Axis:
     """Remove digits of extent 1 and merge contiguous neighbors."""
-    found: list[Digit] = []
+    merged: list[Digit] = []
     for extent, stride in digits:
         if extent == 1:
             continue
-        if found and found[-1][1] == extent * stride:
-            found[-1] = (found[-1][0] * extent, stride)
+        if merged and merged[-1][1] == extent * stride:
+            merged[-1] = (merged[-1][0] * extent, stride)
         else:
-            found.append((extent, stride))
-    return tuple(found)
+            merged.append((extent, stride))
+    return tuple(merged)
 
 
 def _split_digits(digits: Axis, shape: Sequence[int]) -> tuple[Axis, ...] | None:

@@ -80,7 +80,7 @@ def _may_shrink(value: Value, other: Value) -> bool:
     if value.quant is not None or value.stored is not None:
         return False
     pairs = zip(value.array.shape, other.shape, strict=True)
-    wide = [axis for axis, (extent, wanted) in enumerate(pairs) if extent == wanted and extent > 1]
+    wide = [axis for axis, (extent, target) in enumerate(pairs) if extent == target and extent > 1]
     return any(_ends_agree(value.array, axis) for axis in wide)
 
 

@@ -55,15 +55,15 @@ def _has_unit_reshape(node: Node) -> bool:
 def sink_reshape_through_elementwise(graph: Graph, m: Match) -> Replacement:
     """``f(r(x), r(y)) -> r(f(x, y))`` for element-wise f and a reshape r that drops unit axes."""
     node: Node = m.op
-    found = [reshape for reshape in map(_unit_reshape, node.inputs) if reshape is not None]
-    full = [reshape for reshape in found if reshape.output.shape == node.output.shape]
+    reshapes = [reshape for reshape in map(_unit_reshape, node.inputs) if reshape is not None]
+    full = [reshape for reshape in reshapes if reshape.output.shape == node.output.shape]
     if not full:
         return Skip("the reshaped operand is broadcast")
     before = operand(full[0]).shape
     operands = [_as_before(graph, value, before, node.output.shape) for value in node.inputs]
     if any(value is None for value in operands):
         return Skip("the operands do not all have the same reshape")
-    if not any(graph.is_sole_use(reshape.output) for reshape in found):
+    if not any(graph.is_sole_use(reshape.output) for reshape in reshapes):
         return Skip("the reshape has other users")
     return _existing_reshape(graph, node, node.op, operands)
 
@@ -98,12 +98,12 @@ def _with_axes(value: Value, shape: Shape) -> Value | None:
 @rule(p(Concat, name="op", reads=Reshape, where=_has_unit_reshape), stage="layout")
 def sink_reshape_through_concat(graph: Graph, m: Match) -> Replacement:
     """``concat(r(x), r(y)) -> r(concat(x, y))`` for a reshape r that drops unit axes."""
-    found = [_unit_reshape(value) for value in m.op.inputs]
-    reshapes = [reshape for reshape in found if reshape is not None]
+    candidates = [_unit_reshape(value) for value in m.op.inputs]
+    reshapes = [reshape for reshape in candidates if reshape is not None]
     maps = [axis_map(operand(reshape).shape, reshape.output.shape) for reshape in reshapes]
     ranks = {len(operand(reshape).shape) for reshape in reshapes}
     axis = m.op.op.axis % m.op.output.rank
-    if len(reshapes) < len(found) or len(ranks) > 1 or any(item != maps[0] for item in maps):
+    if len(reshapes) < len(candidates) or len(ranks) > 1 or any(item != maps[0] for item in maps):
         return Skip("the operands do not all have the same reshape")
     if maps[0] is None or axis not in maps[0]:
         return Skip("it concatenates along a unit axis")
@@ -123,17 +123,17 @@ _LONGEST = 16
 
 def _chain(node: Node) -> list[Node]:
     """Return the unary operators between two reshapes, the last one first; empty if there is no chain."""
-    found: list[Node] = []
+    chain: list[Node] = []
     value = operand(node)
-    while len(value.uses) == 1 and len(found) <= _LONGEST:
+    while len(value.uses) == 1 and len(chain) <= _LONGEST:
         producer = value.producer
         if producer is None or rounds(producer):
             return []
         if isinstance(producer.op, Reshape):
-            return found
+            return chain
         if Trait.UNARY not in producer.op.traits:
             return []
-        found.append(producer)
+        chain.append(producer)
         value = operand(producer)
     return []
 

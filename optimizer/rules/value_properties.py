@@ -80,7 +80,7 @@ def bounds(graph: Graph, value: Value, depth: int = _BOUNDS_DEPTH) -> Bounds:
 
 
 def _has_rule(op: Op) -> bool:
-    """Return True if the bounds of the result follow from those of the operands."""
+    """Return True if the bounds of the result follow from the bounds of the operands."""
     if isinstance(op, ScalarArithmetic) and Trait.AFFINE in op.traits:
         return True
     is_choice = op.only_moves_data or op.clamp_range() is not None or isinstance(op, ConditionSelect)

@@ -44,7 +44,7 @@ class DirectPlan:
             memory = self._program.make_memory(False)
         for index, array in zip(self._inputs, feeds, strict=True):
             memory.set_input(self._program, index, _bytes(array))
-        outputs = [made.new() for made in self._results]
+        outputs = [result.new() for result in self._results]
         for index, array in zip(self._outputs, outputs, strict=True):
             memory.set_output(self._program, index, _bytes(array))
         self._run_all(memory)
@@ -70,7 +70,7 @@ class DirectPlan:
 
     def new_results(self, without: Mapping[int, Array]) -> dict[int, Array]:
         """Allocate the other outputs, by index."""
-        return {index: made.new() for index, made in enumerate(self._results) if index not in without}
+        return {index: result.new() for index, result in enumerate(self._results) if index not in without}
 
     def run_in(self, memory: Any) -> None:
         """Run once in a memory whose inputs and outputs are set."""
@@ -94,9 +94,9 @@ class BoundPlan:
 
     def run(self, feeds: Mapping[int, Array]) -> dict[int, Array]:
         """Run once with arrays for the other inputs, by index. Return new arrays for the other outputs, by index."""
-        kept = {index: np.require(array, None, ("C", "A")) for index, array in feeds.items()}
+        arrays = {index: np.require(array, None, ("C", "A")) for index, array in feeds.items()}
         outputs = self._plan.new_results(without=self._results)
-        self._plan.set(self._memory, kept, outputs)
+        self._plan.set(self._memory, arrays, outputs)
         self._plan.run_in(self._memory)
         return outputs
 

@@ -93,8 +93,8 @@ class NativePlan:
             if is_observed:
                 node = item.nodes[-1] if isinstance(item, Group) else item
                 # A fused step may not compute unused results, such as the statistics of a normalization.
-                made = [(value, builder.memory_of(value)) for value in node.outputs if builder.is_made(value)]
-                self._made.setdefault(len(builder.steps), []).extend(made)
+                results = [(value, builder.memory_of(value)) for value in node.outputs if builder.is_made(value)]
+                self._made.setdefault(len(builder.steps), []).extend(results)
             if drop is not None:
                 _drop_constants(item.nodes if isinstance(item, Group) else (), graph, drop)
         builder.finish()
@@ -185,7 +185,7 @@ class NativePlan:
             results: contiguous arrays for outputs, by index.
 
         Returns:
-            One array per graph output: a new one, or that of ``results``.
+            One array per graph output: a new one, or the array in ``results``.
         """
         feeds = _contiguous(feeds)
         memory, outputs = self._begin(feeds, results)
@@ -231,14 +231,14 @@ class NativePlan:
 
     def _bind(self, memory: Any, observer: StatisticsObserver) -> Binding:
         values, entries = [], []
-        for steps, made in sorted(self._made.items()):
-            for value, stored in made:
+        for steps, results in sorted(self._made.items()):
+            for value, stored in results:
                 if observer.takes(value):
                     view = stored.view(memory.read(self._program, stored.buffer.index))
-                    place = self._native.Place(stored.buffer.index, stored.offset)
-                    found = observer.statistics(value, place, view)
+                    location = self._native.Place(stored.buffer.index, stored.offset)
+                    collector = observer.statistics(value, location, view)
                     values.append((value, stored))
-                    entries.append((steps, None if found is None else found.native))
+                    entries.append((steps, None if collector is None else collector.native))
         return Binding(self, observer.key, values, self._program.observations(entries))
 
     def can_run_batches(self, parts: int) -> bool:
@@ -251,7 +251,7 @@ class NativePlan:
     def run_batch(self, feeds: Sequence[Array], parts: int, evaluate: Evaluate) -> list[Array]:
         """Run once for each part of a batch: every thread runs whole parts, each in a memory of its own.
 
-        Threads then do not wait for each other after every step, as those of ``run`` do.
+        Threads then do not wait for each other after every step, as the threads of ``run`` do.
 
         Args:
             feeds: one array per graph input, in the graph's types, with the parts along the first axis.
@@ -274,9 +274,9 @@ class NativePlan:
             inputs, results = ([_parts(array, start, end, parts) for array in arrays] for arrays in (feeds, outputs))
             self._run_parts(inputs, results, end - start)
         for part in range(together, parts):
-            given = [_parts(array, part, part + 1, parts) for array in feeds]
-            wanted = {index: _parts(array, part, part + 1, parts) for index, array in enumerate(outputs)}
-            self.run(given, evaluate, results=wanted)
+            part_feeds = [_parts(array, part, part + 1, parts) for array in feeds]
+            part_results = {index: _parts(array, part, part + 1, parts) for index, array in enumerate(outputs)}
+            self.run(part_feeds, evaluate, results=part_results)
         return outputs
 
     def _run_parts(self, feeds: Sequence[Array], outputs: Sequence[Array], parts: int) -> None:
@@ -302,7 +302,7 @@ class NativePlan:
         feeds = _contiguous(feeds)
         memory, _ = self._begin(feeds)
         names = iter(self.native_steps)
-        found = []
+        profiles = []
         for segment in self._segments:
             if segment.reference is not None:
                 node = segment.reference.node
@@ -311,15 +311,15 @@ class NativePlan:
                 seconds = clock() - start
                 has_kernel = kernel_of(node.op) is not None
                 kind = f"custom {node.op.name}" if has_kernel else REFERENCE
-                found.append(StepProfile(node.name, kind, (node.name,), seconds, is_reference=not has_kernel))
+                profiles.append(StepProfile(node.name, kind, (node.name,), seconds, is_reference=not has_kernel))
                 continue
             times: list[float] = self._run_steps(self._program.profile, memory, memory, segment.first, segment.last)
             for index, seconds in enumerate(times):
                 nodes = tuple(node.name for node in next(names).nodes)
                 kind = self._program.kind(segment.first + index)
-                found.append(StepProfile(nodes[-1] if nodes else "", kind, nodes, seconds, is_reference=False))
+                profiles.append(StepProfile(nodes[-1] if nodes else "", kind, nodes, seconds, is_reference=False))
         self._idle.append(memory)
-        return found
+        return profiles
 
     def _begin(
         self, feeds: Sequence[Array], results: Mapping[int, Array] = MappingProxyType({})
@@ -327,7 +327,7 @@ class NativePlan:
         memory = self._pop_or_make(self._idle, is_of_batch=False)
         for stored, array in zip(self._inputs, feeds, strict=True):
             memory.set_input(self._program, stored.buffer.index, _bytes(array))
-        outputs = [results[index] if index in results else made.new() for index, made in enumerate(self._results)]
+        outputs = [results[index] if index in results else result.new() for index, result in enumerate(self._results)]
         for stored, array in zip(self._outputs, outputs, strict=True):
             memory.set_output(self._program, stored.buffer.index, _bytes(array))
         return memory, outputs
@@ -413,7 +413,7 @@ def _drop_constants(nodes: Sequence[Node], graph: Graph, drop: Callable[[Value],
 
 
 def _steps_by_nodes(steps: Sequence[NativeStep | ReferenceStep]) -> dict[tuple[str, tuple[str, ...]], Any]:
-    """Steps by kernel and names of their nodes, without those of nodes that have several."""
+    """Steps by kernel and names of their nodes, without steps of nodes that have several steps."""
     keys = [
         (entry.kernel, tuple(node.name for node in entry.nodes)) for entry in steps if isinstance(entry, NativeStep)
     ]
@@ -443,14 +443,14 @@ def _bytes(array: Array) -> Array:
 
 def _segments(steps: Sequence[NativeStep | ReferenceStep], *, is_observed: bool) -> list[_Segment]:
     """Return runs of native steps between reference steps, or single steps for a plan that is observed."""
-    found: list[_Segment] = []
+    segments: list[_Segment] = []
     done = 0
     for entry in steps:
         if isinstance(entry, ReferenceStep):
-            found.append(_Segment(done, done, entry))
-        elif found and found[-1].reference is None and not is_observed:
-            found[-1] = found[-1]._replace(last=done + 1)
+            segments.append(_Segment(done, done, entry))
+        elif segments and segments[-1].reference is None and not is_observed:
+            segments[-1] = segments[-1]._replace(last=done + 1)
         else:
-            found.append(_Segment(done, done + 1))
+            segments.append(_Segment(done, done + 1))
         done += isinstance(entry, NativeStep)
-    return found
+    return segments

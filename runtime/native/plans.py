@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 def are_open_at_inputs_only(graph: Graph) -> bool:
-    """Return True if all extents follow from those of the inputs: none is data-dependent."""
+    """Return True if all extents follow from the extents of the inputs: none is data-dependent."""
     return not any("?" in name for name in _open_extents(graph))
 
 
@@ -73,16 +73,16 @@ class Plans:
         self._is_static = not _open_extents(graph)
         self._buckets = buckets
         self._kept = max(KEPT, len(buckets))
-        found = find_caches(graph, states) if states else "the model has no states"
-        self.caches = None if isinstance(found, str) else found
-        self.reason = found if isinstance(found, str) else ""
+        caches = find_caches(graph, states) if states else "the model has no states"
+        self.caches = None if isinstance(caches, str) else caches
+        self.reason = caches if isinstance(caches, str) else ""
         self._settings = chip, isa, threads
         self._memory_limit = memory_limit
         self._plans: OrderedDict[_Key, NativePlan] = OrderedDict()
         self._lock = threading.Lock()
 
     def prepare(self) -> None:
-        """Create the plan of a model without symbolic extents, or those of all buckets."""
+        """Create the plan of a model without symbolic extents, or the plans of all buckets."""
         if self._is_static:
             self.plan({})
         for extents in self._buckets:
@@ -118,8 +118,8 @@ class Plans:
         open_value = None if self._is_static else next((item for item in graph.values if not item.type.is_static), None)
         if open_value is not None:  # a type in a file hides that an extent depends on data
             raise CorruptInputError(
-                f"'{open_value.name}' has the shape {format_shape(open_value.shape)}, whose extents are unknown after "
-                "those of the inputs are given",
+                f"'{open_value.name}' has the shape {format_shape(open_value.shape)}, whose extents do not follow from "
+                "the extents of the inputs",
                 file=self._graph.file,
             )
         check_run_memory(graph)
@@ -135,15 +135,15 @@ class Plans:
     def _find(self, key: _Key, make: Callable[[NativePlan | None], NativePlan]) -> NativePlan:
         """Return a known plan, or make it; it shares packed weights with the plan that was used last."""
         with self._lock:
-            found = self._plans.get(key)
-            if found is None:
+            cached = self._plans.get(key)
+            if cached is None:
                 like = next((plan for (_, kind), plan in reversed(self._plans.items()) if kind != "observed"), None)
                 with reduced_gc_frequency():
-                    found = self._plans[key] = make(like)
+                    cached = self._plans[key] = make(like)
             self._plans.move_to_end(key)
             while len(self._plans) > self._kept:
                 self._plans.popitem(last=False)
-        return found
+        return cached
 
     def observed_plan(self, extents: Mapping[str, int]) -> NativePlan | None:
         """Return the plan that computes every value for an observer."""

@@ -52,17 +52,17 @@ class _PartPlans:
         """Return the plan for the shapes of the inputs."""
         key = tuple(shapes)
         with self._lock:
-            found = self._native.get(key)
-            if found is None:
+            plan = self._native.get(key)
+            if plan is None:
                 with reduced_gc_frequency():
                     graph = self.part.graph
                     if key != tuple(value.shape for value in graph.inputs):
                         graph = specialize(graph, shapes)
-                    found = self._native[key] = NativePlan(graph, *self._settings, memory_limit=self._memory_limit)
+                    plan = self._native[key] = NativePlan(graph, *self._settings, memory_limit=self._memory_limit)
             self._native.move_to_end(key)
             while len(self._native) > self._kept:
                 self._native.popitem(last=False)
-        return found
+        return plan
 
     def run(self, arrays: Sequence[Array], evaluate: Evaluate) -> list[Array]:
         """Compute the outputs of the part."""
@@ -167,32 +167,32 @@ class SplitPlans:
 
     def run(self, arrays: Sequence[Array], evaluate: Evaluate) -> list[Array]:
         """Compute the outputs of the graph. No later run changes them."""
-        known = dict(zip(self._graph.inputs, arrays, strict=True))
+        array_of = dict(zip(self._graph.inputs, arrays, strict=True))
         for step in self._steps:
             if isinstance(step, Node):
-                known.update(zip(step.outputs, evaluate(step, _operands(step, known)), strict=True))
+                array_of.update(zip(step.outputs, evaluate(step, _operands(step, array_of)), strict=True))
             else:
-                results = step.run([known[value] for value in step.part.inputs], evaluate)
-                known.update(zip(step.part.outputs, results, strict=True))
+                results = step.run([array_of[value] for value in step.part.inputs], evaluate)
+                array_of.update(zip(step.part.outputs, results, strict=True))
         return [
-            known[value] if value in self._new else np.array(value.array if value.is_constant else known[value])
+            array_of[value] if value in self._new else np.array(value.array if value.is_constant else array_of[value])
             for value in self._graph.outputs
         ]
 
     def profile(self, arrays: Sequence[Array], evaluate: Evaluate, clock: Callable[[], float]) -> list[StepProfile]:
         """Run once and return the wall time of each step."""
-        known = dict(zip(self._graph.inputs, arrays, strict=True))
-        found: list[StepProfile] = []
+        array_of = dict(zip(self._graph.inputs, arrays, strict=True))
+        profiles: list[StepProfile] = []
         for step in self._steps:
             if isinstance(step, Node):
                 timed = _Timed(evaluate, clock)
-                known.update(zip(step.outputs, timed(step, _operands(step, known)), strict=True))
-                found += timed.steps
+                array_of.update(zip(step.outputs, timed(step, _operands(step, array_of)), strict=True))
+                profiles += timed.steps
             else:
-                given = [known[value] for value in step.part.inputs]
-                found += step.profile(given, evaluate, clock)
-                known.update(zip(step.part.outputs, step.run(given, evaluate), strict=True))
-        return found
+                part_feeds = [array_of[value] for value in step.part.inputs]
+                profiles += step.profile(part_feeds, evaluate, clock)
+                array_of.update(zip(step.part.outputs, step.run(part_feeds, evaluate), strict=True))
+        return profiles
 
     @property
     def direct_plan(self) -> None:
@@ -265,7 +265,7 @@ def plans_of(
     buckets: Sequence[Mapping[str, int]] = (),
     drop: Callable[[Value], None] | None = None,
 ) -> Plans | SplitPlans:
-    """Return the plans of a graph: whole ones if all extents follow from those of the inputs, otherwise split ones.
+    """Return the plans of a graph: whole ones if the extents of the inputs determine all others, otherwise split ones.
 
     Args:
         graph: any graph.

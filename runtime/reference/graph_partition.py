@@ -76,19 +76,19 @@ def split(graph: Graph) -> list[Part | Node]:
         (creators if is_creator else nodes).setdefault(here, []).append(node)
         for value in node.outputs:
             level[value] = here + is_creator
-    found: list[Part | Node] = []
+    parts: list[Part | Node] = []
     for number in range(max((*creators, *nodes), default=-1) + 1):
         if number in nodes:
-            found.append(_part(graph, nodes[number]))
-        found.extend(creators.get(number, ()))
-    return found
+            parts.append(_part(graph, nodes[number]))
+        parts.extend(creators.get(number, ()))
+    return parts
 
 
 def _part(graph: Graph, nodes: list[Node]) -> Part:
     inside = set(nodes)
-    made = {value for node in nodes for value in node.outputs}
+    results = {value for node in nodes for value in node.outputs}
     read = dict.fromkeys(value for node in nodes for value in node.inputs if value is not None)
-    inputs = tuple(value for value in read if value not in made and not value.is_constant)
+    inputs = tuple(value for value in read if value not in results and not value.is_constant)
     outputs = tuple(
         value
         for node in nodes

@@ -82,8 +82,8 @@ def join(results: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
 
 def one_by_one(port: Port) -> str:
     """Return a hint: the option that converts a model with a batch size of 1."""
-    wanted = ",".join(map(str, (1, *port.shape[1:])))
-    return f"to take samples one by one, convert the model with --input-shapes {port.name}={wanted}"
+    shape_text = ",".join(map(str, (1, *port.shape[1:])))
+    return f"to take samples one by one, convert the model with --input-shapes {port.name}={shape_text}"
 
 
 def _is_batch_of(array: Array, port: Port) -> bool:

@@ -43,8 +43,8 @@ def numpy_type(name: str) -> np.dtype[Any]:
     except ImportError as error:
         message = "an input or output of the model is bfloat16, which NumPy does not have"
         raise MissingExtraError(message, hint="pip install ml_dtypes") from error
-    found: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-    return found
+    dtype: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return dtype
 
 
 def info(port: Port) -> TensorInfo:
@@ -59,25 +59,25 @@ def to_value(array: Array, port: Port, value: Value, bound: dict[str, int]) -> A
         array: the array of the caller.
         port: the input as the source declares it.
         value: the input of the graph.
-        bound: values of the symbolic extents in this run. The function adds those of this array.
+        bound: values of the symbolic extents in this run. The function adds the statistics of this array.
 
     Raises:
         UsageError: for a wrong shape or type (``schema/graph/input_types.py``), or 64-bit integers outside of INT32.
     """
-    given = np.asarray(array)
-    _check_shape(given.shape, port, bound)
+    values = np.asarray(array)
+    _check_shape(values.shape, port, bound)
     declared = numpy_type(port.dtype)
-    if given.dtype != declared:
-        given = convert_input(given, declared, port.name, is_quantized=port.quant is not None)
-    wanted = value.dtype.numpy
-    if given.dtype == wanted:
-        result = given
+    if values.dtype != declared:
+        values = convert_input(values, declared, port.name, is_quantized=port.quant is not None)
+    dtype = value.dtype.numpy
+    if values.dtype == dtype:
+        result = values
     elif port.quant is not None and value.dtype.is_float:
-        result = port.quant.dequantize(given)
-    elif wanted.kind in "iu":
-        result = convert_input(given, wanted, port.name)
+        result = port.quant.dequantize(values)
+    elif dtype.kind in "iu":
+        result = convert_input(values, dtype, port.name)
     else:
-        result = given.astype(wanted)
+        result = values.astype(dtype)
     # Kernels need contiguous and aligned arrays; a field of a packed record is neither.
     return np.require(result.reshape(1) if result.ndim == 0 else result, requirements=("C", "A"))
 

@@ -25,7 +25,7 @@ class _Input(NamedTuple):
 
 
 class DirectRun:
-    """Runs of a plan with static shapes whose inputs and outputs are those of the graph.
+    """Runs of a plan with static shapes that has the inputs and outputs of the graph.
 
     Args:
         graph: the graph of the plan.
@@ -39,7 +39,7 @@ class DirectRun:
         self._plan = plan
 
     def run(self, feeds: Any) -> dict[str, Array] | None:
-        """Run once; None if the feeds are no dictionary of arrays that need no conversion and no check."""
+        """Run once; None if the feeds are not a dictionary, or if an array needs a conversion or a check."""
         inputs = self._inputs
         if type(feeds) is not dict or len(feeds) != len(inputs):
             return None
@@ -62,6 +62,6 @@ def direct_run(graph: Graph, plan: DirectPlan) -> DirectRun | None:
 
 
 def _is_plain(port: Port, value: Value) -> bool:
-    """Return True if the array of the user is that of the graph."""
+    """Return True if the array of the user has the type of the graph input."""
     is_static = value.type.is_static and port.shape == value.shape
     return is_static and numpy_type(port.dtype) == value.dtype.numpy

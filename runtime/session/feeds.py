@@ -38,7 +38,8 @@ def feeds_by_name(inputs: Sequence[Port], feeds: Feeds, arrays: Sequence[ArrayLi
         arrays: its other positional arguments.
 
     Raises:
-        UsageError: another number of arrays than inputs, or a call with the arguments of ONNX Runtime.
+        UsageError: the number of arrays differs from the number of inputs, or a call with the arguments of ONNX
+            Runtime.
 
     """
     if isinstance(feeds, Mapping) and not arrays:
@@ -47,14 +48,16 @@ def feeds_by_name(inputs: Sequence[Port], feeds: Feeds, arrays: Sequence[ArrayLi
     call = f"session.run({{{', '.join(f'{name!r}: array' for name in names)}}}) returns all outputs by name"
     for each in (feeds, *arrays):
         if each is None or isinstance(each, (str, Mapping)) or _is_list_of_names(each):
-            found = "names of outputs" if not isinstance(each, Mapping) and each is not None else type(each).__name__
-            raise UsageError(f"an argument of run is {found}, expected the arrays of the inputs only", hint=call)
-    given: list[Any] = list(feeds) if isinstance(feeds, (list, tuple)) and not arrays else [feeds, *arrays]
-    if len(given) != len(names):
-        count = f"{len(given)} array{'' if len(given) == 1 else 's'}"
+            type_name = (
+                "names of outputs" if not isinstance(each, Mapping) and each is not None else type(each).__name__
+            )
+            raise UsageError(f"an argument of run is {type_name}, expected the arrays of the inputs only", hint=call)
+    positional: list[Any] = list(feeds) if isinstance(feeds, (list, tuple)) and not arrays else [feeds, *arrays]
+    if len(positional) != len(names):
+        count = f"{len(positional)} array{'' if len(positional) == 1 else 's'}"
         hint = f"a list contains one array per input; {call}"
         raise UsageError(f"{count} for the inputs {', '.join(names)}", hint=hint)
-    return dict(zip(names, given, strict=True))
+    return dict(zip(names, positional, strict=True))
 
 
 def _is_list_of_names(given: object) -> bool:

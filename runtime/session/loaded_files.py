@@ -38,7 +38,7 @@ def open_file(path: str | os.PathLike[str]) -> LoadedFile:
         identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
     except (OSError, ValueError):
         return LoadedFile(open_model(path))  # This raises the error.
-    found = _OPEN.get(identity)
-    if found is None:
-        found = _OPEN[identity] = LoadedFile(open_model(path))
-    return found
+    opened = _OPEN.get(identity)
+    if opened is None:
+        opened = _OPEN[identity] = LoadedFile(open_model(path))
+    return opened

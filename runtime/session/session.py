@@ -205,8 +205,8 @@ class Session:
         name = self._graph.file or self._graph.name
         threads = f", {self.threads} thread{'' if self.threads == 1 else 's'}" if self.backend == "native" else ""
         tensors = "; ".join(
-            f"{what} {', '.join(f'{each.name} {each.dtype}{format_shape(each.shape)}' for each in found)}"
-            for what, found in (("inputs", self.inputs), ("outputs", self.outputs))
+            f"{what} {', '.join(f'{each.name} {each.dtype}{format_shape(each.shape)}' for each in ports)}"
+            for what, ports in (("inputs", self.inputs), ("outputs", self.outputs))
         )
         state = "" if self._is_open else ", closed"
         return f"<Session: {name} for {self.chip.value}, {self.backend}{threads}{state}; {tensors}>"
@@ -226,13 +226,13 @@ class Session:
 
         A model with states appends to them: the feeds contain the new tokens only, and inputs that follow from the
         length of the caches, such as ``attention_mask`` and ``position_ids``, may be left out. A run whose feeds
-        contain all states does not use those of the session.
+        contain all states does not use the states of the session.
 
         Args:
             feeds: one array per input name. Or the arrays in the order of the inputs, in a list or as arguments:
                 ``run(x)``, ``run(x, y)``, ``run([x, y])``. Types are converted if the conversion is lossless
                 (``schema/graph/input_types.py``); uint8 for a float input is refused, as images need preprocessing.
-            arrays: the arrays of further inputs, if ``feeds`` is that of the first.
+            arrays: the arrays of further inputs, if ``feeds`` is the array of the first input.
             named: arrays by input name, instead of a mapping: ``run(input_ids=ids)``.
             observe: callback with every input and every computed value. The native engine uses a second plan without
                 fusion for such runs; a model with data-dependent extents runs its NumPy references.
@@ -257,9 +257,9 @@ class Session:
         """
         try:
             if self._direct is not None and observe is None and not arrays:
-                found = self._direct.run(named or feeds) if not named or feeds is None else None
-                if found is not None:
-                    return found
+                outputs = self._direct.run(named or feeds) if not named or feeds is None else None
+                if outputs is not None:
+                    return outputs
             return self._run_checked(feeds, arrays, named, observe, borrow=borrow)
         except MemoryError as error:
             raise too_large_run(error, file=self._graph.file) from error
@@ -278,8 +278,8 @@ class Session:
         """Run with checks and conversions of all feeds."""
         self._check_open()
         state = self._state
-        given = feeds_or_named(feeds, arrays, named)
-        complete = feeds_by_name(self._graph.input_ports if state is None else state.required, given, arrays)
+        checked_feeds = feeds_or_named(feeds, arrays, named)
+        complete = feeds_by_name(self._graph.input_ports if state is None else state.required, checked_feeds, arrays)
         if state is not None and not state.is_given(complete):
             if self._native is not None and self._native.caches is not None and observe is None:
                 return run_in_place(state, self._native, complete, self._evaluate)
@@ -432,9 +432,9 @@ class Session:
         pairs = zip(self._graph.input_ports, self._graph.inputs, strict=True)
         values = [to_value(feeds[port.name], port, value, bound) for port, value in pairs]
         if self._buckets and bound not in self._bucket_extents:
-            given = {port.name: np.shape(feeds[port.name]) for port in self._graph.input_ports}
+            shapes = {port.name: np.shape(feeds[port.name]) for port in self._graph.input_ports}
             raise UsageError(
-                f"the inputs have the shapes {format_bucket(given)}, which are none of the model's buckets",
+                f"the inputs have the shapes {format_bucket(shapes)}, which are none of the model's buckets",
                 hint=f"its buckets: {format_buckets(self._buckets)}; resize or pad the inputs, or convert with more",
             )
         return values, bound

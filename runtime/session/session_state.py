@@ -110,11 +110,11 @@ class SessionState:
 
     def _valid(self) -> dict[str, Array]:
         """Views of the tokens that are in the states, whose arrays may have room for more."""
-        found = {}
+        valid = {}
         for name, array in self._arrays.items():
             axis = self.ports[name].axis
-            found[name] = array if axis == FIXED else array[(slice(None),) * axis + (slice(self.length),)]
-        return found
+            valid[name] = array if axis == FIXED else array[(slice(None),) * axis + (slice(self.length),)]
+        return valid
 
     def assign(self, arrays: Mapping[str, Array]) -> None:
         """Replace all states.
@@ -137,8 +137,8 @@ class SessionState:
                 for have, want in zip(array.shape, port.shape, strict=True)
             )
             if not is_like:
-                found, wanted = format_shape(array.shape), format_shape(port.shape)
-                raise UsageError(f"the state '{name}' has shape {found}, the model takes {wanted}")
+                shape, expected = format_shape(array.shape), format_shape(port.shape)
+                raise UsageError(f"the state '{name}' has shape {shape}, the model takes {expected}")
             checked[name] = array
             lengths |= set() if state.axis == FIXED else {array.shape[state.axis]}
         if len(lengths) > 1:
@@ -152,14 +152,14 @@ class SessionState:
         Raises:
             UsageError: they contain some of them only.
         """
-        given = [name for name in self.ports if name in feeds]
-        if given and len(given) < len(self.ports):
+        given_ports = [name for name in self.ports if name in feeds]
+        if given_ports and len(given_ports) < len(self.ports):
             missing = [name for name in self.ports if name not in feeds]
             raise UsageError(
-                f"the feeds contain the state '{given[0]}', but not '{missing[0]}'",
+                f"the feeds contain the state '{given_ports[0]}', but not '{missing[0]}'",
                 hint="give all states for a run without the session's state, or none of them",
             )
-        return bool(given)
+        return bool(given_ports)
 
     def complete(self, feeds: Mapping[str, Any]) -> tuple[dict[str, Array], int]:
         """Return the feeds with the inputs that follow from the length of the caches, and the number of new tokens.
@@ -175,11 +175,11 @@ class SessionState:
             raise UsageError(f"{' and '.join(parts)}; the model takes {[port.name for port in self.required]}")
         batch, count = self._new_tokens(feeds)
         mask = self._whole_mask(feeds.get(MASK), batch, count)
-        found: dict[str, Array] = {}
+        complete_feeds: dict[str, Array] = {}
         for port in self.inputs:
-            given = mask if port.name == MASK else feeds.get(port.name)
-            found[port.name] = self._derive(port, mask, count) if given is None else np.asarray(given)
-        return found, count
+            array = mask if port.name == MASK else feeds.get(port.name)
+            complete_feeds[port.name] = self._derive(port, mask, count) if array is None else np.asarray(array)
+        return complete_feeds, count
 
     def initial(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """The states as feeds; before the first run, empty caches with the batch of the other feeds."""
@@ -250,8 +250,8 @@ class SessionState:
         for port in self.required:
             shape = np.shape(feeds[port.name])
             if len(shape) != len(port.shape):
-                wanted = format_shape(port.shape)
-                raise UsageError(f"input '{port.name}' has shape {format_shape(shape)}, the model takes {wanted}")
+                expected = format_shape(port.shape)
+                raise UsageError(f"input '{port.name}' has shape {format_shape(shape)}, the model takes {expected}")
             bound |= {want: have for want, have in zip(port.shape, shape, strict=True) if isinstance(want, str)}
         batch = next((np.shape(feeds[port.name])[0] for port in self.required if port.shape), 1)
         count = int(self._added) if self._added.isdigit() else bound.get(self._added, 0)
@@ -260,7 +260,7 @@ class SessionState:
         return batch, count
 
     def _whole_mask(self, given: Any, batch: int, count: int) -> Array:
-        """Mask of all tokens: that of earlier runs, and the given one, which may also contain the earlier tokens."""
+        """Mask of all tokens: of earlier runs, and the given mask, which may also contain the earlier tokens."""
         past = np.ones((batch, self.length), np.int64) if self._mask is None else self._mask
         if given is None:
             return np.concatenate([past, np.ones((batch, count), past.dtype)], axis=1)
@@ -290,8 +290,8 @@ class SessionState:
 def _allocate(shapes: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]) -> dict[str, Array]:
     """Return arrays of zeros in one block of memory.
 
-    The allocator returns the pages of one large block to the system when the caches grow, but keeps those of many small
-    arrays. Pages of zeros take no memory before tokens are written to them.
+    The allocator returns the pages of one large block to the system when the caches grow, but keeps the pages of many
+    small arrays. Pages of zeros take no memory before tokens are written to them.
     """
     sizes = [-(-math.prod(shape) * dtype.itemsize // _ALIGNMENT) * _ALIGNMENT for shape, dtype in shapes.values()]
     block = np.zeros(sum(sizes), np.uint8)

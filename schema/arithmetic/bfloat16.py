@@ -1,6 +1,6 @@
 """Conversion between float32 and bfloat16, which is stored as UINT16: the upper 16 bits of a float32 word.
 
-bfloat16 is no element type of TPU operators; only host operators accept it.
+bfloat16 is not an element type of TPU operators; only host operators accept it.
 """
 
 from __future__ import annotations

@@ -52,8 +52,8 @@ class Detections:
 
 def areas(boxes: Array) -> Array:
     """Return the areas of boxes; those with negative extents have none."""
-    found: Array = np.clip(boxes[:, 2] - boxes[:, 0], 0, None) * np.clip(boxes[:, 3] - boxes[:, 1], 0, None)
-    return found
+    sizes: Array = np.clip(boxes[:, 2] - boxes[:, 0], 0, None) * np.clip(boxes[:, 3] - boxes[:, 1], 0, None)
+    return sizes
 
 
 def overlaps(first: Array, second: Array, crowd: Array | None = None) -> Array:
@@ -72,8 +72,8 @@ def overlaps(first: Array, second: Array, crowd: Array | None = None) -> Array:
     union = own + areas(second)[None, :] - shared
     if crowd is not None:
         union = np.where(crowd[None, :], own, union)
-    found: Array = np.divide(shared, union, out=np.zeros_like(shared), where=union > 0)
-    return found
+    ratios: Array = np.divide(shared, union, out=np.zeros_like(shared), where=union > 0)
+    return ratios
 
 
 def suppress(found: Detections, limit: float) -> Detections:

@@ -18,11 +18,11 @@ _LEVELS = 256
 
 _EDGES = np.array([math.isqrt(math.isqrt(math.isqrt(math.isqrt(1 << (2 * k - 1))))) for k in range(1, _LEVELS)])
 """Smallest count of each level: ``8 * log2(1 + count) >= k - 1/2`` is ``(1 + count)^16 >= 2^(2k - 1)``, and the right
-side is no 16th power."""
+side is not a 16th power."""
 
 
 def levels_of(counts: Array) -> bytes:
-    """Return the levels of counts; that of 2^32 and more is 255."""
+    """Return the levels of counts; the level of 2^32 and more is 255."""
     return bytes(np.searchsorted(_EDGES, counts, side="right").tolist())
 
 

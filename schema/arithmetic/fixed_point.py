@@ -88,14 +88,14 @@ def shift_up(x: Array, shift: Shift) -> Int64Array:
     return floor + (half | rest)
 
 
-def shift_towards_zero(x: Array, shift: Shift) -> Int64Array:
-    """Truncate x / 2^shift towards zero."""
+def shift_toward_zero(x: Array, shift: Shift) -> Int64Array:
+    """Truncate x / 2^shift toward zero."""
     floor, half, rest = _split(x, shift)
     return floor + ((half | rest) & (floor < 0))
 
 
 def shift_half_up(x: Array, shift: Shift) -> Int64Array:
-    """Nearest to x / 2^shift, ties towards plus infinity: -5/2 gives -2."""
+    """Nearest to x / 2^shift, ties toward plus infinity: -5/2 gives -2."""
     x, amount = _operands(x, shift)
     shifts_at_all = np.minimum(amount, 1)
     doubled = x >> np.clip(amount - 1, 0, 63)
@@ -103,7 +103,7 @@ def shift_half_up(x: Array, shift: Shift) -> Int64Array:
 
 
 def shift_half_down(x: Array, shift: Shift) -> Int64Array:
-    """Nearest to x / 2^shift, ties towards minus infinity: 5/2 gives 2."""
+    """Nearest to x / 2^shift, ties toward minus infinity: 5/2 gives 2."""
     floor, half, rest = _split(x, shift)
     return floor + (half & rest)
 
@@ -115,7 +115,7 @@ def shift_half_away(x: Array, shift: Shift) -> Int64Array:
 
 
 def shift_half_even(x: Array, shift: Shift) -> Int64Array:
-    """Nearest to x / 2^shift, ties to the even neighbour: 5/2 gives 2, 7/2 gives 4."""
+    """Nearest to x / 2^shift, ties to the even neighbor: 5/2 gives 2, 7/2 gives 4."""
     floor, half, rest = _split(x, shift)
     return floor + (half & (rest | (floor & 1)))
 
@@ -123,7 +123,7 @@ def shift_half_even(x: Array, shift: Shift) -> Int64Array:
 _SHIFTS: dict[RoundingMode, Callable[[Array, Shift], Int64Array]] = {
     RoundingMode.HALF_TO_EVEN: shift_half_even,
     RoundingMode.HALF_AWAY_FROM_ZERO: shift_half_away,
-    RoundingMode.TOWARDS_ZERO: shift_towards_zero,
+    RoundingMode.TOWARDS_ZERO: shift_toward_zero,
     RoundingMode.DOWN: shift_down,
     RoundingMode.UP: shift_up,
     RoundingMode.HALF_UP: shift_half_up,
@@ -193,13 +193,13 @@ def shift_wrapping(x: Array, amount: Shift) -> Array:
 
 def rhaz(v: npt.ArrayLike) -> Float64Array:
     """Round float32 or float64 numbers to the nearest integer, ties away from zero. The result is float64."""
-    given: Array = np.asarray(v)
-    wide: Float64Array = given.astype(np.float64, copy=False)
-    if given.dtype.itemsize < 8:
+    array: Array = np.asarray(v)
+    wide: Float64Array = array.astype(np.float64, copy=False)
+    if array.dtype.itemsize < 8:
         # v has at most 24 significant bits: v + 1/2 is exact, or rounds without reaching the next integer.
         return np.trunc(wide + np.copysign(0.5, wide))
-    whole, fraction = _magnitude(wide)
-    return np.copysign(whole + (fraction >= 0.5), wide)
+    integer_part, fraction = _magnitude(wide)
+    return np.copysign(integer_part + (fraction >= 0.5), wide)
 
 
 def rhaz_i32(v: npt.ArrayLike) -> Int64Array:
@@ -218,9 +218,9 @@ def round_float(v: npt.ArrayLike, mode: RoundingMode) -> Float64Array:
     """
     wide: Float64Array = np.asarray(v, dtype=np.float64)
     if mode in (RoundingMode.HALF_UP, RoundingMode.HALF_DOWN):
-        whole, fraction = _magnitude(wide)
+        integer_part, fraction = _magnitude(wide)
         tie_grows = (wide >= 0) == (mode is RoundingMode.HALF_UP)
-        rounded: Float64Array = np.copysign(whole + ((fraction > 0.5) | ((fraction == 0.5) & tie_grows)), wide)
+        rounded: Float64Array = np.copysign(integer_part + ((fraction > 0.5) | ((fraction == 0.5) & tie_grows)), wide)
         return rounded
     if mode not in _REAL:
         raise ValueError(f"rounding mode {mode!r} is not usable")
@@ -239,9 +239,9 @@ _REAL: dict[RoundingMode, Callable[[Float64Array], Float64Array]] = {
 def _magnitude(v: Float64Array) -> tuple[Float64Array, Float64Array]:
     """Whole and fractional part of |v|, both exact."""
     magnitude = np.abs(v)
-    whole = np.floor(magnitude)
+    integer_part = np.floor(magnitude)
     with np.errstate(invalid="ignore"):  # inf - inf is NaN, and comparing it with 1/2 is False
-        return whole, magnitude - whole
+        return integer_part, magnitude - integer_part
 
 
 # --- rescaling by multiplier and shift --------------------------------------------------------------------------------

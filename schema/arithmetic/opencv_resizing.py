@@ -2,7 +2,7 @@
 
 Sources: ``modules/imgproc/src/resize.cpp`` of OpenCV 4 and 5. Each method has the arithmetic of OpenCV's 8-bit path:
 fixed point for ``linear`` and ``lanczos4``, float32 for ``area``, and both for ``cubic``. The tests compare the pixels
-with those of OpenCV.
+with the pixels of OpenCV.
 """
 
 from __future__ import annotations
@@ -208,16 +208,16 @@ def _lanczos_coefficients(x: Array) -> Array:
     """Return the 8 coefficients of ``interpolateLanczos4``: float64 sines, a float32 sum in the order of the taps."""
     angle = -(x + np.float32(3)) * np.float64(math.pi) * 0.25
     sine, cosine = np.sin(angle), np.cos(angle)
-    found = np.empty((8, *x.shape), np.float32)
+    coefficients = np.empty((8, *x.shape), np.float32)
     total = np.zeros_like(x)
     for tap in range(8):
         distance = x + np.float32(3) - np.float32(tap)
         y = -distance * np.float64(math.pi) * 0.25
         with np.errstate(all="ignore"):
             value = ((_ANGLES[0, tap] * sine + _ANGLES[1, tap] * cosine) / (y * y)).astype(np.float32)
-        found[tap] = np.where(np.abs(distance) >= _LEAST_DISTANCE, value, np.float32(1e30))
-        total = total + found[tap]
-    return found * (np.float32(1) / total)
+        coefficients[tap] = np.where(np.abs(distance) >= _LEAST_DISTANCE, value, np.float32(1e30))
+        total = total + coefficients[tap]
+    return coefficients * (np.float32(1) / total)
 
 
 def _sum_taps(x: Array, indices: Array, weights: Array, axis: int) -> Array:
@@ -272,8 +272,8 @@ def _areas(old: int, new: int) -> tuple[Array, Array]:
         if stop - last > _LEAST_SHARE:
             area.append((last, min(min(stop - last, 1.0), cell) / cell))
         areas.append(area)
-    most = max(map(len, areas))
-    indices, weights = np.zeros((new, most), np.int64), np.zeros((new, most), np.float32)
+    largest = max(map(len, areas))
+    indices, weights = np.zeros((new, largest), np.int64), np.zeros((new, largest), np.float32)
     for index, area in enumerate(areas):
         indices[index, : len(area)], weights[index, : len(area)] = zip(*area, strict=True)
     return indices, weights

@@ -48,8 +48,8 @@ def window_counts(down: Span, along: Span, after: tuple[int, int] = (0, 0), *, w
 def window_max(x: Array, down: Span, along: Span) -> Array:
     """Maximum of every window, which is the lowest value of the type if the window is outside the image."""
     if down.is_whole and along.is_whole:
-        whole: Array = x.max(axis=(2, 3), keepdims=True)
-        return whole
+        maxima: Array = x.max(axis=(2, 3), keepdims=True)
+        return maxima
     lowest = -np.inf if x.dtype.kind == "f" else DType.of(x.dtype).min
     return _reduce(x, down, along, np.maximum, lowest)
 
@@ -58,8 +58,8 @@ def window_sum(x: Array, down: Span, along: Span) -> Array:
     """Sum of every window: float64 for floating point, exact INT64 for integers."""
     wide = x.astype(np.float64 if x.dtype.kind == "f" else np.int64)
     if down.is_whole and along.is_whole:
-        whole: Array = wide.sum(axis=(2, 3), keepdims=True)
-        return whole
+        total: Array = wide.sum(axis=(2, 3), keepdims=True)
+        return total
     return _reduce(wide, down, along, np.add, 0)
 
 
@@ -86,8 +86,8 @@ def first_maxima(x: Array, down: Span, along: Span) -> tuple[Array, Array]:
         for j in range(along.size):
             step = padded[:, :, _every(i, down), _every(j, along)]
             larger = step > largest
-            place = (rows[:, None] + i) * along.extent + columns + j
-            np.copyto(places, place, where=larger)
+            position = (rows[:, None] + i) * along.extent + columns + j
+            np.copyto(places, position, where=larger)
             np.copyto(largest, step, where=larger)
     return largest, places
 

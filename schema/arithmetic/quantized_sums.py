@@ -63,7 +63,7 @@ def high_precision_asymmetric(
         sums: sums of ``x * w``.
         zero_sums: sums of ``x * w_zero``.
         offline_bias: ``bias - sum(x_zero * (w - w_zero))``, INT32 or FLOAT32.
-        scale: scale of the accumulator divided by that of the result.
+        scale: scale of the accumulator divided by the scale of the result.
         shift: ``floor_shift`` for convolutions, ``ceil_shift`` for matrix products.
         output_zero: added before the last saturation.
         out: type of the result.

@@ -26,8 +26,8 @@ def to_binary32(x: Array, mode: RoundingMode = _NEAREST) -> npt.NDArray[np.float
     wide = x.astype(np.int64)
     length = np.frexp(wide.astype(np.float64))[1]  # number of bits of |x|; exact, as float64 represents x
     cut = np.maximum(length - _SIGNIFICANT, 0)
-    kept = round_shift(wide, cut, mode)
-    rounded: npt.NDArray[np.float32] = np.ldexp(kept.astype(np.float64), cut).astype(np.float32)
+    high_bits = round_shift(wide, cut, mode)
+    rounded: npt.NDArray[np.float32] = np.ldexp(high_bits.astype(np.float64), cut).astype(np.float32)
     return rounded
 
 

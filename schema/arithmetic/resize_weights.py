@@ -168,7 +168,7 @@ def _kernel_weights(
         weight = np.where((taps >= 0) & (taps < item.extent), weight, 0)
     if exclude_outside or is_antialiased:
         weight = weight / weight.sum(0)
-    found = np.zeros((item.extent, len(position)), np.float64)
+    weights = np.zeros((item.extent, len(position)), np.float64)
     columns = np.broadcast_to(np.arange(len(position)), taps.shape)
-    np.add.at(found, (np.clip(taps, 0, item.extent - 1), columns), weight)
-    return found
+    np.add.at(weights, (np.clip(taps, 0, item.extent - 1), columns), weight)
+    return weights

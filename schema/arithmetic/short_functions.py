@@ -41,8 +41,8 @@ def _wrap(x: Array) -> Integers:
 
 def _product(a: Array, b: Array | int) -> Integers:
     """Return the upper half of the doubled product, rounded, and saturated if both operands are -1."""
-    found: Integers = np.minimum((np.asarray(a, dtype=np.int64) * b + (1 << 14)) >> 15, _ONE)
-    return found
+    product: Integers = np.minimum((np.asarray(a, dtype=np.int64) * b + (1 << 14)) >> 15, _ONE)
+    return product
 
 
 def _grown(x: Array, bits: int) -> Integers:
@@ -59,8 +59,8 @@ def _exp_near_zero(x: Integers) -> Integers:
     square = _product(x, x)
     cube, fourth = _product(square, x), _product(square, square)
     rest = _grown(_wrap(_product(_wrap(_grown(fourth, -2) + cube), _THIRD) + square), -1)
-    found: Integers = np.clip(_EXP_OF_EIGHTH + _product(_wrap(x + rest), _EXP_OF_EIGHTH), -(2**15), _ONE)
-    return found
+    power: Integers = np.clip(_EXP_OF_EIGHTH + _product(_wrap(x + rest), _EXP_OF_EIGHTH), -(2**15), _ONE)
+    return power
 
 
 def _exp(x: Integers, bits: int) -> Integers:
@@ -70,9 +70,9 @@ def _exp(x: Integers, bits: int) -> Integers:
     rest = (x & (quarter - 1)) - quarter
     result = _exp_near_zero(_grown(rest, bits))
     above = _wrap(rest - x)
-    for place, factor in _FACTORS.items():
-        if bits > place:
-            is_set = (above & (1 << (fraction + place))) != 0
+    for bit, factor in _FACTORS.items():
+        if bits > bit:
+            is_set = (above & (1 << (fraction + bit))) != 0
             result = np.where(is_set, _product(result, _constant(factor)), result)
     if bits > 5:
         result = np.where(x < -(1 << (20 - bits)), 0, result)
@@ -83,11 +83,11 @@ def _reciprocal_of_half_sum(x: Integers) -> tuple[Integers, Integers]:
     """Return 2 / (1 + x) with two integer bits, and (1 + x) / 2, for x in [0, 1]."""
     total = x + _ONE
     half = np.where(total >= 0, (total + 1) // 2, -((1 - total) // 2))
-    found = _wrap(_START + _product(half, _SLOPE))
+    reciprocal = _wrap(_START + _product(half, _SLOPE))
     for _ in range(3):
-        error = _wrap(_ONE_WITH_2_BITS - _product(half, found))
-        found = _wrap(found + _grown(_product(found, error), 2))
-    return found, half
+        error = _wrap(_ONE_WITH_2_BITS - _product(half, reciprocal))
+        reciprocal = _wrap(reciprocal + _grown(_product(reciprocal, error), 2))
+    return reciprocal, half
 
 
 def logistic(x: Array) -> Array:

@@ -1,8 +1,8 @@
 """Three-dimensional convolution and transposed convolution, computed with the two-dimensional ones.
 
 The kernel positions on the first spatial axis (depth or time, t here) become channels: of the input for a convolution,
-of the result for a transposed convolution, whose planes are then accumulated. Exactness, bounded memory and the single
-rounding of floats are those of the two-dimensional convolutions.
+of the result for a transposed convolution, whose planes are then accumulated. As in the two-dimensional convolutions,
+integers are exact, memory is bounded, and floats are rounded once.
 
 Source: docs/semantics.md, sections 4 and 8.
 """

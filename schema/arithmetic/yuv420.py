@@ -2,7 +2,7 @@
 
 The video range of ITU-R BT.601 in fixed point with 20 fractional bits. Source: ``color_yuv.simd.hpp`` in
 ``modules/imgproc/src`` of OpenCV 4 and 5 (``COLOR_YUV2RGB_NV12``, ``COLOR_YUV2RGB_I420``, ``COLOR_RGB2YUV_I420``). U
-and V are those of the upper left pixel of each block of 2 x 2 pixels, and apply to the whole block.
+and V are computed from the upper left pixel of each block of 2 x 2 pixels, and apply to the whole block.
 """
 
 from __future__ import annotations

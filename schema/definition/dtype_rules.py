@@ -1,6 +1,6 @@
 """Named conditions on the combination of data types of a node, which definitions list in their ``dtypes`` tables.
 
-Names and texts are those of the operator set's contract.
+Names and texts are copied from the contract of the operator set.
 """
 
 from __future__ import annotations

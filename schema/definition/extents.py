@@ -200,13 +200,13 @@ def evaluate_extent(formula: str, numbers: Mapping[str, int]) -> int:
     """Evaluate an extent that is a formula of names.
 
     Raises:
-        ShapeError: a name has no number, a division is not exact, or the text is no formula of this module.
+        ShapeError: a name has no number, a division is not exact, or the text is not a formula of this module.
     """
     try:
-        found = _evaluate(ast.parse(formula, mode="eval").body, numbers)
-        if found.denominator == 1:
-            return found.numerator
-        raise ShapeError(f"the extent {formula} is {found} for {dict(numbers)}, which is no integer")
+        extent = _evaluate(ast.parse(formula, mode="eval").body, numbers)
+        if extent.denominator == 1:
+            return extent.numerator
+        raise ShapeError(f"the extent {formula} is {extent} for {dict(numbers)}, which is not an integer")
     except (SyntaxError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError, MemoryError) as error:
         # the parser raises these errors for a text that is nested too deeply or has a null character
         raise ShapeError(f"the extent {formula} has no value for {dict(numbers)}") from error
@@ -248,10 +248,10 @@ def _evaluate(part: ast.expr, numbers: Mapping[str, int]) -> Fraction:
             while isinstance(part, ast.BinOp):
                 operations.append(part)
                 part = part.left
-            found = _evaluate(part, numbers)
+            total = _evaluate(part, numbers)
             for operation in reversed(operations):
-                found = _combine(operation.op, found, _evaluate(operation.right, numbers))
-            return found
+                total = _combine(operation.op, total, _evaluate(operation.right, numbers))
+            return total
         case ast.Call(ast.Name(name), arguments):
             return _call(name, [_evaluate(argument, numbers) for argument in arguments])
     raise TypeError(type(part).__name__)
@@ -284,7 +284,7 @@ def _call(name: str, arguments: Sequence[Fraction]) -> Fraction:
 
 
 def names_in_formula(formula: str) -> set[str]:
-    """Names of extents in a formula, without those of functions."""
+    """Names of extents in a formula, without names of functions."""
     return set(re.findall(r"[^\W\d]\w*\b(?!\()", formula))
 
 

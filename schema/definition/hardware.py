@@ -43,7 +43,7 @@ class Hardware:
     macs_float32: float
 
     def macs_per_second(self, dtype: DType) -> float:
-        """Peak rate for operands of a type; a type without its own rate has that of FLOAT32."""
+        """Peak rate for operands of a type; a type without its own rate has the rate of FLOAT32."""
         if dtype in (I8, U8):
             return self.macs_int8
         return self.macs_float16 if dtype is F16 else self.macs_float32
@@ -54,7 +54,7 @@ class Hardware:
 
 
 HARDWARE = {
-    # 3 TFLOPS FP32: the vendor's product table. No bandwidth is published: that of the BM1680 board (SC1 manual).
+    # 3 TFLOPS FP32: the vendor's product table. No bandwidth is published: here, of the BM1680 board (SC1 manual).
     Chip.BM1682: Hardware(LocalMemory(64, 256 * _KIB, 128), 83.2e9, 1.5e12, 1.5e12, 1.5e12),
     # 17.6 TOPS INT8 (without Winograd), 2.2 TFLOPS FP32: the same table. LPDDR4X-4266 on 128 bits, as BM1684X.
     Chip.BM1684: Hardware(LocalMemory(64, 512 * _KIB, 128), 68.3e9, 8.8e12, 1.1e12, 1.1e12),

@@ -456,7 +456,7 @@ class UnaryOp(Op):
     inputs: ClassVar[tuple[Operand, ...]] = (Operand("tensor_i"),)
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
-        """Shapes: any shape, which is also that of the result."""
+        """Shapes: the operand may have any shape, and the result has the same shape."""
         return (TensorType(self.result_dtype(x.dtype), x.shape),)
 
 

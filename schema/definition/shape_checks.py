@@ -19,11 +19,11 @@ def check_ranks(op: Op, *types: TensorType | None) -> None:
     Raises:
         ShapeError: the rank of an operand is wrong, or an operand is missing.
     """
-    for operand, found in zip(op.inputs, types, strict=True):
-        if found is None:
+    for operand, operand_type in zip(op.inputs, types, strict=True):
+        if operand_type is None:
             if not operand.optional:
                 raise ShapeError(f"{op.name}: {operand.name} is missing")
-        elif operand.ranks and found.rank not in operand.ranks:
+        elif operand.ranks and operand_type.rank not in operand.ranks:
             allowed = " or ".join(str(rank) for rank in operand.ranks)
             raise ShapeError(f"{op.name}: {operand.name} must have rank {allowed}, got {format_types(types)}")
 
@@ -45,8 +45,8 @@ def check_bias(op: Op, bias: TensorType | None, shape: tuple[Dim, ...], *types: 
         ShapeError: the shape is known to differ.
     """
     if bias is not None and not (bias.rank == len(shape) and all(map(may_equal, bias.shape, shape))):
-        wanted = ", ".join(str(extent) for extent in shape)
-        raise ShapeError(f"{op.name}: the bias must be [{wanted}], got {format_types(types)}")
+        extents = ", ".join(str(extent) for extent in shape)
+        raise ShapeError(f"{op.name}: the bias must be [{extents}], got {format_types(types)}")
 
 
 def number(op: Op, what: str, extent: Dim, *types: TensorType | None) -> int:
@@ -76,4 +76,4 @@ def window_extent(op: Op, extent: Dim, pads: int, reach: int, stride: int, x: Te
 
 def format_types(types: Iterable[TensorType | None]) -> str:
     """Format operand types for messages: ``FLOAT32[1, 3] and FLOAT32[3]``."""
-    return " and ".join(str(found) for found in types if found is not None)
+    return " and ".join(str(operand_type) for operand_type in types if operand_type is not None)

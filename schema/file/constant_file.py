@@ -72,7 +72,7 @@ class ConstantFile:
         return metadata
 
     def read(self, metadata: bytes | bytearray) -> bool:
-        """Read all pieces. Return True if the digest of the header is that of the pieces and the metadata."""
+        """Read all pieces. Return True if the digest in the header equals the digest of the pieces and the metadata."""
         digest, memory = Digest(), []
         for piece in self._pieces:
             array = _allocate(piece.end - piece.start)
@@ -144,12 +144,12 @@ def _pieces(buffers: Sequence[tpum.Buffer], size: int) -> list[_Piece]:
 
 def _piece_of(buffers: Sequence[tpum.Buffer], pieces: Sequence[_Piece]) -> dict[int, int]:
     """Index of the piece that contains a constant, by the offset of the constant."""
-    found, number = {}, 0
+    pieces_by_offset, number = {}, 0
     for buffer in buffers:
         while number + 1 < len(pieces) and pieces[number + 1].start <= buffer.offset:
             number += 1
-        found[buffer.offset] = number
-    return found
+        pieces_by_offset[buffer.offset] = number
+    return pieces_by_offset
 
 
 def _allocate(size: int) -> Array:

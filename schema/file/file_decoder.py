@@ -226,7 +226,7 @@ class _GraphDecoder:
             self._graph.output(self._existing(position, "an output"), self._port(port))
 
     def _check_symbols(self) -> None:
-        """Check that symbolic extents follow from those of the inputs, unless their names say that they depend on data.
+        """Check that the extents of the inputs determine all symbolic extents that are not named as data-dependent.
 
         A session could not plan for others. A custom operator may name extents of its results.
         """
@@ -289,10 +289,10 @@ class _GraphDecoder:
         if value.stored != -1:
             dtype = dtype_of(value.stored_dtype, f"the integers of {value.name!r} have no data type")
             integers = self._array(value.name, value.stored, dtype, type_.static_shape)
-        made = self._graph.constant(data, value.name, stored=integers)
+        constant = self._graph.constant(data, value.name, stored=integers)
         if value.quantization is not None:
-            self._set_quant(made, value.quantization)
-        self._values[position] = made
+            self._set_quant(constant, value.quantization)
+        self._values[position] = constant
 
     def _set_quant(self, value: Value, stored: tpum.Quantization) -> None:
         """Set quantization parameters, which ``graph`` checks at its end."""
@@ -315,20 +315,20 @@ class _GraphDecoder:
         unknown = [name for name, definition in definitions.items() if definition is None]
         if unknown:
             raise UnknownOperatorsError(unknown, self._tables.plugins)
-        known = {name: definition for name, definition in definitions.items() if definition is not None}
+        definition_by_name = {name: definition for name, definition in definitions.items() if definition is not None}
         values, count = self._values, len(self._values)
         for position, node in enumerate(nodes):
             what = f"node {position} ({node.op})"
-            op = self._op(what, node, known[node.op])
+            op = self._op(what, node, definition_by_name[node.op])
             inputs = [values[index] if 0 <= index < count else None for index in node.inputs]
             if None in inputs:
                 inputs = [None if index == -1 else self._existing(index, what) for index in node.inputs]
             self._add_node(what, op, inputs, node)
 
     def _op(self, what: str, node: tpum.Node, definition: type[Op]) -> Op:
-        known = self._ops.get((definition, node.attributes))
-        if known is not None:
-            return known
+        decoded = self._ops.get((definition, node.attributes))
+        if decoded is not None:
+            return decoded
         stored = self._tables.attributes
         if node.attributes and not 0 <= min(node.attributes) <= max(node.attributes) < len(stored):
             raise ValueError(f"{what} refers to a parameter that does not exist")
@@ -347,12 +347,12 @@ class _GraphDecoder:
         types = list(map(self._type, results))
         sources = tuple(map(self._source, node.sources))
         try:
-            made = self._graph.add_all(op, *inputs, names=[result.name for result in results], sources=sources)
+            outputs = self._graph.add_all(op, *inputs, names=[result.name for result in results], sources=sources)
         except ShapeError as error:
             raise ValueError(f"{what}: {error}") from error
         except Exception as error:  # ``infer`` may raise anything, in plugins too
             raise ValueError(f"{what} does not fit its operands: {with_place(error)}") from error
-        for value, type_, result, position in zip(made, types, results, node.outputs, strict=True):
+        for value, type_, result, position in zip(outputs, types, results, node.outputs, strict=True):
             if value.type is not type_ and not may_be_same_type(value.type, type_):
                 raise ValueError(f"{what} gives {value.type}, but {result.name!r} is stored as {type_}")
             value.type = type_

@@ -124,9 +124,9 @@ class _Constants:
             if first not in self._digests:
                 self._digests[first] = digest_of(self.blobs[first].bytes())
                 self._places[self._digests[first]] = first
-            known = self._places.setdefault(digest_of(blob.bytes()), len(self.blobs))
-            if known < len(self.blobs) and np.array_equal(self.blobs[known].bytes(), blob.bytes()):
-                return known  # equal digests do not prove equal contents: XXH3 collisions can be constructed
+            index = self._places.setdefault(digest_of(blob.bytes()), len(self.blobs))
+            if index < len(self.blobs) and np.array_equal(self.blobs[index].bytes(), blob.bytes()):
+                return index  # equal digests do not prove equal contents: XXH3 collisions can be constructed
         self.blobs.append(blob)
         return len(self.blobs) - 1
 
@@ -196,9 +196,9 @@ class _GraphEncoder:
         self._parameters = parameters
         self._symbols: dict[str, int] = {}
         self._shapes: dict[Shape, tuple[int, ...]] = {}
-        made = [value for node in graph.nodes for value in node.outputs]
+        computed = [value for node in graph.nodes for value in node.outputs]
         fixed = [value for value in graph.values if value.is_constant]
-        self._values = [*graph.inputs, *fixed, *made]
+        self._values = [*graph.inputs, *fixed, *computed]
         self._places = {id(value): location for location, value in enumerate(self._values)}
 
     def graph(self) -> tpum.Graph:
@@ -222,7 +222,9 @@ class _GraphEncoder:
             return -1
         location = self._places.get(id(value))
         if location is None:
-            raise ValueError(f"'{value.name}' is used, but it is no input, no constant and no result")
+            raise ValueError(
+                f"'{value.name}' is used, but it is not an input, a constant or a result of an earlier node"
+            )
         return location
 
     def _value(self, value: Value) -> tpum.Value:
@@ -243,13 +245,13 @@ class _GraphEncoder:
         )
 
     def _shape(self, shape: Shape) -> tuple[int, ...]:
-        known = self._shapes.get(shape)
-        if known is None:
-            known = self._shapes[shape] = tuple(
+        encoded = self._shapes.get(shape)
+        if encoded is None:
+            encoded = self._shapes[shape] = tuple(
                 -1 - self._symbols.setdefault(extent, len(self._symbols)) if isinstance(extent, str) else int(extent)
                 for extent in shape
             )
-        return known
+        return encoded
 
     def _node(self, node: Node) -> tpum.Node:
         return tpum.Node(

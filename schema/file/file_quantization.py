@@ -24,10 +24,10 @@ def dtype_of(number: tpum.DType, otherwise: str) -> DType:
     Raises:
         ValueError: the number means that there is no type.
     """
-    found = _DTYPES.get(number)
-    if found is None:
+    dtype = _DTYPES.get(number)
+    if dtype is None:
         raise ValueError(otherwise)
-    return found
+    return dtype
 
 
 def quant_params(stored: tpum.Quantization | None, shape: Shape) -> QuantParams | None:

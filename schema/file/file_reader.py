@@ -90,16 +90,16 @@ class OpenModel(NamedTuple):
 def open_model(path: str | os.PathLike[str]) -> OpenModel:
     """Read a model like ``read_model``, so that its constants can be dropped from memory if its file allows it.
 
-    Errors are those of ``read_model``.
+    It raises the errors of ``read_model``.
     """
     collect_if_due()
     if not constant_file.IS_SUPPORTED:
         return OpenModel(read_model(path))
     try:
-        found = _open_constants(Path(path))
+        constants = _open_constants(Path(path))
     except (OSError, ValueError, OverflowError):
-        found = None  # read_model finds and reports the first error
-    return found or OpenModel(read_model(path))
+        constants = None  # read_model finds and reports the first error
+    return constants or OpenModel(read_model(path))
 
 
 @reduced_gc_frequency()
@@ -135,13 +135,13 @@ def _open_constants(path: Path) -> OpenModel | None:
 
 
 def _large_constants(tables: tpum.Model, graph: Graph) -> dict[Value, tpum.Buffer]:
-    """Locations of the constants that have memory of their own, without those of subgraphs."""
-    found = {}
+    """Locations of the constants with separate memory, without constants of subgraphs."""
+    buffers = {}
     for stored in tables.graph.values:
         value = graph.find(stored.name) if stored.data >= 0 else None
         if value is not None and tables.buffers[stored.data].size >= constant_file.PIECE:
-            found[value] = tables.buffers[stored.data]
-    return found
+            buffers[value] = tables.buffers[stored.data]
+    return buffers
 
 
 def _map(path: Path) -> tuple[memoryview | mmap.mmap | None, bytes, int]:

@@ -111,8 +111,8 @@ def read(
         root: name of the root table.
         identifier: the four bytes at offset 4.
         rows: a named tuple class per table. Fields of the table that the class lacks are not read. A scalar that is not
-            stored has the default of the schema, another field that of the class; a vector without a default is empty.
-            Vectors are tuples; long vectors of 64-bit elements are arrays.
+            stored has the default of the schema, another field the default of the class; a vector without a default is
+            empty. Vectors are tuples; long vectors of 64-bit elements are arrays.
         enums: the enum of a scalar field, by table and field name.
         limits: limits of the walk. The default allows one visit per byte, which suffices for every buffer without
             shared tables because each visit follows an offset of four bytes.
@@ -120,7 +120,7 @@ def read(
 
     Raises:
         FlatBufferError: the buffer is not valid.
-        ValueError: a stored value is no member of its enum, or parts of the buffer overlap.
+        ValueError: a stored value is not a member of its enum, or parts of the buffer overlap.
     """
     limits = limits or Limits(max_visits=len(buffer))
     walk = _Walk(bytes(buffer), schema, limits, allow_unknown_union_tags, rows, enums or {})
@@ -149,7 +149,7 @@ def _inside(part: str, owners: Array, elements: Array | None = None) -> Iterator
     Args:
         part: name of the field.
         owners: for each item that the block reads, the index of the item that refers to it.
-        elements: for each item, its index in the vector; None if the field is no vector.
+        elements: for each item, its index in the vector; None if the field is not a vector.
     """
     try:
         yield
@@ -163,8 +163,8 @@ def _inside(part: str, owners: Array, elements: Array | None = None) -> Iterator
 
 
 def _scatter(values: list[Any], places: Array, result: list[Any]) -> list[Any]:
-    for place, value in zip(places.tolist(), values, strict=True):
-        result[place] = value
+    for index, value in zip(places.tolist(), values, strict=True):
+        result[index] = value
     return result
 
 
@@ -189,7 +189,7 @@ def _entries_of(table: Table) -> tuple[Array, Array, Array]:
 
 
 def _size_of(field: Field) -> int:
-    """Bytes of a field in its table: those of a scalar, or of an offset."""
+    """Number of bytes of a field in its table: the size of the scalar, or of an offset."""
     return field.size if field.kind is Kind.SCALAR else 4
 
 
@@ -219,9 +219,9 @@ class _Walk:
     def root(self, table: str, identifier: bytes | None) -> list[Any]:
         if self._end < 8:
             raise FlatBufferError(f"{self._end} bytes are too few for a FlatBuffers file")
-        found = bytes(self._content[4:8])
-        if identifier is not None and found != identifier:
-            raise FlatBufferError(f"the file identifier is {found!r}, expected {identifier!r}")
+        stored_identifier = bytes(self._content[4:8])
+        if identifier is not None and stored_identifier != identifier:
+            raise FlatBufferError(f"the file identifier is {stored_identifier!r}, expected {identifier!r}")
         try:
             position = self._follow(np.zeros(1, np.int64))
             return self._read_tables(position, self._schema.tables[table], 1, bool(self._rows))

@@ -77,10 +77,10 @@ class TableForm:
         for index in self._floats:  # compare signs: -0.0 equals 0.0, but must be stored
             if not stored[index] and math.copysign(1.0, values[index]) != math.copysign(1.0, self.defaults[index]):
                 stored = (*stored[:index], True, *stored[index + 1 :])
-        known = self._layouts.get(stored)
-        if known is None:
-            known = self._layouts[stored] = self._make_layout(list(itertools.compress(self._slots, stored)))
-        return stored, known
+        cached = self._layouts.get(stored)
+        if cached is None:
+            cached = self._layouts[stored] = self._make_layout(list(itertools.compress(self._slots, stored)))
+        return stored, cached
 
     def _make_layout(self, slots: list[Slot]) -> _Layout:
         position, alignment, codes = 4, 4, "<i"
@@ -102,10 +102,10 @@ class FlatBufferWriter:
     """Writer of one buffer. Every method returns the position of the data that it wrote, or 0 if it wrote nothing.
 
     Args:
-        schema: schema of the rows. The class of a row has the name of its table, and all fields of the table. The tag
-            of a union is that of the class of its value.
-        alignments: alignment in bytes of vectors of scalars, by table and field, where it is larger than that of an
-            element.
+        schema: schema of the rows. The class of a row has the name of its table, and all fields of the table. The
+            class of its value determines the tag of a union.
+        alignments: alignment in bytes of vectors of scalars, by table and field, where it is larger than the
+            alignment of an element.
     """
 
     def __init__(self, schema: Schema, alignments: Mapping[tuple[str, str], int] | None = None) -> None:
@@ -134,12 +134,12 @@ class FlatBufferWriter:
         Raises:
             ValueError: the text is not valid Unicode.
         """
-        place = self._strings.get(text)
-        if place is None:
+        position = self._strings.get(text)
+        if position is None:
             encoded = text.encode()
-            place = self._prepend(struct.pack("<I", len(encoded)) + encoded + b"\0", 4)
-            self._strings[text] = place
-        return place
+            position = self._prepend(struct.pack("<I", len(encoded)) + encoded + b"\0", 4)
+            self._strings[text] = position
+        return position
 
     def scalars(self, code: str, items: Sequence[int | float] | Array, alignment: int = 4) -> int:
         """Write a vector of scalars, aligned to at least ``alignment`` bytes; an empty vector is not stored."""
@@ -158,7 +158,7 @@ class FlatBufferWriter:
             return 0
         size = 4 + 4 * len(places)
         start = self._size + (-self._size % 4) + size
-        relative = (start - 4 - 4 * index - place for index, place in enumerate(places))
+        relative = (start - 4 - 4 * index - position for index, position in enumerate(places))
         return self._prepend(struct.pack(f"<{len(places) + 1}I", len(places), *relative), 4)
 
     def table(self, form: TableForm, *values: int | float | bool) -> int:
@@ -167,12 +167,12 @@ class FlatBufferWriter:
         vtable = self._vtables.get(layout.vtable)
         if vtable is None:  # equal vtables are written once
             vtable = self._vtables[layout.vtable] = self._prepend(layout.vtable, 2)
-        place = self._size + (-(self._size + layout.size) % layout.alignment) + layout.size
+        position = self._size + (-(self._size + layout.size) % layout.alignment) + layout.size
         fields = [
-            place - offset - value if offset else value
+            position - offset - value if offset else value
             for value, offset in zip(itertools.compress(values, stored), layout.offsets, strict=True)
         ]
-        return self._prepend(layout.pack(vtable - place, *fields), layout.alignment)
+        return self._prepend(layout.pack(vtable - position, *fields), layout.alignment)
 
     def row(self, row: Any) -> int:
         """Write a named tuple and everything below it."""

@@ -73,21 +73,21 @@ def _forms(definition: type[Op]) -> dict[str, Form]:
 
 
 def _hints(definition: type[Op]) -> dict[str, Any]:
-    """Return the types of the fields of a definition and its bases, except those of ``Op``.
+    """Return the types of the fields of a definition and its bases, except the fields of ``Op``.
 
     Raises:
-        ValueError: an annotation is no type that can be stored.
+        ValueError: an annotation is not a type that can be stored.
     """
     names = {item.name for item in fields(definition)}
     hints: dict[str, Any] = {}
     for base in reversed(definition.__mro__):
         if base is Op:
             continue
-        known = {**vars(builtins), **getattr(sys.modules.get(base.__module__), "__dict__", {}), **vars(base)}
+        namespace = {**vars(builtins), **getattr(sys.modules.get(base.__module__), "__dict__", {}), **vars(base)}
         for name, annotation in inspect.get_annotations(base).items():
             if name in names:
                 try:
-                    hints[name] = _resolve(annotation, known) if isinstance(annotation, str) else annotation
+                    hints[name] = _resolve(annotation, namespace) if isinstance(annotation, str) else annotation
                 except ValueError as error:
                     raise ValueError(f"{definition.name}.{name}: {error}") from None
     return hints
@@ -253,14 +253,14 @@ def decode(definition: type[Op], attributes: Sequence[tpum.Attribute], subgraphs
     """
     if definition not in _DECODERS:
         _DECODERS[definition] = _decoders(definition)
-    known, required, accepts_arrays = _DECODERS[definition]
+    decoders, required, accepts_arrays = _DECODERS[definition]
     values: dict[str, Any] = {}
     arrays: dict[str, Array] = {}
     for attribute in attributes:
         name = attribute.name
-        if name not in known or name in values:
+        if name not in decoders or name in values:
             raise ValueError(f"operator '{definition.name}' has no parameter {name!r}, or it is given twice")
-        is_optional, kind, read = known[name]
+        is_optional, kind, read = decoders[name]
         try:
             if attribute.kind is kind:
                 value = _subgraph(read(attribute), subgraphs) if kind is Kind.GRAPH else read(attribute)
@@ -296,8 +296,8 @@ def _decoders(definition: type[Op]) -> _Decoders:
     """
     missing, items = dataclasses.MISSING, fields(definition)
     required = [item.name for item in items if item.default is missing and item.default_factory is missing]
-    known = {name: (form.optional, _kind(form), _decoder(form)) for name, form in forms(definition).items()}
-    return known, tuple(required), all(item.default_factory is missing for item in items)
+    decoders = {name: (form.optional, _kind(form), _decoder(form)) for name, form in forms(definition).items()}
+    return decoders, tuple(required), all(item.default_factory is missing for item in items)
 
 
 def _subgraph(index: int, subgraphs: Sequence[Subgraph]) -> Subgraph:
@@ -307,7 +307,7 @@ def _subgraph(index: int, subgraphs: Sequence[Subgraph]) -> Subgraph:
 
 
 def _check_absent(attribute: tpum.Attribute, is_optional: bool, kind: Kind) -> None:
-    """Check that an attribute whose kind is not that of the parameter means None, and that None is allowed."""
+    """Check that an attribute of a kind that differs from its parameter means None, and that None is allowed."""
     if attribute.kind is not Kind.NONE:
         raise ValueError(f"it is stored as {attribute.kind.name}, expected {kind.name}")
     if not is_optional:

@@ -1,9 +1,9 @@
 """Tables of the metadata of a ``.tpum`` file, each declared once as a named tuple.
 
-The schema is derived from these classes: the fields of a class are those of the table in the order of
-their slots, and annotations determine their types. A string or table without a default is required; a scalar or vector
-without a default is 0 or empty if it is not stored. ``tpum.fbs`` has the same tables for the FlatBuffers compiler, with
-a comment per field; a test compares the two. Fields are only added, at the end of a table.
+The schema is derived from these classes: the fields of a class are the fields of the table in the
+order of their slots, and annotations determine their types. A string or table without a default is required; a scalar
+or vector without a default is 0 or empty if it is not stored. ``tpum.fbs`` has the same tables for the FlatBuffers
+compiler, with a comment per field; a test compares the two. Fields are only added, at the end of a table.
 """
 
 import enum

@@ -34,7 +34,7 @@ class Composite(Op):
 
     @property
     def sample_extent(self) -> int:
-        """Extent that stands for every symbolic one in the check of legality."""
+        """Extent that replaces every symbolic one in the check of legality."""
         return 2
 
     def shorter_types(self, *inputs: TensorType | None) -> tuple[TensorType | None, ...]:
@@ -80,5 +80,5 @@ def check_float(op: Op, *types: TensorType | None) -> None:
         ShapeError: an operand has another type.
 
     """
-    if any(found is not None and found.dtype is not F32 for found in types):
+    if any(operand_type is not None and operand_type.dtype is not F32 for operand_type in types):
         raise ShapeError(f"{op.name} takes FLOAT32, got {format_types(types)}")

@@ -88,11 +88,11 @@ class ControlFlowOp(Op):
 
 def run_reference(graph: Graph, arrays: Sequence[Array], chip: Chip) -> list[Array]:
     """Compute the outputs of a graph by the NumPy reference of every node."""
-    known: dict[Any, Array] = dict(zip(graph.inputs, arrays, strict=True))
+    results: dict[Any, Array] = dict(zip(graph.inputs, arrays, strict=True))
     for node in graph.sorted_nodes():
-        operands = [None if x is None else x.array if x.is_constant else known[x] for x in node.inputs]
-        known.update(zip(node.outputs, node.op.evaluate(*operands, chip=chip), strict=True))
-    return [value.array if value.is_constant else known[value] for value in graph.outputs]
+        operands = [None if x is None else x.array if x.is_constant else results[x] for x in node.inputs]
+        results.update(zip(node.outputs, node.op.evaluate(*operands, chip=chip), strict=True))
+    return [value.array if value.is_constant else results[value] for value in graph.outputs]
 
 
 def subgraphs_of(op: Op) -> dict[str, Subgraph]:

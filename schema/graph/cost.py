@@ -16,7 +16,7 @@ from tpuconvert.schema.types import DType
 
 
 def total_macs(nodes: Iterable[Node]) -> int | None:
-    """Number of MACs of all nodes, or None if that of a node is unknown."""
+    """Number of MACs of all nodes, or None if the number of one node is unknown."""
     return sum_known(macs(node) for node in nodes)
 
 
@@ -60,12 +60,12 @@ def bytes_moved(*nodes: Node, leaving: Collection[Value] = ()) -> int | None:
         nodes: the nodes.
         leaving: graph outputs, which are written even if only these nodes use them.
     """
-    made = {value for node in nodes for value in node.outputs}
+    outputs = {value for node in nodes for value in node.outputs}
     read = {value for node in nodes for value in node.inputs if value is not None}
-    inner = {value for value in made & read if value not in leaving and all(user in nodes for user in value.users)}
-    sizes = [_size(value) for value in (made | read) - inner]
-    known = [size for size in sizes if size is not None]
-    return sum(known) if len(known) == len(sizes) else None
+    inner = {value for value in outputs & read if value not in leaving and all(user in nodes for user in value.users)}
+    sizes = [_size(value) for value in (outputs | read) - inner]
+    known_sizes = [size for size in sizes if size is not None]
+    return sum(known_sizes) if len(known_sizes) == len(sizes) else None
 
 
 def bytes_alone(node: Node) -> int | None:
@@ -84,7 +84,7 @@ def computing_seconds(node: Node, hardware: Hardware, steps: int | None = None) 
     Args:
         node: the node.
         hardware: the chip.
-        steps: number of MACs; by default that of the node, or 0 if it is unknown.
+        steps: number of MACs; by default the MACs of the node, or 0 if they are unknown.
     """
     count = macs(node) if steps is None else steps
     return (count or 0) / hardware.macs_per_second(arithmetic_type(node))

@@ -1,4 +1,4 @@
-"""Operators that stand for TPU operators whose parameters follow from symbolic extents."""
+"""Placeholders for TPU operators whose parameters follow from symbolic extents."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class DeferredOp(Composite):
         """Run the references of the operators in the expansion."""
         types = [None if item is None else TensorType(DType.of(item.dtype), item.shape) for item in arrays]
         graph = expansion(self, types)
-        known = dict(zip(graph.inputs, (item for item in arrays if item is not None), strict=True))
+        results = dict(zip(graph.inputs, (item for item in arrays if item is not None), strict=True))
         for node in graph.sorted_nodes():
-            operands = [None if x is None else x.array if x.is_constant else known[x] for x in node.inputs]
-            known.update(zip(node.outputs, node.op.evaluate(*operands), strict=True))
-        return tuple(value.array if value.is_constant else known[value] for value in graph.outputs)
+            operands = [None if x is None else x.array if x.is_constant else results[x] for x in node.inputs]
+            results.update(zip(node.outputs, node.op.evaluate(*operands), strict=True))
+        return tuple(value.array if value.is_constant else results[value] for value in graph.outputs)

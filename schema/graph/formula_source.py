@@ -11,7 +11,7 @@ from tpuconvert.schema.types import Dim
 
 
 class FormulaSource(NamedTuple):
-    """A graph input, and the names of those of its extents that occur in formulas, with their axes."""
+    """A graph input, and the names of its extents that occur in formulas, with their axes."""
 
     value: Value
     names: tuple[str, ...]

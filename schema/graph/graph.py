@@ -158,7 +158,7 @@ class Graph:
         return value in self._positions
 
     def is_sole_use(self, value: Value) -> bool:
-        """Return True if the value has exactly one use and is no graph output."""
+        """Return True if the value has exactly one use and is not a graph output."""
         return len(value.uses) == 1 and not self.is_output(value)
 
     # Building
@@ -172,7 +172,7 @@ class Graph:
         return _Sources(self, sources)
 
     def derived_from(self, node: Node) -> _Sources:
-        """Set the sources and rules of every node that is added inside the ``with`` block to those of a node."""
+        """Give every node that is added inside the ``with`` block the sources and rules of another node."""
         return _Sources(self, node.unlisted_sources, node.rules)
 
     def note_deviation(self, text: str) -> None:
@@ -181,7 +181,9 @@ class Graph:
         listed = sources if isinstance(sources, tuple) else sources.listed()
         assert listed, "a deviation is recorded where a source node is converted"
         deviations = [Deviation(source.node, source.op, text) for source in listed]
-        recent = self.deviations[-_RECENT:]  # those of one node follow each other; a search of all would be quadratic
+        recent = self.deviations[
+            -_RECENT:
+        ]  # the results of one node follow each other; a search of all would be quadratic
         self.deviations += [item for item in deviations if item not in recent]
 
     def input(self, name: str, type_: TensorType, port: Port | None = None, quant: QuantParams | None = None) -> Value:
@@ -220,7 +222,7 @@ class Graph:
             op: the operator.
             inputs: operands in the operator's order; None for an absent optional one.
             name: name of the result; by default the name of the operator.
-            sources: source nodes; by default those of the surrounding ``source`` block.
+            sources: source nodes; by default the sources of the surrounding ``source`` block.
 
         Raises:
             ShapeError: the operator does not accept operands of these types, or its result is too large for a file.
@@ -235,14 +237,14 @@ class Graph:
         names: Sequence[str] | None = None,
         sources: tuple[Source, ...] | None = None,
     ) -> tuple[Value, ...]:
-        """Add a node and return all its results. Arguments and exceptions are those of ``add``."""
+        """Add a node and return all its results. The arguments and exceptions are the same as for ``add``."""
         types = self._inference.infer(op, _types(inputs))
         if self.has_distinct_extents:
             types = self._distinct.rename(op, types, _types(inputs), self._inference)
-        given = (op.name,) * len(types) if names is None else names
-        outputs = tuple([self._register(Value(self.unique(n), t)) for n, t in zip(given, types, strict=True)])
-        known, rules = self._origin
-        node = Node(op, inputs, outputs, known if sources is None else sources, rules)
+        output_names = (op.name,) * len(types) if names is None else names
+        outputs = tuple([self._register(Value(self.unique(n), t)) for n, t in zip(output_names, types, strict=True)])
+        current_sources, rules = self._origin
+        node = Node(op, inputs, outputs, current_sources if sources is None else sources, rules)
         for value in outputs:
             value.producer = node
         for index, operand in enumerate(inputs):
@@ -395,12 +397,12 @@ class Graph:
         Raises:
             ValueError: the first inconsistency.
         """
-        known = set(map(id, self.inputs)) | {id(value) for value in self.values if value.is_constant}
+        defined = set(map(id, self.inputs)) | {id(value) for value in self.values if value.is_constant}
         for node in self._nodes:
             for index, operand in enumerate(node.inputs):
                 if operand is None:
                     continue
-                if id(operand) not in known:
+                if id(operand) not in defined:
                     raise ValueError(f"'{node.name}' uses '{operand.name}' before it is computed")
                 if (node, index) not in operand.uses:
                     raise ValueError(f"the uses of '{operand.name}' lack '{node.name}'")
@@ -408,9 +410,9 @@ class Graph:
             for value, type_ in zip(node.outputs, types, strict=True):
                 if value.type != type_ and not may_be_same_type(value.type, type_):
                     raise ValueError(f"'{value.name}' is {value.type}, but {node.op} gives {type_}")
-                known.add(id(value))
+                defined.add(id(value))
         for value in self.outputs:
-            if id(value) not in known:
+            if id(value) not in defined:
                 raise ValueError(f"output '{value.name}' is not computed by any node")
 
     def _output_positions(self, value: Value) -> list[int]:

@@ -191,9 +191,9 @@ class FlatGraph:
         for name, data, quant, stored in self.constants:
             values[name] = graph.constant(data, name, quant, stored)
         for op, operands, results, sources in self.nodes:
-            given = [None if name is None else values[name] for name in operands]
-            made = graph.add_all(op, *given, names=[name for name, _, _ in results], sources=sources)
-            for value, (name, type_, quant) in zip(made, results, strict=True):
+            inputs = [None if name is None else values[name] for name in operands]
+            outputs = graph.add_all(op, *inputs, names=[name for name, _, _ in results], sources=sources)
+            for value, (name, type_, quant) in zip(outputs, results, strict=True):
                 value.type, value.quant = type_, quant
                 values[name] = value
         for name, port in self.outputs:

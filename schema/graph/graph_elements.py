@@ -38,17 +38,17 @@ class JoinedSources:
 
     def listed(self) -> tuple[Source, ...]:
         """Return every source once, in the order of the parts."""
-        found: dict[Source, None] = {}
+        sources: dict[Source, None] = {}
         visited: set[int] = set()
         left: list[Sources] = [self]
         while left:
             part = left.pop()
             if isinstance(part, tuple):
-                found.update(dict.fromkeys(part))
+                sources.update(dict.fromkeys(part))
             elif id(part) not in visited:
                 visited.add(id(part))
                 left += reversed(part._parts)
-        return tuple(found)
+        return tuple(sources)
 
 
 Sources: TypeAlias = tuple[Source, ...] | JoinedSources

@@ -81,13 +81,13 @@ def check(
             return on_host if op.kind is OpKind.HOST else LEGAL
         misses.append(miss)
     types = ", ".join(f"{name}: {dtype.value}" for name, dtype in assignment.d.items())
-    # Report the case that met most conditions. At depth 0 the parameters do not match, and the types are no reason.
+    # Report the case that met most conditions. At depth 0 the parameters do not match, so the types are not the reason.
     depth, text = max(misses, key=lambda miss: miss[0])
     return Verdict(Status.ILLEGAL, f"{op.name} on {chip.value} does not take ({types}): {text}" if depth else text)
 
 
 def _check_expansion(op: Composite, chip: Chip, inputs: Sequence[TensorType | None], coeffs: Sequence[bool]) -> Verdict:
-    """Check all nodes in the expansion of a composite for these types; the reason is that of one of these nodes.
+    """Check all nodes in the expansion of a composite for these types; the reason refers to one of these nodes.
 
     The declarations of the composite's operands decide which of them may be constant. Symbolic extents are replaced by
     integers, because a composite can be expanded with static shapes only.
@@ -155,8 +155,8 @@ def check_graph(graph: Graph, chip: Chip, problems: ProblemList) -> list[tuple[N
     for node in graph.nodes:
         use = _use(node)
         wrong = _wrong_values(node)
-        known = latest.get(id(node.op))
-        verdict = known[1] if known is not None and known[0] == use else check(node.op, chip, *use)
+        cached = latest.get(id(node.op))
+        verdict = cached[1] if cached is not None and cached[0] == use else check(node.op, chip, *use)
         latest[id(node.op)] = use, verdict
         if verdict.status is not Status.ILLEGAL and wrong:
             verdict = Verdict(Status.ILLEGAL, wrong)

@@ -24,11 +24,13 @@ def buckets_of(metadata: Mapping[str, Any]) -> list[Bucket]:
     Raises:
         CorruptInputError: the entry of the file is not what this package writes.
     """
-    found = metadata.get(KEY, ())
+    buckets = metadata.get(KEY, ())
     try:
-        return [{str(name): tuple(map(int, shape)) for name, shape in bucket.items()} for bucket in found]
+        return [{str(name): tuple(map(int, shape)) for name, shape in bucket.items()} for bucket in buckets]
     except (AttributeError, TypeError, ValueError) as error:
-        raise CorruptInputError(f"'{KEY}' in the metadata are no shapes", hint="convert the model again") from error
+        raise CorruptInputError(
+            f"'{KEY}' in the metadata is not a list of shapes", hint="convert the model again"
+        ) from error
 
 
 def format_bucket(bucket: Bucket) -> str:
@@ -47,10 +49,10 @@ def extents_of(bucket: Bucket, ports: Sequence[Port]) -> dict[str, int]:
     Raises:
         UsageError: an input is missing or unknown, or a shape does not fit.
     """
-    known = {port.name: port for port in ports}
-    wrong = [name for name in bucket if name not in known]
+    ports_by_name = {port.name: port for port in ports}
+    wrong = [name for name in bucket if name not in ports_by_name]
     if wrong:
-        raise UsageError(f"shapes: the model has no input '{wrong[0]}'", hint=f"its inputs: {', '.join(known)}")
+        raise UsageError(f"shapes: the model has no input '{wrong[0]}'", hint=f"its inputs: {', '.join(ports_by_name)}")
     bound: dict[str, int] = {}
     for port in ports:
         shape = bucket.get(port.name)
@@ -63,7 +65,7 @@ def extents_of(bucket: Bucket, ports: Sequence[Port]) -> dict[str, int]:
         for have, want in zip(shape, port.shape, strict=False):
             fits = fits and have == (bound.setdefault(want, have) if isinstance(want, str) else want)
         if not fits:
-            wanted = "x".join(map(str, port.shape))
-            found = format_bucket({port.name: shape})
-            raise UsageError(f"shapes: {found} does not fit the input, which is {port.name}={wanted}")
+            expected_shape = "x".join(map(str, port.shape))
+            bucket_text = format_bucket({port.name: shape})
+            raise UsageError(f"shapes: {bucket_text} does not fit the input, which is {port.name}={expected_shape}")
     return bound

@@ -75,15 +75,15 @@ def find_states(graph: Graph) -> tuple[State, ...]:
     """
     names = {port.name: index for index, port in enumerate(graph.output_ports)}
     appended = {value: index for index, output in enumerate(graph.outputs) for value in _concat_base(output)}
-    found = []
+    states = []
     for index, (port, value) in enumerate(zip(graph.input_ports, graph.inputs, strict=True)):
         by_name = next((names[name] for name in present_names(port.name) if name in names), None)
         for output in (by_name, appended.get(value)):
             axis = None if output is None else growth_axis(graph, index, output)
             if output is not None and axis is not None and (axis != FIXED or output == by_name):
-                found.append(State(index, output, axis))
+                states.append(State(index, output, axis))
                 break
-    return tuple(found)
+    return tuple(states)
 
 
 def _concat_base(output: Value) -> Iterator[Value]:

@@ -32,10 +32,10 @@ class TypeInference:
         Raises:
             ShapeError: the operator does not accept operands of these types.
         """
-        known = self._known.get(id(op))
-        if known is not None and known[0] is op:
-            if known[1] == types:
-                return known[2]
+        cached = self._known.get(id(op))
+        if cached is not None and cached[0] is op:
+            if cached[1] == types:
+                return cached[2]
         elif has_arrays(op) or op.has_subgraphs:
             return _infer(op, types)  # comparing thousands of values takes longer; a cache would keep subgraphs alive
         else:
@@ -43,13 +43,13 @@ class TypeInference:
                 if isinstance(item, tuple) and len(item) > LONG:
                     return _infer(op, types)
         try:
-            found = _infer_cached(op, types)
+            result_types = _infer_cached(op, types)
         except TypeError:  # an unhashable parameter; any other TypeError is raised again by the next line
             return _infer(op, types)
         if len(self._known) >= _REMEMBERED:
             self._known.clear()
-        self._known[id(op)] = op, types, found
-        return found
+        self._known[id(op)] = op, types, result_types
+        return result_types
 
 
 def _infer(op: Op, types: OperandTypes) -> tuple[TensorType, ...]:
@@ -62,10 +62,10 @@ _infer_cached = functools.lru_cache(_REMEMBERED)(_infer)
 
 def _check_operands(op: Op, types: OperandTypes) -> None:
     """Check number, presence and ranks of the operands before ``infer`` is called."""
-    given = operands_given(op.inputs, max(len(types), len(op.inputs)))
-    if len(types) > len(given):
-        raise ShapeError(f"{op.name} takes {len(given)} operands, got {len(types)}")
-    for operand, type_ in itertools.zip_longest(given, types):
+    operands = operands_given(op.inputs, max(len(types), len(op.inputs)))
+    if len(types) > len(operands):
+        raise ShapeError(f"{op.name} takes {len(operands)} operands, got {len(types)}")
+    for operand, type_ in itertools.zip_longest(operands, types):
         if type_ is None:
             if not operand.optional:
                 raise ShapeError(f"{op.name} lacks its operand {operand.name}")

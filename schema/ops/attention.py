@@ -63,7 +63,10 @@ class Attention(Composite):
     ) -> tuple[TensorType]:
         types = (query, key, value, mask)
         check_float(self, *types)
-        if any(found is not None and found.rank != query.rank for found in types) or query.rank < 2:
+        if (
+            any(operand_type is not None and operand_type.rank != query.rank for operand_type in types)
+            or query.rank < 2
+        ):
             raise ShapeError(f"{self.name} needs operands of one rank, at least 2, got {format_types(types)}")
         check_extent(self, "the number of rows of value", value.shape[-2], key.shape[-2], *types)
         if self.scale is None:

@@ -100,5 +100,5 @@ def _matrices(g: Graph, x: Value, batch: tuple[int, ...]) -> list[Value]:
     flat = f.reshape(g, x, (math.prod(own), *matrix))
     aligned = np.arange(math.prod(own)).reshape((1,) * (len(batch) - len(own)) + own)
     order = np.broadcast_to(aligned, batch).reshape(-1).tolist()
-    made = {k: f.reshape(g, f.slice_axis(g, flat, 0, k, k + 1), matrix) for k in dict.fromkeys(order)}
-    return [made[position] for position in order]
+    matrices = {k: f.reshape(g, f.slice_axis(g, flat, 0, k, k + 1), matrix) for k in dict.fromkeys(order)}
+    return [matrices[position] for position in order]

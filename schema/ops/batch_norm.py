@@ -24,7 +24,7 @@ class BatchNorm(Op):
     """``y = gamma * (x - mean) / sqrt(variance + epsilon) + beta``: normalize every channel.
 
     With ``use_global_stats`` the statistics are the operands mean and variance divided by ``scale`` (0 if ``scale`` is
-    0), else those of x over N, H and W. The second and third result are the statistics.
+    0), else the statistics of x over N, H and W. The second and third result are the statistics.
 
     Shapes: x [N, C, H, W], mean, variance, gamma, beta [C]; gamma and beta are both present or both absent.
     Source: Caffe BatchNorm, whose third blob is ``scale``.
@@ -64,9 +64,9 @@ class BatchNorm(Op):
         check_ranks(self, *types)
         if (gamma is None) != (beta is None):
             raise ShapeError(f"batch_norm: gamma and beta come together or not at all, got {format_types(types)}")
-        for operand, found in zip(self.inputs[1:], types[1:], strict=True):
-            if found is not None:
-                check_extent(self, f"the extent of {operand.name}", found.shape[0], x.shape[1], *types)
+        for operand, operand_type in zip(self.inputs[1:], types[1:], strict=True):
+            if operand_type is not None:
+                check_extent(self, f"the extent of {operand.name}", operand_type.shape[0], x.shape[1], *types)
         statistics = TensorType(x.dtype, (x.shape[1],))
         return x, statistics, statistics
 

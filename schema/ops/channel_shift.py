@@ -46,7 +46,7 @@ def _move(x: Array, distance: int) -> Array:
 
 @tpu_op("lshift")
 class Lshift(ChannelShift):
-    """``y[:, c] = x[:, c + num]``: shift along axis 1 towards index 0 and fill with zeros."""
+    """``y[:, c] = x[:, c + num]``: shift along axis 1 toward index 0 and fill with zeros."""
 
     def reference(self, x: Array) -> tuple[Array]:
         """Distances above the extent of axis 1 are valid."""
@@ -64,7 +64,7 @@ class Rshift(ChannelShift):
 
 @tpu_op("clshift")
 class Clshift(ChannelShift):
-    """``y[:, c] = x[:, (c + num) % C]``: rotate along axis 1 towards index 0."""
+    """``y[:, c] = x[:, (c + num) % C]``: rotate along axis 1 toward index 0."""
 
     def reference(self, x: Array) -> tuple[Array]:
         """Distances above the extent of axis 1 are valid."""

@@ -45,7 +45,7 @@ class NumberLike(Op):
     traits = Trait.SHAPE_ONLY
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
-        """Shapes: any shape, which is also that of the result."""
+        """Shapes: the operand may have any shape, and the result has the same shape."""
         return (TensorType(self.scalar_i.dtype, x.shape),)
 
     def reference(self, x: Array) -> tuple[Array]:

@@ -73,7 +73,7 @@ class GlobalAverageInt(DeferredOp):
             mode = QCalMode.HighPrecisionSymmetric
             return (g.add(Conv(groups=channels, scale=scale, mode=mode, out_dtype=self.out_dtype), x, ones),)
         total = g.add(ConvV2(izp_val=self.operand_zero_point, groups=channels), x, ones)
-        # Multipliers are rounded to the 24 bits of binary32, as those of all calibrated scales.
+        # Multipliers are rounded to the 24 bits of binary32, as the multipliers of all calibrated scales are.
         pairs = [multiplier_shift(float(np.float32(scale / divisor))) for scale in self.operand_scales]
         return (g.add(self._requantize(pairs), total),)
 

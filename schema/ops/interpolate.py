@@ -76,8 +76,8 @@ class Interpolate(Op):
             self.method != InterpolateMode.BILINEAR or self.align_corners or self.half_pixel_centers
         ):
             raise ValueError("interpolate: platform OPENCV is BILINEAR without flags")
-        given = self.size or self.scale_factor
-        if len(given) != 2 or not all(math.isfinite(item) and item > 0 for item in given):
+        parameters = self.size or self.scale_factor
+        if len(parameters) != 2 or not all(math.isfinite(item) and item > 0 for item in parameters):
             raise ValueError(f"interpolate: size or scale_factor needs two positive numbers, found {self}")
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
@@ -109,18 +109,18 @@ class Interpolate(Op):
 
     def nearest(self, extent: int, out: int) -> Array:
         """Index in x of each index of the result, with method NEAREST."""
-        place = self._coordinates(extent, out)
+        coordinates = self._coordinates(extent, out)
         rounds = self.platform == PlatForm.TENSORFLOW and self.align_corners
-        index = rhaz(place) if rounds else np.floor(place)
+        index = rhaz(coordinates) if rounds else np.floor(coordinates)
         return np.clip(index, 0, extent - 1).astype(np.int64)
 
     def neighbours(self, extent: int, out: int) -> tuple[Array, Array, Array]:
         """Return the lower neighbor, the upper neighbor and the weight of the latter for every result index."""
-        place = self._coordinates(extent, out)
-        floor = np.floor(place)
+        coordinates = self._coordinates(extent, out)
+        floor = np.floor(coordinates)
         low = np.clip(floor, 0, extent - 1).astype(np.int64)
-        high = np.minimum(np.ceil(place), extent - 1).astype(np.int64)
-        return low, high, place - floor
+        high = np.minimum(np.ceil(coordinates), extent - 1).astype(np.int64)
+        return low, high, coordinates - floor
 
     def _coordinates(self, extent: int, out: int) -> Array:
         """Position in x of every index of the result, in float32, rounded after each operation."""

@@ -121,7 +121,10 @@ class MatmulGroupQuantized(Composite):
         types = (x, codes, scale, zero_point, bias)
         check_ranks(self, *types)
         allowed = ((F32,), (U8,), (F32,), (F32, U8), (F32,))
-        if any(found is not None and found.dtype not in pair for found, pair in zip(types, allowed, strict=True)):
+        if any(
+            operand_type is not None and operand_type.dtype not in pair
+            for operand_type, pair in zip(types, allowed, strict=True)
+        ):
             raise ShapeError(
                 f"{self.name} takes x, scale and bias in FLOAT32, codes in UINT8 and zero_point in UINT8 or FLOAT32, "
                 f"got {format_types(types)}"

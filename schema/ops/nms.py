@@ -31,14 +31,14 @@ def _suppress(boxes: Array, candidates: Array, limit: Scalar, most: int) -> Arra
     corners = boxes.astype(np.float32, copy=False)
     first, second = corners[:, :2], corners[:, 2:]
     ordered = np.concatenate((np.minimum(first, second), np.maximum(first, second)), axis=1)
-    kept: list[int] = []
+    selected: list[int] = []
     with np.errstate(all="ignore"):
         areas = (ordered[:, 2] - ordered[:, 0]) * (ordered[:, 3] - ordered[:, 1])
-        while candidates.size and len(kept) < most:
+        while candidates.size and len(selected) < most:
             best, candidates = int(candidates[0]), candidates[1:]
-            kept.append(best)
+            selected.append(best)
             candidates = candidates[_iou(ordered, areas, best, candidates) <= np.float32(limit.value)]
-    return np.array(kept, dtype=np.int32)
+    return np.array(selected, dtype=np.int32)
 
 
 def select_boxes(boxes: Array, scores: Array, overlap: Scalar, least: Scalar, most: int) -> Array:

@@ -28,8 +28,8 @@ def _check_epsilon(name: str, epsilon: float) -> None:
 
 
 def _check_factors(op: Composite, wanted: Shape, x: TensorType, **given: TensorType | None) -> None:
-    for name, found in given.items():
-        if found is not None and not (found.rank == len(wanted) and all(map(may_equal, found.shape, wanted))):
+    for name, factor in given.items():
+        if factor is not None and not (factor.rank == len(wanted) and all(map(may_equal, factor.shape, wanted))):
             types = format_types((x, *given.values()))
             raise ShapeError(f"{op.name}: {name} must be {format_shape(wanted)}, got {types}")
 
@@ -197,7 +197,7 @@ class GroupNorm(Composite):
 
 @tpu_op("lrn", OpKind.COMPOSITE)
 class Lrn(Composite):
-    """``y = x / (bias + alpha / size * sum of squares of size neighbouring channels) ^ beta``.
+    """``y = x / (bias + alpha / size * sum of squares of size neighboring channels) ^ beta``.
 
     Shapes: x [N, C, ...], y the same. Channel c uses the channels from c - floor((size - 1) / 2) to
     c + floor(size / 2).

@@ -57,7 +57,7 @@ _ARG = (
 
 @tpu_op("arg")
 class Arg(Op):
-    """Index of the first largest or smallest element along ``axis``; that of the first NaN, if any.
+    """Index of the first largest or smallest element along ``axis``; the index of the first NaN, if any.
 
     ``out_dtype`` is INT32, or FLOAT32 for indices as floats, the only type of BM1682.
 

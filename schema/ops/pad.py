@@ -29,8 +29,8 @@ def _check(op: str, mode: PadType, x: TensorType, paddings: Sequence[int]) -> No
     if any(padding < 0 for padding in paddings):
         raise ShapeError(f"{op}: paddings {list(paddings)} for {x} are negative")
     for axis, extent in enumerate(x.shape):
-        most = max(paddings[2 * axis : 2 * axis + 2])
-        if isinstance(extent, int) and most > _largest_padding(mode, extent, most):
+        largest = max(paddings[2 * axis : 2 * axis + 2])
+        if isinstance(extent, int) and largest > _largest_padding(mode, extent, largest):
             raise ShapeError(f"{op}: axis {axis} of {x} is too short for {mode.name} with paddings {list(paddings)}")
 
 

@@ -29,7 +29,7 @@ class Permute(Op):
             raise ValueError(f"permute: order {self.order} is not a permutation of 0..{len(self.order) - 1}")
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
-        """Shapes: the rank must be that of ``order``."""
+        """Shapes: the rank must equal the length of ``order``."""
         check_length(self.name, "order", self.order, x.rank, x)
         return (TensorType(x.dtype, tuple(x.shape[axis] for axis in self.order)),)
 

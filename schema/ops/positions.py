@@ -72,8 +72,8 @@ class FormulaPositions(DeferredOp):
         """Shapes: y has the extent of the formula, in which numbers replace known extents."""
         for axis in self.axes:
             normalize_axis(self.name, axis, x)
-        given = {name: x.shape[axis] for name, axis in zip(self.names, self.axes, strict=True)}
-        return (TensorType(I32, (substitute(self.formula, given),)),)
+        extents = {name: x.shape[axis] for name, axis in zip(self.names, self.axes, strict=True)}
+        return (TensorType(I32, (substitute(self.formula, extents),)),)
 
     def expand(self, g: Graph, x: Value) -> tuple[Value]:
         """Return a constant."""

@@ -106,8 +106,8 @@ class Reduce(Op):
 
 def _product(x: Array, axes: tuple[int, ...]) -> Array:
     """Product of 8-bit integers, clipped to +-2^32, which does not change the result of saturation."""
-    kept = [axis for axis in range(x.ndim) if axis not in axes]
-    factors = x.transpose(*axes, *kept).reshape(-1, *(x.shape[axis] for axis in kept))
+    other_axes = [axis for axis in range(x.ndim) if axis not in axes]
+    factors = x.transpose(*axes, *other_axes).reshape(-1, *(x.shape[axis] for axis in other_axes))
     product = np.ones(factors.shape[1:], dtype=np.int64)
     for factor in factors:
         # Factors are integers, so that the magnitude of a clipped product never decreases, unless it becomes 0.

@@ -63,19 +63,19 @@ class _SpatialResize(DeferredOp):
         if self.coordinates is Coordinates.tf_crop_and_resize:
             raise ValueError(f"{self.name}: tf_crop_and_resize needs numbers as extents")
         if len(self.scales) != len(self.sizes):
-            found = f"{len(self.scales)} scales and {len(self.sizes)} sizes"
-            raise ValueError(f"{self.name}: {found}, expected equal numbers")
+            counts = f"{len(self.scales)} scales and {len(self.sizes)} sizes"
+            raise ValueError(f"{self.name}: {counts}, expected equal numbers")
         if not all(math.isfinite(scale) and scale >= 0 for scale in self.scales) or min(self.sizes, default=0) < 0:
             raise ValueError(f"{self.name}: scales {self.scales} and sizes {self.sizes} must not be negative")
 
     def infer(self, x: TensorType, *extents: TensorType | None) -> tuple[TensorType]:
         """Shapes: as many scales and sizes as x has axes after the first two."""
         check_ranks(self, x, *extents, *(None,) * (len(self.inputs) - 1 - len(extents)))
-        given = [item.shape[0] for item in extents if item is not None]
+        sizes = [item.shape[0] for item in extents if item is not None]
         free = sum(not scale and not size for scale, size in zip(self.scales, self.sizes, strict=True))
-        if len(self.scales) != x.rank - 2 or len(given) != free:
-            raise ShapeError(f"{self}: needs {x.rank - 2} scales and {free} extents, got {x} and {len(given)}")
-        following = iter(given)
+        if len(self.scales) != x.rank - 2 or len(sizes) != free:
+            raise ShapeError(f"{self}: needs {x.rank - 2} scales and {free} extents, got {x} and {len(sizes)}")
+        following = iter(sizes)
         axes = zip(x.shape[2:], self.scales, self.sizes, strict=True)
         shape = [size or (_scaled(extent, scale) if scale else next(following)) for extent, scale, size in axes]
         if 0 in shape:
@@ -200,8 +200,8 @@ def select_in_plane(g: Graph, x: Value, items: Sequence[AxisResize], indices: Se
 
 def _full_indices(x: Value, items: Sequence[AxisResize], indices: Sequence[Array]) -> list[Array]:
     """Return the indices of rows and columns, including an axis that keeps its extent."""
-    found = dict(zip((item.axis for item in items), indices, strict=True))
-    return [found.get(item.axis, np.arange(item.extent)) for item in _full_plane(x, items)]
+    indices_by_axis = dict(zip((item.axis for item in items), indices, strict=True))
+    return [indices_by_axis.get(item.axis, np.arange(item.extent)) for item in _full_plane(x, items)]
 
 
 def _upsample_factor(x: Value, items: Sequence[AxisResize], indices: Sequence[Array]) -> int:
@@ -224,9 +224,9 @@ def interpolate_plane(g: Graph, x: Value, items: Sequence[AxisResize], weights: 
     if not _is_plane(x, items):
         return None
     plane = _full_plane(x, items)
-    found = dict(zip((item.axis for item in items), weights, strict=True))
-    wanted = [found.get(item.axis, np.eye(item.extent)) for item in plane]
-    return _interpolate(g, x, plane, InterpolateMode.BILINEAR, wanted)
+    weights_by_axis = dict(zip((item.axis for item in items), weights, strict=True))
+    plane_weights = [weights_by_axis.get(item.axis, np.eye(item.extent)) for item in plane]
+    return _interpolate(g, x, plane, InterpolateMode.BILINEAR, plane_weights)
 
 
 def enlarge_plane(rule: Interpolation, scales: tuple[float, ...]) -> Upsample | Interpolate | None:
@@ -242,8 +242,8 @@ def enlarge_plane(rule: Interpolation, scales: tuple[float, ...]) -> Upsample | 
         if all(np.array_equal(rule.indices(item), np.arange(item.out) // factor) for item in probes):
             return Upsample(scale=factor)
     method = InterpolateMode.NEAREST if is_nearest else InterpolateMode.BILINEAR
-    wanted = [rule.indices(item) if is_nearest else rule.weights(item) for item in probes]
-    form = _form(probes, method, wanted)
+    expected = [rule.indices(item) if is_nearest else rule.weights(item) for item in probes]
+    form = _form(probes, method, expected)
     if form is None:
         return None
     align, half = form
@@ -261,12 +261,12 @@ def _is_plane(x: Value, items: Sequence[AxisResize]) -> bool:
 def _full_plane(x: Value, items: Sequence[AxisResize]) -> list[AxisResize]:
     """Return one entry for each of the last two axes, including an axis that keeps its extent."""
     by_axis = {item.axis: item for item in items}
-    found = []
+    resizes = []
     for axis in (2, 3):
         extent = x.shape[axis]
         assert axis in by_axis or isinstance(extent, int)
-        found.append(by_axis[axis] if axis in by_axis else AxisResize(axis, int(extent), int(extent), 1.0))
-    return found
+        resizes.append(by_axis[axis] if axis in by_axis else AxisResize(axis, int(extent), int(extent), 1.0))
+    return resizes
 
 
 def _interpolate(
@@ -289,8 +289,8 @@ def _form(items: Sequence[AxisResize], method: InterpolateMode, wanted: Sequence
     """Flags with which ``interpolate`` has the wanted indices or weights on all axes, or None."""
     tolerance = 0 if method is InterpolateMode.NEAREST else _SAME_WEIGHT
     for align, half in _FORMS:
-        made = [_interpolate_weights(item, method, align, half) for item in items]
-        if all(np.abs(a - b).max() <= tolerance * len(a) for a, b in zip(made, wanted, strict=True)):
+        computed = [_interpolate_weights(item, method, align, half) for item in items]
+        if all(np.abs(a - b).max() <= tolerance * len(a) for a, b in zip(computed, wanted, strict=True)):
             return align, half
     return None
 

@@ -43,14 +43,14 @@ def infer_reshape(op: str, shape: Shape, target: Sequence[int]) -> Shape:
         have, have_names = factorize(extent for axis, extent in enumerate(shape) if axis not in copied)
         want, want_names = factorize(extent for extent in target if extent > 0)
     rest = have_names - want_names
-    known = not rest and not want_names - have_names
+    is_determined = not rest and not want_names - have_names
     if -1 not in target:
-        if known and have != want:
+        if is_determined and have != want:
             raise ShapeError(asked)
         return tuple(result)
-    if want == 0 or (known and have % want):
+    if want == 0 or (is_determined and have % want):
         raise ShapeError(asked)
-    # Cancel the names that occur on both sides, as those of copied extents do.
+    # Cancel the names that occur on both sides, as the names of copied extents do.
     inferred = exact_div(times(have, *rest.elements()), want) if rest else have // want
     result[list(target).index(-1)] = inferred
     return tuple(result)
@@ -69,10 +69,10 @@ def reshape_params(shape: Shape, wanted: Shape) -> tuple[int, ...] | None:
     if 0 in wanted or target.count(-1) > 1:
         return None
     try:
-        found = infer_reshape("reshape", shape, target)
+        inferred = infer_reshape("reshape", shape, target)
     except ShapeError:
         return None
-    return tuple(target) if found == wanted else None
+    return tuple(target) if inferred == wanted else None
 
 
 class ShapeChange(Op, abc.ABC):

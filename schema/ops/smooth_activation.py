@@ -27,7 +27,7 @@ class CompositeActivation(Composite, abc.ABC):
     traits = Trait.LUT
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
-        """Shapes: any shape, which is also that of the result."""
+        """Shapes: the operand may have any shape, and the result has the same shape."""
         check_float(self, x)
         return (x,)
 

@@ -56,8 +56,8 @@ def _to_space(x: Array, block: Sequence[int], crop: Sequence[int]) -> Array:
     batch, c, h, w = x.shape
     blocks = x.reshape(*block, batch // (block[0] * block[1]), c, h, w).transpose(2, 3, 4, 0, 5, 1)
     plane = blocks.reshape(-1, c, h * block[0], w * block[1])
-    kept = plane[:, :, crop[0] : h * block[0] - crop[1], crop[2] : w * block[1] - crop[3]]
-    return np.ascontiguousarray(kept)
+    cropped = plane[:, :, crop[0] : h * block[0] - crop[1], crop[2] : w * block[1] - crop[3]]
+    return np.ascontiguousarray(cropped)
 
 
 @tpu_op("space_to_batch")

@@ -79,9 +79,9 @@ class SampledArithmetic(Sampling):
 
     def infer(self, x0: TensorType, x1: TensorType) -> tuple[TensorType]:
         """Shapes: operands are broadcast, then axes with an extent other than 1 are sampled."""
-        whole = broadcast_shapes(self.name, x0, x1)
+        broadcast = broadcast_shapes(self.name, x0, x1)
         check_length(self.name, "stride", self.stride, x0.rank, x0)
-        shape: Shape = tuple(n if n == 1 else self.sample_count(n, axis, x0, x1) for axis, n in enumerate(whole))
+        shape: Shape = tuple(n if n == 1 else self.sample_count(n, axis, x0, x1) for axis, n in enumerate(broadcast))
         return (TensorType(self.result_dtype(x0.dtype), shape),)
 
     def reference(self, x0: Array, x1: Array) -> tuple[Array]:

@@ -40,7 +40,7 @@ class ReshapeAxes(DeferredOp):
     Extent k of y is ``factors[k] / divisors[k]`` times the product of the axes a of x whose bit ``1 << a`` is set in
     ``axes[k]``.
 
-    Errors: ShapeError if an extent is no integer, or if the number of elements changes.
+    Errors: ShapeError if an extent is not an integer, or if the number of elements changes.
     """
 
     factors: tuple[int, ...]
@@ -137,8 +137,8 @@ class ReshapeByFormulas(DeferredOp):
         """Shapes: see the class."""
         for axis in self.axes:
             normalize_axis(self.name, axis, source)
-        given = {name: source.shape[axis] for name, axis in zip(self.names, self.axes, strict=True)}
-        shape = tuple(substitute(text, given) for text in self.extents)
+        extents = {name: source.shape[axis] for name, axis in zip(self.names, self.axes, strict=True)}
+        shape = tuple(substitute(text, extents) for text in self.extents)
         if (
             x.is_static
             and all(isinstance(extent, int) for extent in shape)

@@ -15,7 +15,7 @@ _FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 def open_regular(path: str | os.PathLike[str], flags: int = 0, folder: int | None = None) -> BufferedReader:
-    """Open a file for reading, which must be no pipe, device or folder.
+    """Open a regular file for reading: not a pipe, device or folder.
 
     Args:
         path: the file.
@@ -43,7 +43,7 @@ def open_regular(path: str | os.PathLike[str], flags: int = 0, folder: int | Non
 
 
 def check_regular(path: str | os.PathLike[str]) -> None:
-    """Refuse a pipe or a device, for code that opens the file by itself. Errors are those of :func:`open_regular`."""
+    """Refuse a pipe or a device with the errors of :func:`open_regular`, for code that opens the file itself."""
     open_regular(path).close()
 
 

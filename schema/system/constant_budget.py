@@ -67,8 +67,8 @@ class ConstantBudget:
             size = array.nbytes  # broadcast: the elements are written out later
         self._left -= size
         if self._left < 0:
-            found = f"its computed constants take {self._limit - self._left:,} bytes"
-            raise exceeded(found, "max_computed_bytes", file=self._file, node=node)
+            excess = f"its computed constants take {self._limit - self._left:,} bytes"
+            raise exceeded(excess, "max_computed_bytes", file=self._file, node=node)
 
 
 _current: ContextVar[ConstantBudget | None] = ContextVar("constant_budget", default=None)

@@ -40,16 +40,16 @@ def collect_if_due() -> None:
     mostly dropped, and a process that reads one model never pays for it. A collector that the caller disabled stays
     idle.
     """
-    found = _uncollected
+    uncollected = _uncollected
     collections = gc.get_stats()[2]["collections"]
-    if collections != found.collections:  # the program has collected meanwhile
-        found.collections, found.objects, found.nbytes = collections, 0, 0
-    objects = found.objects + gc.get_count()[0]
-    if gc.isenabled() and (objects > max(_FEWEST_OBJECTS, found.left // 4) or found.nbytes > _MOST_BYTES):
-        found.objects = found.nbytes = 0
+    if collections != uncollected.collections:  # the program has collected meanwhile
+        uncollected.collections, uncollected.objects, uncollected.nbytes = collections, 0, 0
+    objects = uncollected.objects + gc.get_count()[0]
+    if gc.isenabled() and (objects > max(_FEWEST_OBJECTS, uncollected.left // 4) or uncollected.nbytes > _MOST_BYTES):
+        uncollected.objects = uncollected.nbytes = 0
         gc.collect()
-        found.collections = collections + 1
-        found.left = len(gc.get_objects())
+        uncollected.collections = collections + 1
+        uncollected.left = len(gc.get_objects())
 
 
 def collect_dropped_graphs(nbytes: int) -> None:

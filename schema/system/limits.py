@@ -1,6 +1,6 @@
 """Resource limits of everything that reads files, because files are untrusted.
 
-The limits in force are those of :func:`limited`, else those of the environment variable ``TPUCONVERT_LIMITS``, else the
+The limits in force are set by :func:`limited`, else by the environment variable ``TPUCONVERT_LIMITS``, else the
 defaults of :class:`Limits`. An exceeded limit is a :class:`ResourceLimitError` whose hint raises it.
 """
 
@@ -20,7 +20,7 @@ ENVIRONMENT = "TPUCONVERT_LIMITS"
 """Environment variable with limits: ``NAME=VALUE`` separated by commas. Worker processes inherit it."""
 
 _EXPANSION = 20
-"""Ratio of sizes up to which compressed data are no decompression bomb: images and activations compress by less."""
+"""Ratio of sizes above which compressed data count as a decompression bomb: images and activations compress by less."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ def reading_time(file: str) -> Iterator[None]:
 
 
 class _OutOfTime(BaseException):
-    """The time is over. It is no ``Exception``, so that no handler of a converter takes it for its own failure."""
+    """The time is over. Not an ``Exception``, so that no handler of a converter takes it for its own failure."""
 
 
 def check_time() -> None:

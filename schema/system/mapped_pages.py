@@ -15,7 +15,7 @@ from tpuconvert.schema.system.content_digest import CHUNK, Digest
 from tpuconvert.schema.types import Array
 
 _ALIGNMENT = 64
-"""Alignment in bytes of a copied file: that of constants in a .tpum file, and of vectors of 512 bits."""
+"""Alignment in bytes of a copied file: the alignment of constants in a .tpum file, and of vectors of 512 bits."""
 
 WORTH_IT = 1 << 20
 """Size in bytes of an array. For a smaller array a system call costs more than it saves."""
@@ -83,12 +83,12 @@ class MappedFile(mmap.mmap):
 
     def __new__(cls, descriptor: int, path: str | os.PathLike[str]) -> Self:
         """Map the file of an open descriptor, which may be closed afterwards."""
-        made = super().__new__(cls, descriptor, 0, access=mmap.ACCESS_READ)
-        made._path = os.fspath(path)
-        made._descriptor = os.dup(descriptor)
-        made._digest = Digest()
-        made._lock = threading.Lock()
-        return made
+        mapping = super().__new__(cls, descriptor, 0, access=mmap.ACCESS_READ)
+        mapping._path = os.fspath(path)
+        mapping._descriptor = os.dup(descriptor)
+        mapping._digest = Digest()
+        mapping._lock = threading.Lock()
+        return mapping
 
     def __del__(self) -> None:
         if self._descriptor >= 0:
@@ -111,9 +111,9 @@ class MappedFile(mmap.mmap):
             if self._is_digested and start - self._digested <= CHUNK:
                 self._digest_up_to(start)  # include the bytes between two constants
             self._read(start, part)
-            known = self._digested - start
-            if self._is_digested and 0 <= known < len(part):
-                self._digest.update(part[known:])
+            digested = self._digested - start
+            if self._is_digested and 0 <= digested < len(part):
+                self._digest.update(part[digested:])
                 self._digested = start + len(part)
 
     def digest_while_reading(self) -> Callable[[], str]:

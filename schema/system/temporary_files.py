@@ -45,7 +45,7 @@ def temporary_file(target: str | os.PathLike[str]) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def temporary_folder(target: str | os.PathLike[str]) -> Iterator[str]:
-    """Create a folder beside the target. It is removed at the end, as are those of killed writers first."""
+    """Create a folder beside the target. It is removed at the end; files that killed writers left are removed first."""
     remove_abandoned(target)
     while True:
         name = _new_name(target)
@@ -106,9 +106,9 @@ def remove_abandoned(target: str | os.PathLike[str]) -> None:
 
 def _new_name(target: str | os.PathLike[str]) -> str:
     folder, name = _split(target)
-    made = os.path.join(folder, f".{name}.{os.urandom(8).hex()}.tmp")
-    _made[os.path.abspath(made)] = os.getpid()
-    return made
+    path = os.path.join(folder, f".{name}.{os.urandom(8).hex()}.tmp")
+    _made[os.path.abspath(path)] = os.getpid()
+    return path
 
 
 def _split(target: str | os.PathLike[str]) -> tuple[str, str]:

@@ -82,13 +82,13 @@ class _Escapes(dict[int, str]):
     def __missing__(self, code: int) -> str:
         character = chr(code)
         if character in _SHORT:
-            found = character if character in self._kept else _SHORT[character]
+            text = character if character in self._kept else _SHORT[character]
         elif not is_unsafe(code):
-            found = character
+            text = character
         else:
-            found = f"\\x{code:02x}" if code < 0x100 and not self._is_json else f"\\u{code:04x}"
-        self[code] = found
-        return found
+            text = f"\\x{code:02x}" if code < 0x100 and not self._is_json else f"\\u{code:04x}"
+        self[code] = text
+        return text
 
 
 _VISIBLE, _ONE_LINE, _JSON = _Escapes("\n\t"), _Escapes(""), _Escapes("\n\t", is_json=True)

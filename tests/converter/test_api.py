@@ -52,7 +52,7 @@ def test_unknown_name() -> None:
         ({"quantize": "int8", "refinement_samples": 0}, "refinement_samples is 0, expected a number of at least 1"),
         ({"precision": ["x=float32"]}, "precision without quantization"),
         ({"preprocess": {"color": "CMYK"}}, "color is 'CMYK'"),
-        ({"preprocess": "colour=RGB"}, "unknown key 'colour'"),
+        ({"preprocess": "colr=RGB"}, "unknown key 'colr'"),
     ],
 )
 def test_options_that_cannot_work(arguments: dict[str, Any], complaint: str) -> None:
@@ -192,8 +192,8 @@ def test_an_option_of_a_group_as_a_keyword_argument_names_the_group(function: An
 
 
 def test_an_unknown_keyword_argument_suggests_the_nearest_one() -> None:
-    with pytest.raises(TypeError, match=r"^convert\(\) has no argument 'quantise'; did you mean 'quantize'\?$"):
-        tc.convert("net.onnx", quantise="int8")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^convert\(\) has no argument 'quantze'; did you mean 'quantize'\?$"):
+        tc.convert("net.onnx", quantze="int8")  # type: ignore[call-arg]
 
 
 def test_values_of_a_group_are_checked_when_it_is_created() -> None:

@@ -33,7 +33,7 @@ def folder(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             shutil.copy(path, tmp_path)
     with np.load(digits / "digits.npz") as archive:
         chosen = archive["test"][:60]
-        np.savez(tmp_path / "labelled.npz", images=archive["images"][chosen], labels=archive["labels"][chosen])
+        np.savez(tmp_path / "labeled.npz", images=archive["images"][chosen], labels=archive["labels"][chosen])
     tc.convert(decoder(seed=3)).save(tmp_path / "decoder.tpum")
     (tmp_path / "swish_plugin.py").write_text(SWISH.replace("json_swish", "docstring_swish"))
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""The three files of the example, converted and run: the outputs equal those of the source frameworks."""
+"""The three files of the example, converted and run: the outputs equal the outputs of the source frameworks."""
 
 import numpy as np
 import pytest

@@ -22,7 +22,7 @@ def names(graph: Graph) -> list[str]:
 
 
 def onnx_model(op: str, shapes: list[tuple[int, ...]], constants: list[Any], opset: int, **attributes: Any) -> Any:
-    """One node whose first inputs are those of the model."""
+    """One node whose first inputs are the inputs of the model."""
     inputs, given = [f"x{k}" for k in range(len(shapes))], [f"c{k}" for k in range(len(constants))]
     domain = attributes.pop("domain", "")
     node = helper.make_node(op, [*inputs, *given], ["y"], name="node", domain=domain, **attributes)
@@ -81,7 +81,7 @@ def test_onnx_operator_is_one_node(
 
 
 def test_scale_that_does_not_fit_the_operator_is_multiplied(tmp_path: Path) -> None:
-    """A computed scale that broadcasts along a normalized axis is no operand of layer_norm."""
+    """A computed scale that broadcasts along a normalized axis is not an operand of layer_norm."""
     proto = onnx_model("LayerNormalization", [TOKENS, (1, 16)], [], 17, axis=1)
     assert names(onnx_graph(proto, tmp_path)) == ["layer_norm", "reshape", "mul"]
 

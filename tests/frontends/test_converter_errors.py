@@ -46,7 +46,7 @@ def test_other_exceptions() -> None:
 
 def test_differences_of_the_formats() -> None:
     assert isinstance(translate(IndexError("outside"), of_node=(*OF_NODE, IndexError)), CannotConvertError)
-    for error in (TypeError("N"), AttributeError("N"), ValueError("N")):  # NumPy rejects extents that are no numbers
+    for error in (TypeError("N"), AttributeError("N"), ValueError("N")):  # NumPy rejects extents that are not numbers
         assert isinstance(translate(error, open_extent=lambda: "N"), OpenExtentError)
     assert isinstance(translate(OverflowError("N"), open_extent=lambda: "N"), CannotConvertError)
 

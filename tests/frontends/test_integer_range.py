@@ -96,7 +96,7 @@ def test_bounds_of_values() -> None:
 
 
 def test_time_of_bounds_is_limited() -> None:
-    """Only the last nodes before a value are examined; bounds of the others are those of the type."""
+    """Only the last nodes before a value are examined; bounds of the others are the bounds of the type."""
     g = Graph()
     value = g.input("x", TensorType(DType.FLOAT32, (4,)))
     value = g.add(Clamp(Scalar.f32(0), Scalar.f32(1)), value)

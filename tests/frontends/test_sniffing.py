@@ -1,4 +1,4 @@
-"""What a wrong file is recognised as, and that every frontend then says so with the next step."""
+"""Recognition of wrong files: every frontend reports the format and the next step."""
 
 import gzip
 import io

@@ -78,7 +78,7 @@ EDITS: dict[str, Edit] = {
 
 
 def network(place: str, edit: Edit, count: int = 4) -> onnx.ModelProto:
-    """A model ``y = x + w``, whose ``w`` stands in a place and is edited."""
+    """A model ``y = x + w``, whose ``w`` is stored in a place and edited."""
     w = plain(count=count)
     edit(w)
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [count])

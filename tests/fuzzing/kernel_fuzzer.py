@@ -101,7 +101,7 @@ def main() -> None:
     """Run a target."""
     name, *options = sys.argv[1:]
     calls, module = list(recorded(name)), native()
-    for call, sizes in calls:  # unchanged calls run, except that the filling of new memory is no valid index
+    for call, sizes in calls:  # unchanged calls run, except that the filling of new memory is not a valid index
         with contextlib.suppress(IndexError):
             run_alone(module, made(call, module, None, np.random.default_rng(0)), sizes, 1)
     print(f"{name}: {len(calls)} recorded calls", file=sys.stderr)

@@ -2,12 +2,12 @@
 
     python -m tests.fuzzing.reader_fuzzer onnx -max_total_time=1200 corpus/
 
-The first argument names the target; the others are those of libFuzzer. Seeds are the files of ``seeds.py`` and the
-valid files of the mutation campaigns. Mutations are those of libFuzzer on bytes, and those of the campaigns on fields.
+The first argument names the target; the others are options of libFuzzer. Seeds are the files of ``seeds.py`` and the
+valid files of the mutation campaigns. libFuzzer mutates bytes, the mutations of the campaigns change fields.
 ``TPUCONVERT_NATIVE_LIBRARY`` is the path of an engine that was compiled with sanitizers, which needs ``LD_PRELOAD`` of
 Atheris's ``asan_with_fuzzer.so``.
 
-A finding is an error that is no documented one, a case above ``-timeout`` or ``-rss_limit_mb``, or a report of a
+A finding is an error that is not documented, a case above ``-timeout`` or ``-rss_limit_mb``, or a report of a
 sanitizer. libFuzzer writes its input to a file, and the command with this file repeats it.
 """
 
@@ -32,7 +32,7 @@ def mutate(target: Target, content: bytes, max_size: int, seed: int) -> bytes:
     chance = random.Random(seed)
     found = b""
     if chance.random() < 0.5:
-        with contextlib.suppress(Exception):  # the content is no valid file any more
+        with contextlib.suppress(Exception):  # the content is not a valid file any more
             found = chance.choice(target.formats).mutate(content, chance)
     return found if 0 < len(found) <= max_size else atheris.Mutate(content, max_size)
 

@@ -4,7 +4,7 @@ import pytest
 
 import tpuconvert as tc
 from tests.support.networks.data_models import names
-from tools.accuracy.datasets import entries, input_shapes, labelled_set, model_files, reference_samples
+from tools.accuracy.datasets import entries, input_shapes, labeled_set, model_files, reference_samples
 from tpuconvert.conversion.options.options import group_options
 from tpuconvert.samples.image_files import IMAGE_SUFFIXES
 from tpuconvert.samples.preprocess import Preprocess
@@ -27,7 +27,7 @@ def findings(root, name):
         return tc.doctor(source, images, weights, preprocess=rule, **group_options(**given)).findings
     samples = [list(feeds.values()) for feeds, _ in reference_samples(root, entry)]
     if "labels" in entry:
-        samples = [[x] for x in labelled_set(root, entry).calibration[:64]]
+        samples = [[x] for x in labeled_set(root, entry).calibration[:64]]
     inputs = [
         port.name
         for port in tc.convert(

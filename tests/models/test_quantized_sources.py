@@ -25,7 +25,7 @@ MODELS = (
 @pytest.mark.parametrize("backend", ["reference", "native"])
 @pytest.mark.parametrize("name", MODELS)
 def test_integers_of_the_source_engine(name, backend, data_root):
-    """Every output element equals that of TFLite's reference kernels; nothing in between is float.
+    """Every output element equals the element of TFLite's reference kernels; nothing in between is float.
 
     But for selections: 16-bit functions of an LSTM are tables of integers, which the chip keeps as FLOAT32 tensors.
     """

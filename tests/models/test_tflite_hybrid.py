@@ -67,7 +67,7 @@ def test_the_result_is_as_near_as_the_kernels_are_to_themselves(folder: Path) ->
     stored = np.load(folder / "reference.npz")
     image = stored["in0"]
     (want,) = oracle.run([image])
-    assert np.array_equal(want, stored["out0"])  # the reference of the data set is that of these kernels
+    assert np.array_equal(want, stored["out0"])  # these kernels computed the reference of the data set
     moved = []  # root mean square of the differences
     for seed in range(6):
         up = np.random.default_rng(seed).random(image.shape) < 0.5

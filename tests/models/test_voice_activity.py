@@ -102,7 +102,7 @@ def test_a_fixed_rate_needs_no_host(tmp_path: Path, rate: int, quantize: str) ->
         for batch in (1, 2):
             given = chunk(rate, batch, 1)
             state, expected = given["state"], given["state"]
-            for seed in range(3):  # the state of a chunk is that of the next one
+            for seed in range(3):  # the state of a chunk is passed to the next one
                 wave = chunk(rate, batch, seed)["input"]
                 found = session.run({"input": wave, "state": state})
                 wanted, expected = oracle.run(None, {"input": wave, "state": expected, "sr": np.array(rate)})

@@ -190,7 +190,7 @@ def test_impure_operators_are_neither_merged_nor_folded(monkeypatch):
 
 @pytest.mark.parametrize(("arithmetic", "left"), [(Arithmetic.OPERATOR, 1), (Arithmetic.SHIFT, 2)])
 def test_nodes_of_different_kernels_stay(arithmetic, left):
-    """A requantization by a shift rounds in another way than one by a multiplier, to equal parameters."""
+    """A requantization by a shift rounds differently from one by a multiplier with equal parameters."""
 
     def requantize(g, x):
         quants = OTHER_Q, dataclasses.replace(OTHER_Q, arithmetic=arithmetic)

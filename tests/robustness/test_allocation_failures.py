@@ -37,7 +37,7 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=False,
     )
     if made.returncode and "__libc_" in made.stderr:
-        pytest.skip("another C library than glibc")
+        pytest.skip("a C library other than glibc")
     assert made.returncode == 0, made.stderr
     return library
 

@@ -24,7 +24,7 @@ def test_kept_cases_of_readers_end_with_documented_errors(name: str, tmp_path: P
     cases = sorted((CORPUS / name).glob("*"))
     target = Target(name, tmp_path)
     for case in cases:
-        target.use(case.read_bytes())  # raises what is no documented error
+        target.use(case.read_bytes())  # raises an error that is not documented
 
 
 def test_corpora_are_small() -> None:

@@ -1,4 +1,4 @@
-"""Files that would take too much time or memory, and files that are no files."""
+"""Files that would take too much time or memory, and paths that are not regular files."""
 
 import importlib
 import io

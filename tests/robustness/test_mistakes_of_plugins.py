@@ -40,7 +40,7 @@ def acme_rule(g, m):
 CONVERT = ["convert", "net.onnx", "-o", "net.tpum", "--plugin", "plugin.py"]
 RUN = ["run", "net.tpum", "x.npy", "--plugin", "plugin.py"]
 VERIFY = ["convert", "sigmoid.onnx", "-o", "s.tpum"], ["verify", "sigmoid.onnx", "s.tpum", "--oracle", "none"]
-EVALUATE = ["convert", "sigmoid.onnx", "-o", "s.tpum"], ["evaluate", "s.tpum", "--data", "labelled.npz"]
+EVALUATE = ["convert", "sigmoid.onnx", "-o", "s.tpum"], ["evaluate", "s.tpum", "--data", "labeled.npz"]
 INT8 = [
     "convert",
     "sigmoid.onnx",
@@ -108,7 +108,7 @@ def test_mistake_is_located(kind: str, tmp_path: Path) -> None:
     onnx.save(network("Sigmoid"), tmp_path / "sigmoid.onnx")
     np.save(tmp_path / "x.npy", np.ones((1, 4), np.float32))
     np.savez(tmp_path / "x.npz", x=np.ones((2, 1, 4), np.float32))
-    np.savez(tmp_path / "labelled.npz", x=np.ones((2, 1, 4), np.float32), labels=np.zeros(2, np.int64))
+    np.savez(tmp_path / "labeled.npz", x=np.ones((2, 1, 4), np.float32), labels=np.zeros(2, np.int64))
     (tmp_path / "plugin.py").write_text(START + text)
     for words in commands:
         done = subprocess.run(

@@ -24,7 +24,7 @@ import tpuconvert as tc
 from tpuconvert.cli.entry import run
 from tpuconvert.frontends.onnx.file.external_files import external_file
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the links are those of other systems")
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="other systems have other links")
 
 SECRET = np.arange(16, dtype=np.float32) + np.float32(12345.678)
 
@@ -135,7 +135,7 @@ def locations(outside: Path) -> list[str]:
         "C:secret.bin", "C:/secret.bin", "\\\\server\\share\\secret.bin", "\\\\?\\C:\\secret.bin", "//?/C:/secret.bin",
         "\\\\.\\PhysicalDrive0", "\\secret.bin", "CON", "NUL", "nul.bin", "AUX", "COM1", "LPT1.bin", "ok.bin:stream",
         "ok.bin::$DATA", "ok.bin.", "ok.bin ", "OKBIN~1", "..\\..\\Windows\\win.ini",
-        # links, and what is no file
+        # links, and paths that are not files
         "link", "relative", "folder/secret.bin", "folder/../secret.bin", "up/outside/secret.bin", "chain", "loop",
         "first", "null", "memory", "descriptors/0", f"root{secret}", "dangling", "sub/link", "sub/up/secret.bin",
         "pipe", "socket", "./link", "sub/../link", "up/model/link",

@@ -49,7 +49,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 def check_seeds(name: str, folder: Path, step: int) -> None:
-    """Convert, save and open unchanged models, which would otherwise be refused for another reason than the change."""
+    """Convert, save and open unchanged models, which would otherwise be refused for a reason other than the change."""
     path = folder / f"net{FORMATS[name].suffix}"
     for content in FORMATS[name].seeds()[::step]:
         path.write_bytes(content)

@@ -53,7 +53,7 @@ def test_recipe(part: str, model: tc.Model, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("part", ["golden", "inputs", "digests", "dtype", "shape", "data"])
 def test_golden_vectors(part: str, model: tc.Model, tmp_path: Path) -> None:
-    """No value raises another error than the documented ones."""
+    """No value raises an undocumented error."""
     array = {"dtype": "float32", "shape": [1, 1, 8, 8], "data": DATA}
     fields = {"names": ["a"], "formats": ["f4"], "itemsize": 1 << 70}  # raises OverflowError as a dtype
     types = [",,,,", "f4,i4", "(2,)f4", "f", "datetime64[s]"]

@@ -165,7 +165,7 @@ POISON = [
 
 
 def _write_entry(description: Path, written: dict[str, Any]) -> None:
-    """Write an entry with a valid digest, which is no protection against somebody who can write into the cache."""
+    """Write an entry with a valid digest, which does not protect against an attacker who can write into the cache."""
     description.parent.mkdir(parents=True, exist_ok=True)
     description.write_text(json.dumps({"entry": written, "sha256": _digest(written)}))
 

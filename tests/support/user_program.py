@@ -1,6 +1,6 @@
 """Program of a user: every step from a source to a report. ``test_user_program.py`` type-checks and runs it.
 
-Run it with a folder that contains ``digits.onnx``, ``calibration.npz`` and ``labelled.npz``.
+Run it with a folder that contains ``digits.onnx``, ``calibration.npz`` and ``labeled.npz``.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def compare(folder: Path, model: tc.Model) -> None:
         print(f"{error.id}: {error.message}")
     attribution: tc.Attribution = tc.attribute(model, source, data=folder / "calibration.npz", samples=4)
     print(attribution.nodes[0].name, attribution.nodes[0].isolated.sqnr)
-    evaluation: tc.Evaluation = tc.evaluate(model, folder / "labelled.npz", metrics="top1")
+    evaluation: tc.Evaluation = tc.evaluate(model, folder / "labeled.npz", metrics="top1")
     share: float = evaluation.values["top1"]
     evaluation.check({"top1": share})
     page: Path = tc.report(

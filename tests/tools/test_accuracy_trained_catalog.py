@@ -34,7 +34,7 @@ AT_LEAST = {"detector": 8, "segmentation": 4, "text": 4, "audio": 4, "landmarks"
 
 
 def sources(items: list[Item]) -> set[tuple[str, int]]:
-    """What items are made from: windows of one spoken clip are not independent."""
+    """Sources of the items: windows of one spoken clip are not independent."""
     return {
         ("clip", item.index // WINDOWS) if item.set in WAKE_WORD_SETS else (item.set.partition("_")[0], item.index)
         for item in items

@@ -106,7 +106,7 @@ def test_losses_beyond_the_noise_are_reported() -> None:
     old, rows = record(ROWS).rows, [row("default", 85.0), row("default", 73.0, draw=1), row("nncf", None)]
     rows += [row("default", 12.0, network=LANDMARKS), row("nncf", 1.0, network=LANDMARKS), row("low", 1.0)]
     lines = losses(old, {each.key: each for each in rows})
-    # 2 * sqrt(2 ** 2 + 2 ** 2) + 1 = 6.7 points; what the record does not have is no loss
+    # 2 * sqrt(2 ** 2 + 2 ** 2) + 1 = 6.7 points; a score that the record does not have is not a loss
     assert lines == [
         "nudenet_320n, default, 1: 73.0 ± 2.0, recorded is 80.0 ± 2.0",
         "nudenet_320n, nncf, 0: not installed",

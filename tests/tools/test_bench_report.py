@@ -117,7 +117,7 @@ def test_inputs_are_the_same_for_a_seed_and_look_like_images() -> None:
     assert first.dtype == np.float32 and first.shape == (2, 3, 64, 64)
     assert np.array_equal(first, again) and not np.array_equal(first, other)
     assert first.min() >= 0 and first.max() <= 1
-    # neighboring pixels are correlated, unlike those of white noise
+    # neighboring pixels are correlated, unlike pixels of white noise
     assert np.corrcoef(first[..., 1:].ravel(), first[..., :-1].ravel())[0, 1] > 0.5
     assert hidden_states(1, 4, 8, 0).shape == (1, 4, 8)
 

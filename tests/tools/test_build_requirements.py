@@ -1,4 +1,4 @@
-"""The packages that build a release are pinned, with hashes, and are those of pyproject.toml."""
+"""The packages that build a release are pinned, with hashes, and pyproject.toml has the same."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""The figures of the comparison page are those of the benchmark pages."""
+"""The comparison page has the measurements of the benchmark pages."""
 
 import re
 import sys

@@ -23,7 +23,7 @@ LIMITS = "INT8 cosine at least 0.99 (detectors: 80 % of the boxes), and 50 % of 
 
 @pytest.fixture(autouse=True)
 def converters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unregister the converters of plugins after each test: they replace that of a standard operator."""
+    """Unregister the converters of plugins after each test: they replace the kernel of a standard operator."""
     known = registry("onnx")
     known.discover()
     monkeypatch.setattr(known, "_versions", {key: dict(found) for key, found in known._versions.items()})

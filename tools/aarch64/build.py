@@ -33,7 +33,7 @@ def write_toolchain(folder: Path) -> Path:
 
 
 def cmake_options(toolchain: Path) -> list[str]:
-    """Return the options of a cross build besides those of a native one."""
+    """Return the options that a cross build has in addition to a native one."""
     options = [
         f"-DCMAKE_TOOLCHAIN_FILE={toolchain}",
         f"-DPython_INCLUDE_DIR={root() / 'usr' / 'include' / PYTHON}",

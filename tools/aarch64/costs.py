@@ -2,8 +2,9 @@
 
     python -m tools.aarch64 costs [--llvm-mca PROGRAM] [--check]
 
-The counts are those of the compiled loops. The cycles are the estimate of llvm-mca's model of each processor for a loop
-whose data is in the first-level cache. LLVM 19 has models of the Neoverse processors, which older versions lack.
+The instructions are counted in the compiled loops. The cycles are the estimate of llvm-mca's model of each processor
+for a loop whose data is in the first-level cache. LLVM 19 has models of the Neoverse processors, which older versions
+lack.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ HEADER = """\
 
 Made by `python -m tools.aarch64 costs` with {version}. No AArch64 machine was available for measurements. The
 instructions are counted in the compiled loops. The cycles are estimates of llvm-mca for data in the first-level cache;
-its model for apple-m1 is that of an earlier Apple core. [engine.md](engine.md) explains the instruction sets.
+its model for apple-m1 describes an earlier Apple core. [engine.md](engine.md) explains the instruction sets.
 """
 PRODUCT_TABLE = """
 ## Loops that multiply

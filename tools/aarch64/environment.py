@@ -1,7 +1,7 @@
 """Files of the emulated AArch64 system, and the command line of its Python.
 
 The folder contains ``root`` (Debian's Python and C libraries for arm64), ``packages`` (compiled Python packages for
-arm64) and one build folder per checkout. Packages without compiled parts are those of the running interpreter.
+arm64) and one build folder per checkout. Packages without compiled parts are taken from the running interpreter.
 """
 
 from __future__ import annotations

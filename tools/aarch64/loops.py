@@ -128,11 +128,11 @@ def loops_of(source: str, function: str) -> list[Loop]:
 def main_loop(source: str, function: str) -> Loop:
     """Innermost loop with the most multiplications, or with the most instructions if there are none.
 
-    The arguments and errors are those of ``loops_of``.
+    The arguments and errors are the same as for ``loops_of``.
     """
     return max(loops_of(source, function), key=lambda loop: (loop.products, len(loop.lines)))
 
 
 def widest_loop(source: str, function: str) -> Loop:
-    """Innermost loop with the most vector instructions. The arguments and errors are those of ``loops_of``."""
+    """Innermost loop with the most vector instructions. The arguments and errors are the same as for ``loops_of``."""
     return max(loops_of(source, function), key=lambda loop: loop.vector_instructions)

@@ -18,7 +18,7 @@ from tools.release.release import MOST_WHEEL_BYTES
 from tools.release.wheel_smoke import SmokeError, smoke
 
 _PLATFORM = re.compile(r'"(manylinux_\w+_aarch64)"')
-"""Platform tag in the output of ``auditwheel show``: that of the oldest C library with which the wheel works."""
+"""Platform tag in the output of ``auditwheel show``: the version of the oldest C library with which the wheel works."""
 
 
 def build_wheel(target: Path) -> Path:
@@ -71,7 +71,7 @@ def test_wheel(wheel: Path) -> None:
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(installed)
         environment = variables(installed)
-        del environment["TPUCONVERT_NATIVE_LIBRARY"]  # the engine is that of the wheel
+        del environment["TPUCONVERT_NATIVE_LIBRARY"]  # the engine was loaded from the wheel
         paths = [path for path in environment["PYTHONPATH"].split(os.pathsep) if Path(path) != REPOSITORY / "tests"]
         environment["PYTHONPATH"] = os.pathsep.join([str(installed), str(folder() / "packages"), *paths])
         for isa, cpu in CPUS.items():

@@ -1,1 +1,1 @@
-"""Accuracy of INT8 models: labelled models of the test data, and trained models of public wheels."""
+"""Accuracy of INT8 models: labeled models of the test data, and trained models of public wheels."""

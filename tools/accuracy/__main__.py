@@ -1,14 +1,14 @@
-"""Accuracy of INT8: ``labelled`` prints, ``ledger`` compares with a file, ``trained`` also measures other quantizers.
+"""Accuracy of INT8: ``labeled`` prints, ``ledger`` compares with a file, ``trained`` also measures other quantizers.
 
 python -m tools.accuracy COMMAND [--help]
 """
 
 import sys
 
-from tools.accuracy import labelled, ledger
+from tools.accuracy import labeled, ledger
 from tools.accuracy.trained import command as trained
 
-COMMANDS = {"labelled": labelled.main, "ledger": ledger.main, "trained": trained.main}
+COMMANDS = {"labeled": labeled.main, "ledger": ledger.main, "trained": trained.main}
 
 if __name__ == "__main__":
     name = sys.argv[1] if len(sys.argv) > 1 else ""

@@ -67,7 +67,7 @@ def reference_samples(root: Path, entry: Entry) -> list[tuple[dict[str, Array], 
 
 
 @dataclass(frozen=True)
-class LabelledSet:
+class LabeledSet:
     """Calibration samples, evaluation samples and labels of one model's single input, one sample per entry."""
 
     calibration: list[Array]
@@ -75,8 +75,8 @@ class LabelledSet:
     labels: list[int]
 
 
-def labelled_set(root: Path, entry: Entry) -> LabelledSet:
-    """Load the labelled set of a manifest entry, preprocessed for the model."""
+def labeled_set(root: Path, entry: Entry) -> LabeledSet:
+    """Load the labeled set of a manifest entry, preprocessed for the model."""
     kind = entry["labels"]["set"]
     if kind == "imagenet":
         return _imagenet(root, entry)
@@ -85,25 +85,25 @@ def labelled_set(root: Path, entry: Entry) -> LabelledSet:
     return _cifar10(root, entry) if kind == "cifar10" else _mnist(root, entry)
 
 
-def _imagenet(root: Path, entry: Entry) -> LabelledSet:
+def _imagenet(root: Path, entry: Entry) -> LabeledSet:
     folder = root / "images" / "imagenet"
     images = json.loads((folder / "labels.json").read_text(encoding="utf-8"))["images"]
     chosen = [image for image in images if image["role"] == "eval"]
     calibration = [image for image in images if image["role"] == "calib"]
-    return LabelledSet(
+    return LabeledSet(
         [_image(folder / image["file"], entry) for image in calibration],
         [_image(folder / image["file"], entry) for image in chosen],
         [image["label"] for image in chosen],
     )
 
 
-def _person(root: Path, entry: Entry) -> LabelledSet:
-    """Load the person data: all labelled images are for evaluation, images of another set for calibration."""
+def _person(root: Path, entry: Entry) -> LabeledSet:
+    """Load the person data: all labeled images are for evaluation, images of another set for calibration."""
     folder = root / "images" / "coco"
     images = json.loads((folder / "labels.json").read_text(encoding="utf-8"))["images"]
     other = root / "images" / "imagenet"
     calibration = json.loads((other / "labels.json").read_text(encoding="utf-8"))["images"]
-    return LabelledSet(
+    return LabeledSet(
         [_image(other / image["file"], entry) for image in calibration if image["role"] == "calib"],
         [_image(folder / image["file"], entry) for image in images],
         [image["person"] for image in images],
@@ -115,7 +115,7 @@ def _image(path: Path, entry: Entry) -> Array:
     return _to_stored_dtype(Preprocess.from_mapping(given).load(path), entry)
 
 
-def _cifar10(root: Path, entry: Entry) -> LabelledSet:
+def _cifar10(root: Path, entry: Entry) -> LabeledSet:
     folder = root / "images" / "cifar10"
     how = entry["preprocessing"]
     mean = np.load(folder / how["mean"]) if how.get("mean", "none") != "none" else np.float32(0)
@@ -126,18 +126,18 @@ def _cifar10(root: Path, entry: Entry) -> LabelledSet:
         return [_to_stored_dtype(np.ascontiguousarray(image[np.newaxis]), entry) for image in x]
 
     test = np.load(folder / "test.npz")
-    return LabelledSet(
+    return LabeledSet(
         prepare(np.load(folder / "calib.npz")["images"]), prepare(test["images"]), test["labels"].tolist()
     )
 
 
-def _mnist(root: Path, entry: Entry) -> LabelledSet:
+def _mnist(root: Path, entry: Entry) -> LabeledSet:
     test = np.load(root / "images" / "mnist" / "test.npz")
     how = entry["preprocessing"]
     x = test["images"].astype(np.float32) * np.float32(how["scale"])
     samples = [_to_stored_dtype(image.reshape(how["shape"]), entry) for image in x]
     split = MNIST_CALIBRATION
-    return LabelledSet(samples[:split], samples[split:], test["labels"].tolist()[split:])
+    return LabeledSet(samples[:split], samples[split:], test["labels"].tolist()[split:])
 
 
 def _to_stored_dtype(x: Array, entry: Entry) -> Array:

@@ -61,7 +61,7 @@ def measure(name: str, chip: str, **options: Any) -> tuple[int, int]:
         evaluation,
         metrics="map",
         reference=tc.convert(source, **group_options(**call)),
-        unlabelled=True,
+        unlabeled=True,
         decode=detector.decode,
         preprocess=preprocess,
         min_score=detector.threshold,

@@ -20,10 +20,10 @@ from pathlib import Path
 
 import yaml
 
-from tools.accuracy.datasets import data_root, entries, labelled_set
+from tools.accuracy.datasets import data_root, entries, labeled_set
 from tools.accuracy.detections import DETECTORS
 from tools.accuracy.detections import measure as measure_detections
-from tools.accuracy.labelled import classifiers, measure
+from tools.accuracy.labeled import classifiers, measure
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LEDGER = ROOT / "tests" / "models" / "accuracy.yaml"
@@ -50,8 +50,8 @@ except the [calibration method](quantization.md#steps-of-a-quantization) have th
 CLASSIFIERS = """\
 ## Classifiers
 
-Top-1 accuracy in percent. *Flips* are the images whose predicted class differs from that of the float model. *Cosine*
-is the mean cosine similarity of the outputs of both models.
+Top-1 accuracy in percent. *Flips* are the images whose predicted class differs from the class of the float model.
+*Cosine* is the mean cosine similarity of the outputs of both models.
 """
 DETECTION = """\
 ## Detectors
@@ -61,7 +61,7 @@ A float detection is *kept* if the INT8 model detects the same class with an int
 
 
 def keys(names: Iterable[str] = ()) -> list[Key]:
-    """Model, chip and method of all measurements, or of those of some models."""
+    """Model, chip and method of all measurements, or of the measurements of some models."""
     chosen = list(names) or [*classifiers(), *DETECTORS]
     return list(itertools.product(chosen, CHIPS, METHODS))
 
@@ -73,7 +73,7 @@ def measured(key: Key) -> dict[str, float]:
         found, kept = measure_detections(name, chip, calibration_method=method)
         return {"detections": found, "kept": kept}
     entry = entries(data_root())[name]
-    row = measure(entry, labelled_set(data_root(), entry), chip, method)
+    row = measure(entry, labeled_set(data_root(), entry), chip, method)
     return {
         "images": row.images,
         "float_correct": row.float_correct,

@@ -3,8 +3,8 @@
     python -m tools.accuracy.outlier_channels [--seeds 4] [--hard]
 
 The networks are small, with random weights (``tools/bench/outliers.py``); ``--hard`` changes them so that any error
-costs more. The similarity is that of the outputs to the float model over samples that calibration has not seen; that of
-a network is the lowest one of its outputs. The table has the lowest and the median of all seeds.
+costs more. The similarity compares the outputs with the float model over samples that calibration has not seen; the
+similarity of a network is the lowest one of its outputs. The table has the lowest and the median of all seeds.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ one after the other, round by round, each pinned to one processor, so that load 
 package is installed for the interpreter of ``--peers-python`` (default: the one that runs this program).
 With ``--wheel`` tpuconvert is built and installed into a separate environment in FOLDER, because an editable install
 takes longer to start. Compare ratios of medians of one run. The ranges show the noise of the machine, and for the large
-model that of the disk: more rounds of it alone (``--models large --peers copy``) vary less. The last lines check
+model of the disk: more rounds of it alone (``--models large --peers copy``) vary less. The last lines check
 limits: the growth of the time with the number of nodes, and the cost of a large model beyond copying its bytes.
 """
 
@@ -219,7 +219,9 @@ def run(
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     for name in models:
         path = folder / f"{name}.onnx"
-        if not path.exists():  # in another process, because the peak memory of a process includes that of its parent
+        if (
+            not path.exists()
+        ):  # in another process, because the peak memory of a process includes the peak of its parent
             subprocess.run([sys.executable, "-m", "tools.bench.conversion", str(folder), "--make", name], check=True)
         for count in range(rounds + 1):
             for tool in tools:

@@ -7,7 +7,7 @@
 The decoder has MatMulNBits with groups of 32, GroupQueryAttention with rotary embeddings, and SwiGLU. Both engines run
 it in turns in the same process; the time of a token is the median of 32. ONNX Runtime keeps the caches in buffers of
 the largest length that are inputs and outputs at once (I/O binding); tpuconvert keeps them in the session. Ratios are
-medians over the rounds of the time of ONNX Runtime divided by that of tpuconvert, with the smallest and the largest
+medians over the rounds of the time of ONNX Runtime divided by the time of tpuconvert, with the smallest and the largest
 ratio. Memory is the resident memory of the process, without ONNX Runtime, in a session that computes a long prompt in
 chunks.
 """

@@ -165,7 +165,7 @@ MODULES = {
 def import_engine(job: Job) -> None:
     """Import the modules of an engine without loading the model.
 
-    tpuconvert imports some modules when it opens its first file: here, that of a model with one operator.
+    tpuconvert imports some modules when it opens its first file: here, of a model with one operator.
     """
     importlib.import_module(MODULES[job.engine])
     if job.engine == "tpuconvert":

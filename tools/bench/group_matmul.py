@@ -5,8 +5,8 @@
         [--bits 4,8] [--groups 32,128] [--zero-points] [--accuracy-level 0] [--activation-type float32]
 
 Each line is one model with a single MatMulNBits, [rows, size] x [size, size]. Both engines run it in turns in the same
-process. The ratio is the median over the rounds of the time of ONNX Runtime divided by that of tpuconvert; the smallest
-and the largest ratio follow in brackets.
+process. The ratio is the median over the rounds of the time of ONNX Runtime divided by the time of tpuconvert; the
+smallest and the largest ratio follow in brackets.
 """
 
 from __future__ import annotations

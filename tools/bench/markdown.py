@@ -16,8 +16,8 @@ call of the program that wrote it:
     {command}
 
 Engines run in turns: in every round each one runs briefly, pinned to the same processors. A ratio is the time of an
-engine divided by that of tpuconvert in the same round: above 1, tpuconvert is faster. Tables have the median over the
-rounds and, in brackets, the smallest and the largest. Networks have seeded random weights and matching
+engine divided by the time of tpuconvert in the same round: above 1, tpuconvert is faster. Tables have the median over
+the rounds and, in brackets, the smallest and the largest. Networks have seeded random weights and matching
 BatchNormalization statistics; `tools/bench/README.md` describes them and their quantization for each engine.
 tpuconvert computes the exact integers of the TPU operators; the other engines may round differently.
 

@@ -59,8 +59,8 @@ def int8_part(settings: Settings) -> Part:
     """INT8, one thread."""
     results = [_run_rounds(settings, _int8(settings, name)) for name in _all(settings)]
     about = (
-        "One thread, batch 1. Median processor time, and for other engines the ratio of their time to that of "
-        "tpuconvert."
+        "One thread, batch 1. Median processor time, and for other engines the ratio of their time to the time "
+        "of tpuconvert."
     )
     return Part("int8", "INT8, one thread", about, tuple(results))
 

@@ -7,9 +7,9 @@
 
 Creates the networks of ``tools/bench`` and their samples in FOLDER, then starts every tool on every network, one after
 the other, round by round, pinned to the same processors, so that load affects all alike. The ratio is the median over
-the rounds of the processor time of a tool divided by that of its counterpart in the same round: NNCF with its default
-algorithms is compared with the default of tpuconvert, and MinMax of ONNX Runtime with ``--effort low``, which finds
-ranges only. On one idle processor, processor time is wall time.
+the rounds of the processor time of a tool divided by the time of its counterpart in the same round: NNCF with its
+default algorithms is compared with the default of tpuconvert, and MinMax of ONNX Runtime with ``--effort low``, which
+finds ranges only. On one idle processor, processor time is wall time.
 
 ``--many N`` also compares the peak memory with N samples to that with ``--samples``, by default on a network for small
 images. 10,000 samples of ResNet50 are a file of 6 GB.
@@ -85,7 +85,7 @@ def run(
     environment = {**os.environ, "OMP_NUM_THREADS": str(len(cpus))}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     for network in networks:
-        # In another process, because the peak memory of a process includes that of its parent.
+        # In another process, because the peak memory of a process includes the peak of its parent.
         subprocess.run(
             [sys.executable, "-m", MODULE, str(folder), "--make", network, "--samples", str(samples)], check=True
         )
@@ -104,7 +104,7 @@ def run(
 
 
 def table(results: Results) -> str:
-    """Return a table of time and memory per network and tool, with the time relative to that of the counterpart."""
+    """Return a table of time and memory per network and tool, with the time relative to the counterpart."""
     lines = [
         "| network | tool | wall time, s | processor time, s | peak memory, MiB | relative processor time |",
         "|---|---|---|---|---|---|",
@@ -180,7 +180,7 @@ def main() -> int:
         "# Benchmarks of quantization\n\nWritten by `python -m tools.bench.quantization`: wall time of complete "
         f"processes with {arguments.samples} samples on {on}, medians of {arguments.rounds} interleaved rounds with "
         "their range, processor time and peak memory. The relative time is the processor time of a tool divided by "
-        "that of its counterpart in the same round: above 1, tpuconvert is faster. Other programs on the machine "
+        "the time of its counterpart in the same round: above 1, tpuconvert is faster. Other programs on the machine "
         f"lengthen the wall time more than the processor time.\n\n{described}\n\n{table(results)}\n{memory}"
     )
     if arguments.page is not None:

@@ -75,7 +75,7 @@ def milliseconds(runs: list[Callable[[], object]], repeats: int, clock: Callable
 
 
 def cosine(exact: Session, session: Session, samples: list[dict[str, Array]]) -> float:
-    """Smallest cosine of the output to that of the float network."""
+    """Smallest cosine similarity between the output and the output of the float network."""
     found = []
     for feeds in samples:
         pair = [next(iter(item.run(feeds).values())).ravel().astype(np.float64) for item in (exact, session)]

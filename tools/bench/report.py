@@ -2,8 +2,8 @@
 
 The graph is panned as it is at the start, and with all blocks expanded at several zooms down to the whole graph.
 ``work`` is the processor time of one frame in the main thread of the page: script, style, layout, paint and the
-rasterization of the canvas. ``interval`` is the time between frames, which is at least that of the display and also
-depends on the load of the machine; ``idle`` shows it without panning.
+rasterization of the canvas. ``interval`` is the time between frames, which is at least the interval of the display
+and also depends on the load of the machine; ``idle`` shows it without panning.
 
 Needs the extra ``browser`` and a Chromium. Example: ``python -m tools.bench.report --nodes 180 1000 10000``.
 ``--branches 60`` draws parallel chains, so that thousands of nodes are visible at once.

@@ -14,7 +14,7 @@ class Result:
 
     Args:
         network: name of the network.
-        arithmetic: INT8, float32, or that of the source.
+        arithmetic: INT8, float32, or the type in the source.
         macs: multiply-accumulates of one run.
         engines: measurements per engine.
         peak: peak rate of the processor in MAC per second, measured in the same rounds; None if it was not measured.

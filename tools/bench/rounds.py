@@ -25,7 +25,7 @@ PAUSE = 0.02
 
 @dataclass(frozen=True)
 class Ratio:
-    """Time of an engine divided by that of tpuconvert: median, smallest and largest ratio over the rounds."""
+    """Time of an engine divided by the time of tpuconvert: median, smallest and largest ratio over the rounds."""
 
     median: float
     low: float

@@ -11,7 +11,7 @@ from tools.accuracy.datasets import (
     data_root,
     entries,
     input_shapes,
-    labelled_set,
+    labeled_set,
     model_files,
     reference_samples,
 )
@@ -22,7 +22,7 @@ SOURCE_ENGINES = {"onnx": ("ONNX Runtime", "onnxruntime"), "tflite": ("LiteRT", 
 """Source format -> label and engine. Caffe is missing, because no installable engine runs Caffe networks."""
 
 CALIBRATION = 32
-"""Number of calibration samples from labelled data. Models without labels use the samples of the reference outputs."""
+"""Number of calibration samples from labeled data. Models without labels use the samples of the reference outputs."""
 
 
 def trained_models(names: list[str], folder: Path, backend: str) -> Iterator[Model]:
@@ -72,4 +72,4 @@ def _calibration(root: Path, entry: Entry, feeds: list[Feed]) -> list[Feed]:
     if "labels" not in entry:
         return feeds
     (name,) = feeds[0]
-    return [{name: sample} for sample in labelled_set(root, entry).calibration[:CALIBRATION]]
+    return [{name: sample} for sample in labeled_set(root, entry).calibration[:CALIBRATION]]

@@ -127,6 +127,6 @@ class _Loaded:
             return by_kernel(profile_steps(session, model.graph, read_feeds(self._job), runs))
 
     def peak_bytes(self) -> int:
-        """Read the peak resident memory. Not by ``getrusage``: its maximum includes that of the parent process."""
+        """Read the peak resident memory. ``getrusage`` is unsuitable: its maximum includes the parent process."""
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
         return 1024 * int(next(line.split()[1] for line in lines if line.startswith("VmHWM:")))

@@ -5,16 +5,16 @@
 Creates the networks and their samples in FOLDER. Then runs each command as a whole process, in turns, so that load
 affects all alike: one worker on one processor, one worker on all processors, one worker per processor, and at the same
 time as many independent processes as there are processors, each with one worker on its own processor. The ratio is the
-median over the rounds of the time of another run divided by that of one worker per processor in the same round. The
+median over the rounds of the time of another run divided by the time of one worker per processor in the same round. The
 written files must be equal.
 
 ``possible`` is the throughput of the independent processes relative to one process alone: they share the memory
 bandwidth, the caches and perhaps the cores, but not the work. Workers are not expected to be faster than that.
 
-Other programs change times, but less the processor time. Its column has that of the main thread and that of all others.
-``estimate`` is the ratio that follows if the main thread runs alone and the others run at the same time: the processor
-time of one worker, divided by that of the main thread plus that of the others divided by the number of workers. It is
-too low, because the main thread works for a part of its time while others do.
+Other programs change times, but less the processor time. Its column contains the time of the main thread and of all
+others. ``estimate`` is the ratio that follows if the main thread runs alone and the others run at the same time: the
+processor time of one worker, divided by the sum of the time of the main thread and the time of the others per worker.
+It is too low, because the main thread works for a part of its time while others do.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def main() -> int:
     for network in arguments.networks.split(","):
         if network not in NETWORKS:
             parser.error(f"unknown network {network}, expected one of {', '.join(NETWORKS)}")
-        # In another process, because the peak memory of a process includes that of its parent.
+        # In another process, because the peak memory of a process includes the peak of its parent.
         making = [sys.executable, "-m", MODULE, str(folder), "--make", network, "--samples", str(arguments.samples)]
         subprocess.run(making, check=True)
         model, data = folder / f"{network}.onnx", folder / f"{network}_{arguments.samples}.npy"

@@ -1,7 +1,7 @@
 """Run ONNX operators on extreme integers and write docs/integer-types.md: ``python -m tools.exactness.integer_types``.
 
 Every case is one operator. It is converted for BM1684 and BM1686 and run by both engines. The expected integers are
-those of ONNX Runtime without optimization or, for types that it lacks, of the evaluator of the ``onnx`` package.
+computed by ONNX Runtime without optimization or, for types that it lacks, by the evaluator of the ``onnx`` package.
 """
 
 from __future__ import annotations
@@ -252,8 +252,8 @@ def table() -> dict[str, dict[str, dict[str, set[str]]]]:
 _TEXT = """# Integer types of ONNX operators
 
 Made by `python -m tools.exactness.integer_types`, which runs {count} cases: every operator on the limits of its type,
-of smaller types and of FLOAT32, on BM1684 and BM1686, in both engines. Expected integers are those of ONNX Runtime or,
-for types that it lacks, of the evaluator of the `onnx` package.
+of smaller types and of FLOAT32, on BM1684 and BM1686, in both engines. Expected integers are computed by ONNX Runtime
+or, for types that it lacks, by the evaluator of the `onnx` package.
 
 - **exact**: 8- and 16-bit integers wrap around as the standard says, in operators and in casts.
 - **warned**: exact for small integers. The graph holds 32- and 64-bit integers as INT32, which saturates. BM1682 and

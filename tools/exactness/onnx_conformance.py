@@ -38,11 +38,11 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "onnx-conformance.md"
 STORE = PAGE.with_suffix(".json")
 
 FILE_KINDS = ("simple", "pytorch-operator", "pytorch-converted")
-"""Cases that are stored as files in the ``onnx`` package; those of kind ``node`` are generated."""
+"""Cases that are stored as files in the ``onnx`` package; the cases of kind ``node`` are generated."""
 
 PASSED = {
     "direct": "converted once, all inputs open",
-    "specialised": "converted with the values of inputs that decide shapes or parameters",
+    "specialized": "converted with the values of inputs that decide shapes or parameters",
     "evaluated": "nothing left to run: every input was such a value",
 }
 """Outcomes that count as passed."""
@@ -165,7 +165,7 @@ def _compare(case: Any, options: dict[str, Any]) -> str:
         Runner.assert_similar_outputs([_array(item) for item in expected], list(outputs), case.rtol, case.atol)
     if not prepared.known_inputs:
         return "direct"
-    return "specialised" if prepared.open_inputs else "evaluated"
+    return "specialized" if prepared.open_inputs else "evaluated"
 
 
 def _read_case(folder: Path) -> tuple[onnx.ModelProto, list[tuple[list[Any], list[Any]]]]:
@@ -418,7 +418,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def write_page(stored: Store, cases: Sequence[Any], outcomes: Sequence[Outcome], native: Sequence[Outcome]) -> None:
-    """Replace stored outcomes by those of a run, and write the page. Cases that no longer exist are removed."""
+    """Replace the stored outcomes of the cases of a run, remove cases that no longer exist, and write the page."""
     names = {case.name for case in cases}
     run = {outcome.name for outcome in outcomes}
     plain = [

@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 import tpuconvert as tc
-from tools.accuracy.datasets import Entry, data_root, entries, labelled_set, model_files, reference_samples
+from tools.accuracy.datasets import Entry, data_root, entries, labeled_set, model_files, reference_samples
 from tpuconvert.frontends.tflite.file.reader import read_model
 from tpuconvert.schema.errors import TpuConvertError
 from tpuconvert.schema.graph.graph import Value
@@ -154,7 +154,7 @@ def outputs_by_name(session: tc.Session, feeds: Arrays) -> dict[str, Array]:
 
 
 def first_difference(model: tc.Model, backend: str, file: Path, feeds: Arrays) -> str:
-    """Return the first tensor in execution order whose integers differ from those of the reference kernels."""
+    """Return the first tensor in execution order whose integers differ from the reference kernels."""
     oracle = Oracle(file, keeps_tensors=True)
     oracle.run(feeds)
     known = oracle.tensors()
@@ -221,7 +221,7 @@ def trained_models(names: list[str], count: int) -> Iterator[tuple[str, Path, li
         entry = known[name]
         feeds = [list(sample.values()) for sample, _ in reference_samples(root, entry)]
         if "labels" in entry and count:
-            feeds += [[sample] for sample in labelled_set(root, entry).samples[:count]]
+            feeds += [[sample] for sample in labeled_set(root, entry).samples[:count]]
         yield name, model_files(root, entry)[0], feeds
 
 

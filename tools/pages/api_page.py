@@ -43,10 +43,10 @@ LEAD = (
 
 INPUT_TYPES = (
     "`Session.run`, calibration, and the commands `run`, `verify` and `evaluate` accept the same types. Rows are the "
-    'types of the input, columns those of the array; lists of Python numbers are int64 or float64. "fits" is accepted '
-    "if the input's type holds every value (floats may be rounded, but not to infinity); a dash is refused. uint8 is "
-    "the type of images: give them to `run_images`, which preprocesses them. Codes of a quantized input are not taken "
-    "from the other 8-bit type."
+    'types of the input, columns the types of the array; lists of Python numbers are int64 or float64. "fits" is '
+    "accepted if the input's type holds every value (floats may be rounded, but not to infinity); a dash is refused. "
+    "uint8 is the type of images: give them to `run_images`, which preprocesses them. Codes of a quantized input are "
+    "not taken from the other 8-bit type."
 )
 WANTED_TYPES = ("float32", "float16", "int64", "int32", "uint8", "quantized uint8", "quantized int8", "bool")
 GIVEN_TYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")

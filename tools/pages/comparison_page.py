@@ -51,7 +51,7 @@ CONVERTERS = {"mnnconvert": "MNN", "ovc": "OpenVINO, `ovc`", "openvino": "OpenVI
 
 
 def speed_table() -> list[str]:
-    """Return the ratio of the time of each engine to that of tpuconvert."""
+    """Return the ratio of the time of each engine to the time of tpuconvert."""
     cases = (("INT8", INT8), ("INT8, 2 threads", THREADS), ("float32", FLOAT), ("opening a file", LOADING))
     rows = [
         [row["network"], case, row["tpuconvert, ms"], *(_ratio(row.get(engine, "-")) for engine in ENGINES)]

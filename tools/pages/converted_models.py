@@ -35,7 +35,7 @@ def convert_model(
     entry = entries(root)[name]
     source, weights = model_files(root, entry)
     shapes = input_shapes(entry)
-    # The data set has tensor names, which may differ from those of a TFLite signature; the order is equal.
+    # The data set has tensor names, which may differ from the names of a TFLite signature; the order is equal.
     ports = load_source(Source(source, weights), Options(input_shapes=dict(shapes or {}))).input_ports
     inputs = [port.name for port in ports]
     feeds = [dict(zip(inputs, sample.values(), strict=True)) for sample, _ in reference_samples(root, entry)]

@@ -91,7 +91,7 @@ class Survey:
 
     @property
     def unexplained(self) -> dict[Fallback, list[str]]:
-        """The fallbacks whose reason is no exception."""
+        """The fallbacks whose reason is not an exception."""
         return {fallback: names for fallback, names in self.found.items() if fallback.reason not in EXCEPTIONS}
 
 

@@ -1,4 +1,4 @@
-"""What the tools that generate files share: the command line of those with one file, and marked sections of a page."""
+"""Shared parts of the tools that generate files: a command line for one file, and marked sections of a page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def section(page: Path, text: str, name: str, tool: str) -> str:
 
 
 def replace_section(page: Path, text: str, name: str, tool: str, lines: Iterable[str]) -> str:
-    """Return the text of a page with other lines in a generated section. The arguments are those of ``section``."""
+    """Return the text of a page with other lines in a generated section. Arguments as in ``section``."""
     before, _, after = _split(page, text, name, tool)
     return "".join([before, *(f"{line}\n" for line in lines), after])
 

@@ -1,4 +1,4 @@
-"""Typical preprocessing mistakes of users, applied to the images of the labelled test models."""
+"""Typical preprocessing mistakes of users, applied to the images of the labeled test models."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CAFFE = ((104.0, 117.0, 123.0), (1.0,))
 
 @dataclass(frozen=True)
 class Images:
-    """Labelled images of one model, as decoded, with the right preprocessing.
+    """Labeled images of one model, as decoded, with the right preprocessing.
 
     Args:
         originals: uint8 [1, H, W, C] in RGB or gray, each with its own size.
@@ -153,7 +153,7 @@ def _value_range(images: Images) -> Given:
 
 
 def _other_network(images: Images) -> Given:
-    """Use mean and deviation of ImageNet, or those of Caffe networks if the ImageNet values are correct."""
+    """Use mean and deviation of ImageNet, or of Caffe networks if the ImageNet values are correct."""
     is_imagenet = abs(images.rule.mean[0] - 123.675) < 0.1 and _has_scale(images.rule)
     return _family(images, *(_CAFFE if is_imagenet else _IMAGENET))
 

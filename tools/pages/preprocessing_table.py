@@ -1,4 +1,4 @@
-"""Write the table of preprocessing mistakes that the doctor detects on labelled models into docs/preprocessing.md.
+"""Write the table of preprocessing mistakes that the doctor detects on labeled models into docs/preprocessing.md.
 
     python -m tools.pages.preprocessing_table [--check] [--part development] [MODEL ...]
 
@@ -57,7 +57,7 @@ Row = dict[str, dict[str, dict[str, float | bool]]]
 
 
 class Subject:
-    """A labelled model with its session and a cache of scores by sample."""
+    """A labeled model with its session and a cache of scores by sample."""
 
     def __init__(self, root: Path, entry: Entry) -> None:
         source, weights = model_files(root, entry)

@@ -28,7 +28,7 @@ TUTORIAL = ROOT / "docs" / "tutorial.md"
 IMAGES = ROOT / "docs" / "images"
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 COLORS = 256
-"""Number of colors of a picture: no color differs by more than 3 of 255, and the file has a third of the size."""
+"""Number of colors of an image: no color differs by more than 3 of 255, and the file has a third of the size."""
 
 LARGEST = 150_000
 """Largest size of a picture in bytes."""
@@ -119,7 +119,7 @@ def take(browser: Browser, picture: Picture, folder: Path, theme: Literal["light
         taken = page.screenshot() if picture.show is None else picture.show(page).screenshot()
     finally:
         page.close()
-    # The default method replaces colors of few pixels, such as those of marked names.
+    # The default method replaces colors of few pixels, such as the color of marked names.
     palette = Image.Quantize.MAXCOVERAGE
     image = Image.open(io.BytesIO(taken)).convert("RGB").quantize(COLORS, palette, dither=Image.Dither.NONE)
     file = io.BytesIO()

@@ -41,7 +41,7 @@ def read_version(root: Path = ROOT) -> str:
 
 
 def version_problems(root: Path, tag: str | None) -> Iterator[str]:
-    """Yield a sentence for each place whose version is not that of setup.cfg."""
+    """Yield a sentence for each file whose version differs from the version in setup.cfg."""
     version = read_version(root)
     heading = re.search(r"^## (.*)$", (root / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     newest = heading[1] if heading else "no heading"
@@ -75,7 +75,7 @@ def distribution_problems(folder: Path, version: str) -> Iterator[str]:
 
 
 def is_wheel(name: str, version: str, abi: str, platform: str) -> bool:
-    """Return True if a file name is that of a wheel with these tags. It may have several platform tags."""
+    """Return True if a file name names a wheel with these tags. It may have several platform tags."""
     pattern = rf"tpuconvert-{re.escape(version)}-{abi}-(?:{platform})(?:\.{platform})*\.whl"
     return re.fullmatch(pattern, name) is not None
 

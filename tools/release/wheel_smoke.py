@@ -66,7 +66,7 @@ def check_engine(doctor: dict[str, Any], wanted: str | None) -> None:
     """Check what ``tpuconvert doctor --json`` printed.
 
     Raises:
-        SmokeError: the engine is missing, uses another instruction set than the wanted one, or gives other bytes.
+        SmokeError: the engine is missing, does not use the expected instruction set, or gives other bytes.
     """
     engine, test = doctor["engine"], doctor["self_test"]
     if engine["instruction_set"] is None or wanted not in (None, engine["instruction_set"]):

@@ -1,4 +1,4 @@
-"""Comparison of the outputs of a model with those of another engine."""
+"""Comparison of the outputs of a model with the outputs of another engine."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from tools.zoo.files import Array
 
 
 class DifferentError(Exception):
-    """The outputs of the float model differ from those of the source."""
+    """The outputs of the float model differ from the outputs of the source."""
 
 
 class Comparison:

@@ -20,7 +20,7 @@ class Kept:
         self.wanted = self.found = 0
 
     def add(self, wanted: Mapping[str, Array], given: Mapping[str, Array]) -> None:
-        """Add the detections of one image. Each box of the model stands for one box of the source, of its label."""
+        """Add the detections of one image. A box matches at most one box of the source, with the same label."""
         overlaps = overlap(wanted["boxes"], given["boxes"])
         overlaps[wanted["labels"][:, None] != given["labels"][None, :]] = 0.0
         self.wanted += len(overlaps)

@@ -88,7 +88,7 @@ class Made:
     Attributes:
         versions: versions of the packages with which they were exported.
         families: network -> name of its family.
-        packages: network -> package that defines it; without those of ``tools/zoo/networks``.
+        packages: network -> package that defines it; without the networks of ``tools/zoo/networks``.
     """
 
     versions: dict[str, str]

@@ -58,7 +58,7 @@ def quantize_by_nncf(source: Path, target: Path, samples: Samples) -> None:
 
 
 def quantize_by_torch(module: nn.Module, samples: Sequence[tuple[Tensor, ...]]) -> nn.Module:
-    """Return a module with PyTorch's fake quantization nodes, whose ranges are those of the samples.
+    """Return a module with PyTorch's fake quantization nodes, whose ranges are computed from the samples.
 
     The module must be traceable by ``torch.fx``.
     """

@@ -1,6 +1,6 @@
 """Non-maximum suppression as the last node of a graph: ``--append-nms boxes=NAME,scores=NAME``.
 
-The results are those of ONNX NonMaxSuppression, followed by gathers of the boxes and scores that it selects.
+The results equal the results of ONNX NonMaxSuppression, followed by gathers of the boxes and scores that it selects.
 """
 
 from __future__ import annotations

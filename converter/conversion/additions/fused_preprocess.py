@@ -23,7 +23,7 @@ from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.types import Array, DType, TensorType
 
 SUFFIX = "_pixels"
-"""Appended to the name of the input. The name without it is that of the normalized tensor, as in the source."""
+"""Appended to the name of the input. The name without it belongs to the normalized tensor, as in the source."""
 
 
 def fuse_preprocess(graph: Graph, rule: Preprocess | None, pixels: str) -> None:
@@ -35,7 +35,7 @@ def fuse_preprocess(graph: Graph, rule: Preprocess | None, pixels: str) -> None:
         pixels: format of the pixels, a key of ``PIXEL_FORMATS``.
 
     Raises:
-        UsageError: there is no preprocessing, or the graph has another input than one float image.
+        UsageError: there is no preprocessing, or the graph has an input other than one float image.
 
     """
     option = f"fuse_preprocess={pixels}"

@@ -126,7 +126,7 @@ def _mark_bytes(value: Value) -> None:
 def _channel_order(chain: _Chain) -> tuple[list[int], int]:
     """Return the channel of the pixels for each channel of the result, and the axis of the channels of the pixels.
 
-    The axis is that of the channel order, or of the constants per channel; 1 if there is neither.
+    The axis is given by the channel order, or by the constants per channel; 1 if there is neither.
     """
     axes, found, index = [0, 1, 2, 3], 1, None  # axes: axis of the pixels for each axis of the current value
     for node in chain.nodes:

@@ -67,7 +67,7 @@ REQUIRED: Any = MISSING
 
 
 def option(default: Any, help: str, **declared: Any) -> Any:
-    """Return a dataclass field for an option; the arguments are those of :class:`Declaration`."""
+    """Return a dataclass field for an option; the arguments are the same as for :class:`Declaration`."""
     metadata = {"option": Declaration(help, **declared)}
     if isinstance(default, Mapping):
         return field(default_factory=lambda: default, metadata=metadata)

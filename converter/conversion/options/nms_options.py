@@ -25,7 +25,7 @@ class NmsTail:
         score: scores of selected boxes are above it.
         max: largest number of boxes per image and class.
         format: ``xyxy`` for two opposite corners, ``cxcywh`` for center and size.
-        objectness: the first score is that of any object and multiplies the others.
+        objectness: the first score is the probability of any object and multiplies the others.
 
     Raises:
         UsageError: a value is not valid.
@@ -61,7 +61,7 @@ class NmsTail:
         parts = re.split(r"(?:^|,)\s*(boxes|scores|iou|score|max|format|objectness)=", text)
         if parts[0].strip():
             key = parts[0].partition("=")[0].strip()
-            raise UsageError(f"append_nms: '{key}' is no key", hint=did_you_mean(key, _READERS) or _HINT)
+            raise UsageError(f"append_nms: '{key}' is not a key", hint=did_you_mean(key, _READERS) or _HINT)
         given: dict[str, Any] = {}
         for key, value in zip(parts[1::2], parts[2::2], strict=True):
             if key in given:

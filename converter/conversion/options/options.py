@@ -1,4 +1,4 @@
-"""All options of a conversion together: those of the three groups, and the further arguments of ``tpuconvert.convert``.
+"""All options of a conversion: three groups, and the further arguments of ``tpuconvert.convert``.
 
 An option has one name: as a field, as an argument in Python, as a flag, as a key of a file and in the recipe.
 """

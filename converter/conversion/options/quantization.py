@@ -61,7 +61,7 @@ def _read_without(names: str | Iterable[str] | None) -> tuple[str, ...]:
 @document_fields
 @dataclass(frozen=True, kw_only=True)
 class Quantization(OptionGroup):
-    """Options of a quantization to INT8. The defaults are those of ``quantize="int8"``."""
+    """Options of a quantization to INT8. The defaults are the same as with ``quantize="int8"``."""
 
     calibration_method: str = option(
         "auto",

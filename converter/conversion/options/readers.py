@@ -162,7 +162,7 @@ def _parse_buckets(text: str) -> list[dict[str, tuple[int, ...]]]:
             name, _, shape = part.strip().rpartition("=")
             extents = shape.split("x")
             if not all(extent.strip().isdecimal() for extent in extents) or name in found[-1]:
-                raise UsageError(f"'{text}' are no shapes", hint=_BUCKETS_HINT)
+                raise UsageError(f"'{text}' is not a list of shapes", hint=_BUCKETS_HINT)
             found[-1][name] = tuple(map(int, extents))
     return found
 

@@ -120,7 +120,7 @@ class AccuracyCheck:
         self._silent: list[str] = []
 
     def choose(self, feeds: FeedSource, split: SampleSplit) -> None:
-        """Choose the samples to measure among those of the calibration."""
+        """Choose the samples to measure among the calibration samples."""
         self._split = split
         self._samples = feeds.part(split.measured.start, split.measured.stop)
         self._calibrated = feeds.samples

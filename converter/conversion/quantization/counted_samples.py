@@ -41,7 +41,7 @@ class Counted:
     parts: Sequence[Part] = ()
 
     def with_part(self, part: Part, collectors: Mapping[str, Collector], ports: Sequence[Port], first: int) -> Counted:
-        """Return the statistics with those of further batches.
+        """Return the statistics merged with the statistics of further batches.
 
         Args:
             part: batches of which none is counted.

@@ -26,8 +26,8 @@ Refine = Callable[[Legalized, Collection[str], float], None]
 BIAS = "bias-correction"
 
 _SHARE = 0.5
-"""Share of the bias correction that is tried if the whole one harms a branch of an output: positions that respond have
-another mean error than the background, which determines the correction."""
+"""Share of the bias correction that is tried if the whole one harms a branch of an output: the mean error of positions
+that respond differs from the mean error of the background, which determines the correction."""
 
 
 @dataclass(frozen=True)
@@ -90,11 +90,11 @@ def gate_algorithms(
         rebuild: builds it again.
         refine: refines a graph.
         error: measures the error at the outputs.
-        refinements: algorithms of the refinement. If all of them together do not reduce the error, or increase that of
-            a branch of an output, or lower the score of a task, half of the bias correction is tried, then each one is
-            left out in turn, then all, until nothing is harmed. If a task has a low score in any case, only the half is
-            tried. A result that keeps the scores without refinement stays, of several that with the highest scores, and
-            among similar ones that with the smallest error.
+        refinements: algorithms of the refinement. If all of them together do not reduce the error, or increase the
+            error of a branch of an output, or lower the score of a task, half of the bias correction is tried, then
+            each one is left out in turn, then all, until nothing is harmed. If a task has a low score in any case, only
+            the half is tried. A result that keeps the scores without refinement stays, of several that with the highest
+            scores, and among similar ones that with the smallest error.
         others: other algorithms. They and the refinements are left out in turn, even if the refinement reduces the
             error. A difference counts if it is larger than its standard error.
         costly: algorithms that make the network slower. They are left out unless the error with them is smaller by more

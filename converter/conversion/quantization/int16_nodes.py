@@ -40,7 +40,7 @@ _MOST_OF_LARGE = 12
 
 @dataclass(frozen=True)
 class Annotated:
-    """What legalization needs besides an annotated graph.
+    """Input of legalization in addition to an annotated graph.
 
     Args:
         reasons: nodes that stay float: the reason by the name of the first result.
@@ -72,7 +72,7 @@ def find_int16_nodes(
         most: largest share of the multiply-accumulates with 16 bits.
         feeds: calibration samples; the last ones measure the error.
         precision: precision rules. Nodes with a rule for their data type, or for the range of one of their tensors, are
-            no candidates.
+            not candidates.
         annotate: annotates the graph for names of nodes with 16 bits.
         legalize: annotates and legalizes it.
         is_requested: whether the user requests 16 bits.
@@ -126,8 +126,8 @@ def find_floor(
 ) -> Floor | None:
     """Choose regions with 16 bits, or in float, if a branch of the outputs misses the target (``accuracy_floor``).
 
-    The samples are those that are ``judged``, as many as are affordable. Other arguments are those of
-    :func:`find_int16_nodes`. The result is None if all branches meet the target.
+    The samples are those that are ``judged``, as many as are affordable. Other arguments are
+    described in :func:`find_int16_nodes`. The result is None if all branches meet the target.
     """
     total = max(sum(macs(node, open_extent=1) or 0 for node in graph.nodes), 1)
     reasons = annotate(()).reasons

@@ -66,8 +66,8 @@ class IntegerForms:
 
         Args:
             kept: nodes that stay in float: the reason by the name of the node.
-            int16: names of nodes with 16 bits besides those of precision rules.
-            balanced: names of tensors with scales per channel; those of ``balancing`` if None.
+            int16: names of nodes with 16 bits in addition to the nodes of precision rules.
+            balanced: names of tensors with scales per channel; the tensors of ``balancing`` if None.
             left_out: names of algorithms that are not applied.
         """
         chosen = self.balancing.names if balanced is None else balanced
@@ -152,7 +152,7 @@ class IntegerForms:
         left_out: Collection[str] = (),
         int16: Collection[str] | None = None,
     ) -> Legalized:
-        """Annotate the graph and return the integer graph. Arguments are those of ``annotate``.
+        """Annotate the graph and return the integer graph. The arguments are the same as for ``annotate``.
 
         If ``int16`` is None, the chosen nodes have 16 bits, unless that algorithm is left out.
         """

@@ -156,7 +156,7 @@ class _Quantization:
         self._split = NO_SAMPLES
 
     def run(self, calibration: CalibrationSource | None, measured: MeasuredRanges | None) -> QuantizedGraph:
-        """Quantize the graph. Arguments are those of :func:`quantize_graph`."""
+        """Quantize the graph. The arguments are the same as for :func:`quantize_graph`."""
         graph, options = self._graph, self._options
         feeds: FeedSource | None = None
         if calibration is not None or measured is None:
@@ -309,7 +309,7 @@ def _with_notes(
     is_quantized: bool,
     ranges: Mapping[str, Range],
 ) -> QuantizedGraph:
-    """Return the result with its notes: the integer share, those of the quantization, and the nodes in float."""
+    """Return the result with its notes: the integer share, the notes of the quantization, and the nodes in float."""
     in_float = [
         Note("float", item.node, f"{item.op}: {without_operator(item.reason, item.op)}")
         for item in legalized.float_nodes

@@ -119,7 +119,7 @@ class MeasuredRanges(Result, hidden=("source", "ranges", "methods"), added=("ten
 
         """
         if self.source != source.digests(external):
-            raise UsageError(f"{source.name}: the ranges are those of another model", hint="calibrate this one")
+            raise UsageError(f"{source.name}: the ranges belong to another model", hint="calibrate this one")
 
     def digest(self) -> str:
         """Digest of the file content without white space, in hexadecimal digits."""
@@ -152,7 +152,7 @@ class MeasuredRanges(Result, hidden=("source", "ranges", "methods"), added=("ten
 
 
 _DEPTH = 4
-"""Depth down to which every entry of a file has a line: those of a tensor's channels, each a list of numbers."""
+"""Depth down to which every entry of a file has a line: statistics of a tensor's channels, each a list of numbers."""
 
 
 def _lines(content: object, depth: int, indent: str = "") -> str:
@@ -243,7 +243,7 @@ def read_ranges(path: str | os.PathLike[str]) -> MeasuredRanges:
 
     Raises:
         UsageError: the file cannot be read, or has a later version.
-        CorruptInputError: the file is damaged, or is no ranges file.
+        CorruptInputError: the file is damaged, or is not a ranges file.
 
     """
     note_input(path)

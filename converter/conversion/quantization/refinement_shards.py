@@ -42,7 +42,7 @@ class _Request:
         statistic: name of a method of ``OperandStatistics``.
         arguments: its arguments; the first one is the index of the operator.
         first: index of the first operator in ``constants``.
-        constants: weights and biases of consecutive operators. Those of earlier ones were in earlier requests.
+        constants: weights and biases of consecutive operators. Results of earlier ones were in earlier requests.
     """
 
     start: int

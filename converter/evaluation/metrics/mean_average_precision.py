@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.evaluation.average_precision import average_precisions
-from tpuconvert.evaluation.classes import Labelled
+from tpuconvert.evaluation.classes import Labeled
 from tpuconvert.evaluation.metric import Metric, Sample, Setup, evaluation_metric
 from tpuconvert.evaluation.objects import Objects, load_objects
 from tpuconvert.outputs.detector import find_detector
@@ -33,7 +33,7 @@ class MeanAveragePrecision(Metric):
             raise UsageError("metric 'map' without a decoder of the outputs", hint=f"--decode {known}")
         self.detector, self.rule = find_detector(setup.decode), setup.image_rule()
         self.found: list[Detections] = []
-        self.labelled: list[Objects] = []
+        self.labeled: list[Objects] = []
         self.kept = 0
         self.compared = 0
 
@@ -42,8 +42,8 @@ class MeanAveragePrecision(Metric):
         """Return the keys of ``values()``."""
         return name, "map50"
 
-    def load(self, samples: Any, labels: Any) -> Labelled:
-        """Load images with labelled boxes."""
+    def load(self, samples: Any, labels: Any) -> Labeled:
+        """Load images with labeled boxes."""
         return load_objects(samples, labels)
 
     def predict(self, sample: Sample) -> Detections:
@@ -54,7 +54,7 @@ class MeanAveragePrecision(Metric):
     def add(self, prediction: Detections, label: Objects) -> None:
         """Keep the detections and the labels of one image."""
         self.found.append(prediction)
-        self.labelled.append(label)
+        self.labeled.append(label)
 
     def values(self) -> dict[str, float]:
         """Return ``map`` and ``map50``, from 0 to 1."""
@@ -69,9 +69,9 @@ class MeanAveragePrecision(Metric):
         return {index: float(row.mean()) for index, row in self._precisions().items()}
 
     def _precisions(self) -> dict[int, Any]:
-        found = average_precisions(self.found, self.labelled)
+        found = average_precisions(self.found, self.labeled)
         if not found:
-            raise UsageError("the labels have no boxes", hint="give images with labelled objects")
+            raise UsageError("the labels have no boxes", hint="give images with labeled objects")
         return found
 
     def compare(self, prediction: Detections, reference: Detections) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.evaluation.classes import Labelled
+from tpuconvert.evaluation.classes import Labeled
 from tpuconvert.evaluation.images import read_label_image
 from tpuconvert.evaluation.label_images import load_label_images
 from tpuconvert.evaluation.metric import Metric, Sample, Setup, evaluation_metric
@@ -35,7 +35,7 @@ class MeanIou(Metric):
         """Return the keys of ``values()``."""
         return name, "pixel_accuracy"
 
-    def load(self, samples: Any, labels: Any) -> Labelled:
+    def load(self, samples: Any, labels: Any) -> Labeled:
         """Load images with label images."""
         return load_label_images(samples, labels)
 
@@ -64,7 +64,7 @@ class MeanIou(Metric):
     def values(self) -> dict[str, float]:
         """Return ``miou`` over the classes that occur in labels or predictions, and the share of right pixels."""
         if not self.confusion.any():
-            raise UsageError("the label images have no labelled pixels", hint=f"{IGNORED} is ignored")
+            raise UsageError("the label images have no labeled pixels", hint=f"{IGNORED} is ignored")
         shares = self.per_class().values()
         pixels = float(np.trace(self.confusion) / self.confusion.sum())
         return {self.name: float(np.mean(list(shares))), "pixel_accuracy": pixels}

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.evaluation.classes import Labelled, load_classes
+from tpuconvert.evaluation.classes import Labeled, load_classes
 from tpuconvert.evaluation.metric import Metric, Sample, Setup, evaluation_metric
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.types import Array
@@ -34,7 +34,7 @@ class TopK(Metric):
         self.flips = 0
         self.compared = 0
 
-    def load(self, samples: Any, labels: Any) -> Labelled:
+    def load(self, samples: Any, labels: Any) -> Labeled:
         """Load samples with one class index each."""
         return load_classes(samples, labels, self.classes)
 
@@ -56,7 +56,7 @@ class TopK(Metric):
         return {self.name: self.right}
 
     def compare(self, prediction: Array, reference: Array) -> None:
-        """Count samples for which the class with the highest score differs. NaN is no highest score."""
+        """Count samples for which the class with the highest score differs. NaN never is the highest score."""
         mine, other = (np.where(np.isnan(scores), -np.inf, scores).argmax() for scores in (prediction, reference))
         self.flips += int(mine != other)
         self.compared += 1

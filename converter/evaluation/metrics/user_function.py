@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.evaluation.classes import Labelled, load_any
+from tpuconvert.evaluation.classes import Labeled, load_any
 from tpuconvert.evaluation.metric import Metric, Sample, Setup, evaluation_metric
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.types import Array
@@ -27,7 +27,7 @@ class UserFunction(Metric):
         self.outputs: dict[str, list[Array]] = {}
         self.labels: list[Any] = []
 
-    def load(self, samples: Any, labels: Any) -> Labelled:
+    def load(self, samples: Any, labels: Any) -> Labeled:
         """Load samples with any labels, or without."""
         return load_any(samples, labels)
 

@@ -27,7 +27,7 @@ OPSET = 21
 """Version of the ONNX operator set of exported files."""
 
 IR_VERSION = 10
-"""ONNX file format version: the first with metadata of nodes and values, and that of operator set 21."""
+"""ONNX file format version: the first with metadata of nodes and values, and the one of operator set 21."""
 
 FORMAT = 1
 """Version of the manifest."""
@@ -55,7 +55,7 @@ def export_onnx(request: Request) -> dict[str, Any]:
 
 
 def lower_model(model: Model) -> Lowering:
-    """Lower a model. Exceptions are those of ``lower_graph``."""
+    """Lower a model. It raises the exceptions of ``lower_graph``."""
     return lower_graph(model.graph, model.chip)
 
 
@@ -100,7 +100,7 @@ def write_model(path: str | os.PathLike[str], lowering: Lowering, name: str, *, 
 
 
 def build_model(lowering: Lowering, name: str, *, with_checks: bool) -> tuple[ModelProto, dict[str, Any]]:
-    """Return the ONNX model of a lowering, and the manifest. Arguments are those of ``write_model``."""
+    """Return the ONNX model of a lowering, and the manifest. The arguments are the same as for ``write_model``."""
     graph = lowering.graph
     outputs = lowering.outputs()
     lowering.problems.raise_if_any()

@@ -20,8 +20,8 @@ class Target:
         chip: the chip whose operators a model must use.
         has_packed_requant: True if a requantization record has two words, with shift and zero point packed in the
             second.
-        returns_floats: True if 8-bit tensors are returned as float32, because the chip stores those of four images in
-            one word.
+        returns_floats: True if 8-bit tensors are returned as float32, because the chip stores the elements of four
+            images in one word.
         has_reshape_buffer: True if a reshape has an operand for a buffer.
     """
 

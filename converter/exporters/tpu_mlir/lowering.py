@@ -125,7 +125,7 @@ class Lowering:
     # Nodes
 
     def sole_user(self, value: Value, operator: str) -> Node | None:
-        """Return the only user of a value if it is a node of this operator and the value is no graph output."""
+        """Return the only user of a value if it is a node of this operator and the value is not a graph output."""
         users = value.users
         if len(users) != 1 or users[0].op.name != operator or self.graph.is_output(value):
             return None

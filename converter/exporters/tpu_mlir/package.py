@@ -82,8 +82,8 @@ def export_tpu_mlir(request: Request) -> dict[str, Any]:
 
     Raises:
         UnsupportedError: some nodes have no exact equivalent. Nothing is written.
-        UsageError: the chip is unknown or not that of the model, the model is not quantized, or the folder cannot be
-            written.
+        UsageError: the chip is unknown or is not the chip of the model, the model is not quantized, or the folder
+            cannot be written.
     """
     target = requested_target(request, TARGETS)
     name = program_name(request)
@@ -94,7 +94,7 @@ def requested_target(request: Request, targets: Mapping[str, Target]) -> Target:
     """Return the target chip of an export.
 
     Raises:
-        UsageError: the chip is not one of the targets, or not that of the model.
+        UsageError: the chip is not one of the targets, or is not the chip of the model.
     """
     chip = DEFAULT_CHIP if request.chip is None else request.chip
     target = targets.get(plain_name(chip))

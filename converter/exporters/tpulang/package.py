@@ -53,7 +53,7 @@ def lower_for_tpulang(model: Model) -> Program:
 
 
 def lower_graph(graph: Graph, target: Target, name: str) -> Program:
-    """Lower a graph to calls of the API. Arguments and exceptions are those of the ``tpu-mlir`` export."""
+    """Lower a graph to calls of the API. Arguments and exceptions as in the ``tpu-mlir`` export."""
     program = Program(try_lowering(graph, target, name))
     program.run(TRANSLATORS)
     program.lowering.problems.raise_if_any()
@@ -65,8 +65,8 @@ def export_tpulang(request: Request) -> dict[str, Any]:
 
     Raises:
         UnsupportedError: some nodes have no exact equivalent. Nothing is written.
-        UsageError: the chip is unknown or not that of the model, the model is not quantized, or the folder cannot be
-            written.
+        UsageError: the chip is unknown or is not the chip of the model, the model is not quantized, or the folder
+            cannot be written.
     """
     target = requested_target(request, _TARGETS)
     program = lower_graph(request.model.graph, target, program_name(request))

@@ -111,7 +111,7 @@ class Program:
         self._calls: dict[Tensor, Call] = {}
 
     def run(self, translators: Mapping[str, Translator]) -> None:
-        """Translate all operations, except those of refused nodes and of nodes that the host computes."""
+        """Translate all operations, except operations of refused nodes and of nodes that the host computes."""
         skipped: set[Node | None] = {*self.lowering.refused, *self.lowering.host_nodes}
         for line in self.module.lines:
             if line.operation == "top.Weight" or line.origin in skipped:
@@ -175,7 +175,7 @@ class Program:
         return {item.name: item.array for call in self.used_calls(results) for item in call.stored}
 
     def text(self, results: Sequence[Tensor]) -> str:
-        """Return the body of a function that returns the list of its inputs and that of the given tensors."""
+        """Return the body of a function that returns the list of its inputs and the list of the given tensors."""
         inputs = [self._names[tensor] for tensor in self.module.inputs]
         lines = [
             f"{name} = tpul.Tensor(dtype='float32', shape={list(tensor.shape)}, name={tensor.location!r})"

@@ -59,7 +59,7 @@ def convergence(description: Description) -> tuple[str, str]:
     y = Scale.covering(0.0, 100.0, bottom, TOP)
     doublings = [math.log2(count) for count in samples]
     x = Scale.exact(0.0, max(doublings[-1], 1.0), LEFT + 10, RIGHT - 10)
-    parts = vertical_axis(y, "largest magnitude, % of that of all samples")
+    parts = vertical_axis(y, "largest magnitude, % of the largest of all samples")
     names = dict(zip(doublings, map(str, samples), strict=True))
     if len(samples) > 1 and doublings[-1] - doublings[-2] < _least_distance(x):
         del names[doublings[-2]]
@@ -81,12 +81,14 @@ def convergence(description: Description) -> tuple[str, str]:
         slowest, left = shorten(found["slowest"]), 1.0 - found["smallest"][-2]
         lead += (
             f" With {samples[-2]} instead of {samples[-1]} samples, the range of '{slowest}' would be {left:.1%} "
-            f"smaller, and that of half of the tensors at most {1.0 - found['median'][-2]:.1%}."
+            f"smaller, and the ranges of half of the tensors at most {1.0 - found['median'][-2]:.1%}."
         )
         lead += " More samples would hardly change the ranges." if left < _CONVERGED else ""
     below = sum(part < 1.0 for part in thresholds.values())
     if below:
-        lead += f" The dashed lines are thresholds: those of {below} of {len(thresholds)} tensors are below the range."
+        lead += (
+            f" The dashed lines are thresholds: the ranges of {below} of {len(thresholds)} tensors are below the range."
+        )
     return lead, chart("Convergence of the calibration", below_axis + _LEGEND_ROW * (len(lines) + 0.5), parts)
 
 

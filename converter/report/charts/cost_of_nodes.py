@@ -130,7 +130,7 @@ def _totals(costs: list[_Cost]) -> tuple[float, int]:
 
 
 def _amounts(cost: _Cost, seconds: float, macs: int) -> str:
-    """Format the time and the multiply-accumulates of a node, with their shares of those of the model."""
+    """Format the time and the multiply-accumulates of a node, with their shares of the whole model."""
     found = f"{cost.seconds / seconds:.1%} {_time(cost.seconds)}"
     return f"{found}, {cost.macs / macs:.1%} {_count(cost.macs)}" if cost.macs else found
 

@@ -28,7 +28,7 @@ _STEPS = 2.0
 """Levels per factor 2 of a count."""
 
 _KEY = 4
-"""Number of characters by which the text with a common prefix is selected, such as those of the source operator."""
+"""Number of characters by which the text with a common prefix is selected, such as the names of the source operator."""
 
 _KEYS = 20
 """Characters of the keys of a packed column."""

@@ -119,7 +119,7 @@ def _sqnr_part(entry: Description) -> float:
 
 
 def _evaluation(evaluation: Description) -> str:
-    """Return the measures on labelled samples, with those of the other model if there is one."""
+    """Return the measures on labeled samples, and of the other model if there is one."""
     other = evaluation["reference"]
     rows: list[list[Cell]] = []
     for name, value in {**evaluation["values"], **evaluation["agreement"]}.items():
@@ -131,7 +131,7 @@ def _evaluation(evaluation: Description) -> str:
     if other is not None:
         heading.append(evaluation["reference_file"] or "other model")
     return panel(
-        "Measured on labelled samples", f"{several(evaluation['samples'], 'sample')}.", html_table(heading, rows)
+        "Measured on labeled samples", f"{several(evaluation['samples'], 'sample')}.", html_table(heading, rows)
     )
 
 

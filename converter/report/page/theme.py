@@ -51,7 +51,7 @@ DARK = {
 
 
 def theme_css() -> str:
-    """Return the rules that set the variables: those of the system, unless ``data-theme`` selects one."""
+    """Return the rules that set the variables: the theme of the system, unless ``data-theme`` selects one."""
     light, dark = _declarations("light", LIGHT), _declarations("dark", DARK)
     return (
         f":root {{ {light} }}\n"

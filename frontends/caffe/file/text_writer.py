@@ -19,8 +19,8 @@ def format_message(message: Any, unknown: Sequence[UnknownField] = (), indent: s
 
     Args:
         message: the message.
-        unknown: fields that its type, or that of a message in it, does not have; with paths relative to the message.
-            Those inside a message that is not set are left out.
+        unknown: fields that its type, or the type of a message in it, does not have; with paths relative to the
+            message. Those inside a message that is not set are left out.
         indent: blanks before each line.
 
     """

@@ -84,7 +84,7 @@ def lrn(node: CaffeNode, g: Graph) -> Value:
     if size % 2 == 0 or len(shape) != 4:
         raise node.fail(f"local_size {size} on {list(shape)}", "supported: an odd size on four axes", INVALID_NODE)
     if p.choice("norm_region") == "ACROSS_CHANNELS":
-        node.budget((shape[1], shape[1]), "matrix of neighbouring channels")  # a constant of the decomposed Lrn
+        node.budget((shape[1], shape[1]), "matrix of neighboring channels")  # a constant of the decomposed Lrn
         return g.add(Lrn(size, alpha, beta, p.number("k")), node.input(0))
     p.ignore("k")  # within a channel, Caffe always adds 1 instead of k
     window = Pool(

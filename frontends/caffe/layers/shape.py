@@ -35,7 +35,7 @@ def flatten(node: CaffeNode, g: Graph) -> Value:
 
 @caffe_op("Reshape", kind=Kind.DIRECT)
 def reshape(node: CaffeNode, g: Graph) -> Value:
-    """Reshape the axes from ``axis`` on: an extent of 0 copies that of the input, one -1 is computed from the rest."""
+    """Reshape the axes from ``axis`` on: 0 copies the extent of the input, one -1 is computed from the rest."""
     p = node.params("reshape_param")
     shape, dims = node.shape(0), p.group("shape").ints("dim")
     axis, count = p.whole("axis"), p.whole("num_axes")

@@ -287,12 +287,12 @@ def _opsets(imports: Iterable[OperatorSetIdProto], path: str) -> dict[str, int]:
 
 
 def function_opsets(function: FunctionProto, model: OnnxModel) -> dict[str, int]:
-    """Opset versions for the nodes of a local function: its own imports, or those of the model if it has none."""
+    """Opset versions for the nodes of a local function: its imports, or the imports of the model if it has none."""
     return {**model.opsets, **_opsets(function.opset_import, model.path)}
 
 
 def other_opsets(function: FunctionProto, model: OnnxModel) -> dict[str, int]:
-    """Opset versions of a local function, by domain, that are not those of the model."""
+    """Opset versions of a local function, by domain, that differ from the model."""
     own = _opsets(function.opset_import, model.path)
     return {domain: version for domain, version in own.items() if model.opsets.get(domain, version) != version}
 

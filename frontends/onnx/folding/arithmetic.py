@@ -37,7 +37,7 @@ def _operands(node: OnnxNode) -> list[Array]:
 
 
 def _divide(a: Array, b: Array) -> Array:
-    """Divide; integer division truncates towards zero."""
+    """Divide; integer division truncates toward zero."""
     if a.dtype.kind == "f":
         return np.asarray(a / b)
     if is_shape_tensor(a):
@@ -126,7 +126,7 @@ for _name, _one in (
 
 @folds("Mod", since=10)
 def mod(node: OnnxNode, _: Graph) -> Array:
-    """Remainder with the sign of the divisor; with ``fmod`` it has that of the dividend."""
+    """Remainder with the sign of the divisor; with ``fmod`` it has the sign of the dividend."""
     a, b = _operands(node)
     if a.dtype.kind in "iu" and (b == 0).any():
         raise node.invalid("integer division by zero")
@@ -147,7 +147,7 @@ def power(node: OnnxNode, _: Graph) -> Array:
 
 
 def cast_array(array: Array, target: Element) -> Array:
-    """Cast elements: floats to integers truncate towards zero, bfloat16 rounds half to even."""
+    """Cast elements: floats to integers truncate toward zero, bfloat16 rounds half to even."""
     if target.bits < 8 or "float8" in target.name:
         raise ValueError(f"cast to {target}")
     if target is element_types.BFLOAT16:

@@ -66,7 +66,7 @@ def constant_of_shape(node: OnnxNode, g: Graph) -> Folded | Array | Result:
         node.budget(target, 4)
         return np.zeros(target, np.float32)
     if not isinstance(value, TensorProto):
-        raise node.invalid("its value is no tensor")
+        raise node.invalid("its value is not a tensor")
     filler = node.reader.read(value)
     if filler.size != 1:
         raise node.invalid(f"its value has {filler.size} elements")

@@ -30,7 +30,7 @@ from tpuconvert.schema.types import Array, DType, Scalar
 
 
 def movement_result(node: OnnxNode, value: Value, *, scalar: bool = False) -> Result:
-    """Return the result of a data movement operator: element type and quantization are those of the first input."""
+    """Return the result of a data movement operator: element type and quantization are copied from the first input."""
     tensor = node.tensor(0)
     if tensor.quant is not None and tensor.quant.axis is not None:
         raise node.fail(UNSUPPORTED_TYPE, "its input has per-channel quantization")
@@ -279,7 +279,7 @@ def expand(node: OnnxNode, g: Graph) -> Result | Folded:
 
 
 def has_to_be(shape: Sequence[int], wanted: Sequence[int]) -> bool:
-    """Return True if data-dependent extents have to be 1 or those of a known shape, which the host checks."""
+    """Return True if data-dependent extents have to be 1 or equal to a known shape, which the host checks."""
     pairs = zip(shape, wanted, strict=False)
     is_known = len(shape) == len(wanted) and not open_within(wanted) and not has_zero(wanted)
     return is_known and any(is_data_dependent(have) and want != 1 for have, want in pairs)

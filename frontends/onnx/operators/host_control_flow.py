@@ -285,7 +285,7 @@ def _add(
     captured: Sequence[OnnxTensor],
     results: Sequence[OnnxTensor],
 ) -> list[OnnxTensor]:
-    """Add the operator. ``results`` have the element types of the outputs, and the shape () for those of rank 0."""
+    """Add the operator. ``results`` have the element types of the outputs, and the shape () for outputs of rank 0."""
     outside = [node.materializer.value(tensor) for tensor in captured]
     names = [f"{node.name}/{index}" for index in range(len(results))]
     values = g.add_all(op, *operands, *outside, names=[g.unique(name) for name in names])

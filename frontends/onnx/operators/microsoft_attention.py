@@ -202,7 +202,7 @@ def _grouped_operands(node: OnnxNode, g: Graph, heads: int, kv_heads: int) -> li
 
 
 def _rows_of_angles(node: OnnxNode, g: Graph, q: Value, lengths: Value) -> list[Value]:
-    """Cosines and sines [batch, sequence, 1, half] of the positions, the last of which is that of the last key."""
+    """Cosines and sines [batch, sequence, 1, half] of the positions; the last position belongs to the last key."""
     batch, sequence = emit.extents(q)[:2]
     if node.has_input(9):
         rows = node.input(9)

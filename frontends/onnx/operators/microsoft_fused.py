@@ -155,7 +155,7 @@ def simplified_layer_normalization(node: OnnxNode, g: Graph) -> Result:
 
 @onnx_op("RotaryEmbedding", since=1, domain=DOMAIN)
 def rotary_embedding(node: OnnxNode, g: Graph) -> Result:
-    """RotaryEmbedding-23 with the positions before the caches; a single position is that of the first token."""
+    """RotaryEmbedding-23 with the positions before the caches; a single position belongs to the first token."""
     node.refuse_attr("is_packed_batching", 0)
     node.refuse_attr("scale", 1.0)
     return rotate(node, g, cos_at=2, sin_at=3, positions_at=1)

@@ -206,7 +206,7 @@ def lp_normalization(node: OnnxNode, g: Graph) -> Value:
 
 @onnx_op("LRN", since=1, kind=Kind.DIRECT)
 def local_response_normalization(node: OnnxNode, g: Graph) -> Value:
-    """``x / (bias + alpha / size * sum of squares of neighbouring channels) ^ beta``."""
+    """``x / (bias + alpha / size * sum of squares of neighboring channels) ^ beta``."""
     x, shape = emit.floats(node.input(0)), node.shape(0)
     size = node.required_attr("size", 1)
     if len(shape) < 3 or size < 1:
@@ -237,7 +237,7 @@ def batch_normalization(node: OnnxNode, g: Graph) -> Value | list[Result]:
 
 
 def _is_training(node: OnnxNode) -> bool:
-    """Return True if the statistics are those of the input.
+    """Return True if the statistics are computed from the input.
 
     An attribute selects this since opset 14 and before opset 7, where exporters omit it for inference although its
     default is training; the number of outputs selects it in between.

@@ -100,7 +100,7 @@ def dequantized_value(node: OnnxNode, g: Graph, data_at: int, quant: QuantParams
         if tensor.quant != quant:
             raise node.fail(
                 UNSUPPORTED_TYPE,
-                f"input '{tensor.name}' was quantized with another scale or zero point than it is dequantized with",
+                f"input '{tensor.name}' is quantized and dequantized with different scales or zero points",
             )
         return node.dequantized_input(data_at)
     x = emit.as_float(g, node.input(data_at))

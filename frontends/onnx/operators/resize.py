@@ -284,7 +284,7 @@ def resize(node: OnnxNode, g: Graph) -> Result:
 
 
 def _changed(scales: Array, axes: Sequence[int]) -> list[int]:
-    """Axes with another scale than 1."""
+    """Axes whose scale is not 1."""
     return [axis for axis, scale in zip(axes, scales.tolist(), strict=False) if scale != 1]
 
 

@@ -24,10 +24,10 @@ def read_numbers(data: bytes) -> dict[str, int | float]:
         ValueError: the bytes are not a map, or an offset is outside them.
     """
     if len(data) < 3:
-        raise ValueError(f"{len(data)} bytes are no map")
+        raise ValueError(f"{len(data)} bytes are not a map")
     packed, width = data[-2], data[-1]
     if packed >> 2 != _MAP or width not in (1, 2, 4, 8):
-        raise ValueError("the options are no map of numbers")
+        raise ValueError("the options are not a map of numbers")
     start = _target(data, len(data) - 2 - width, width)
     own = 1 << (packed & 3)
     count = _read_unsigned(data, start - own, own)

@@ -55,7 +55,7 @@ def depthwise_conv_2d(node: TfliteNode, g: Graph) -> Permuted:
 
 @tflite_op("TRANSPOSE_CONV", kind=Kind.DIRECT, limits="a constant output shape")
 def transpose_conv(node: TfliteNode, g: Graph) -> Permuted:
-    """Transposed convolution; ``padding`` is that of the convolution from output to input."""
+    """Transposed convolution; ``padding`` is the padding of the convolution from output to input."""
     node.ignore_option("quantized_bias_type")  # the accumulator width of the integer kernel
     _, out_h, out_w, out_c = _four(node, node.ints(0), "output shape")
     oc, kh, kw, ic = _four(node, node.shape(1), "weights")

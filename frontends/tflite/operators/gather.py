@@ -56,7 +56,7 @@ def number_like(x: Value, number: float) -> Scalar:
     if x.dtype.is_float:
         return Scalar.f32(number)
     if not math.isfinite(number):
-        raise ValueError(f"{number} is no {x.dtype.value}")
+        raise ValueError(f"{number} does not fit {x.dtype.value}")
     return Scalar(x.dtype, int(number))
 
 

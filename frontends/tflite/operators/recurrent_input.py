@@ -149,7 +149,7 @@ class Sequence:
         return reshape(g, y, (self.time, self.batch, units))
 
     def join(self, steps: list[Value] | Value) -> Value:
-        """Return the outputs in the axis order of the source, given those of each step or of all steps."""
+        """Return the outputs in the axis order of the source, given the outputs of each step or of all steps."""
         if self.single:
             assert isinstance(steps, list), "a single step is unrolled"
             return steps[0]

@@ -35,8 +35,8 @@ def calibrate(
     Args:
         graph: float graph; values keep the names that the result refers to.
         batches: feeds for ``Session.run``, used one at a time and then released.
-        method: ``mse``, ``kl``, ``minmax``, ``percentile:99.9``, or that of a plugin. ``auto`` is ``minmax`` for the
-            feature maps of networks that predict at every position (``feature_maps.py``), and ``mse`` for others.
+        method: ``mse``, ``kl``, ``minmax``, ``percentile:99.9``, or a method of a plugin. ``auto`` is ``minmax`` for
+            the feature maps of networks that predict at every position (``feature_maps.py``), and ``mse`` for others.
         progress: called with the number of batches done.
         methods: other methods of some values, by value name.
         means: receives the means on the first samples.
@@ -50,7 +50,7 @@ def calibrate(
     collectors = collect(graph, batches, method, progress, methods, means, keeps=keeps, floats=floats)
     if auto is not None:
         auto.record(collectors)
-    return {name: found.result() for name, found in collectors.items()}
+    return {name: item.result() for name, item in collectors.items()}
 
 
 class AutoTensors:
@@ -74,9 +74,9 @@ class AutoTensors:
 
     def record(self, collectors: Mapping[str, Collector]) -> None:
         """Take the collectors of the tensors."""
-        for name, found in collectors.items():
-            if name in self.names and isinstance(found, RangeCollector):
-                self.collectors[name] = found
+        for name, item in collectors.items():
+            if name in self.names and isinstance(item, RangeCollector):
+                self.collectors[name] = item
 
 
 def choose_methods(graph: Graph, method: str, methods: Mapping[str, str] | None = None) -> Callable[[str], str]:
@@ -122,7 +122,7 @@ def collect(
     floats: RecordedFloats | None = None,
     start: int = 0,
 ) -> dict[str, Collector]:
-    """Collectors of all FLOAT32 inputs and results, by value name. Arguments and errors are those of ``calibrate``.
+    """Collectors of all FLOAT32 inputs and results, by value name. Arguments and errors as in ``calibrate``.
 
     Several processes can collect a part of the samples each; ``merge_collectors`` then merges their collectors.
     ``session`` is one of the graph, if there is one already: its plan takes as long as several samples. ``keeps`` has
@@ -156,7 +156,7 @@ def merge_collectors(parts: Iterable[Mapping[str, Collector]]) -> dict[str, Coll
     """Merge collectors of parts of the samples. Neither the partition nor its order changes the ranges.
 
     Raises:
-        UsageError: the method is that of a plugin whose collectors cannot be merged.
+        UsageError: the method belongs to a plugin whose collectors cannot be merged.
     """
     merged: dict[str, Collector] = {}
     for part in parts:
@@ -170,21 +170,21 @@ def merge_into(merged: dict[str, Collector], part: Mapping[str, Collector]) -> N
     Raises:
         UsageError: as for ``merge_collectors``.
     """
-    for name, found in part.items():
-        whole = merged.get(name)
-        if whole is None:
-            merged[name] = copy.deepcopy(found)
-        elif isinstance(whole, MergeableCollector):
-            whole.merge(found)
+    for name, part_collector in part.items():
+        merged_collector = merged.get(name)
+        if merged_collector is None:
+            merged[name] = copy.deepcopy(part_collector)
+        elif isinstance(merged_collector, MergeableCollector):
+            merged_collector.merge(part_collector)
         else:
-            raise UsageError(f"collectors of {type(whole).__name__} cannot be merged", hint=_USE_ONE_PROCESS)
+            raise UsageError(f"collectors of {type(merged_collector).__name__} cannot be merged", hint=_USE_ONE_PROCESS)
 
 
 def check_mergeable(method: str, methods: Mapping[str, str]) -> None:
-    """Check that collectors of parts of the samples can be merged. The arguments are those of ``calibrate``.
+    """Check that collectors of parts of the samples can be merged. The arguments are the same as for ``calibrate``.
 
     Raises:
-        UsageError: a method is that of a plugin whose collectors cannot be merged.
+        UsageError: a method belongs to a plugin whose collectors cannot be merged.
     """
     for name in dict.fromkeys((method, *methods.values())):
         if name != AUTO and not isinstance(collector(name), MergeableCollector):

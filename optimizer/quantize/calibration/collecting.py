@@ -16,8 +16,8 @@ from tpuconvert.schema.graph.graph import Value
 from tpuconvert.schema.types import Array
 
 _RUNS = 16
-"""Number of batches after which the statistics that the engine has collected are added. Those of one sample have 0.8 MB
-for ResNet50."""
+"""Number of batches after which the statistics that the engine has collected are added. The statistics of one sample
+have 0.8 MB for ResNet50."""
 
 
 class Collecting(StatisticsObserver):
@@ -47,11 +47,11 @@ class Collecting(StatisticsObserver):
         """Add an array of a float value."""
         if not self.takes(value):
             return
-        collector = self._collector(value)
-        if isinstance(collector, RangeCollector):
-            collector.add(array, self.samples)
+        existing = self._collector(value)
+        if isinstance(existing, RangeCollector):
+            existing.add(array, self.samples)
         else:
-            collector.add(np.array(array, order="C"))  # collectors of plugins may keep the array
+            existing.add(np.array(array, order="C"))  # collectors of plugins may keep the array
         if self._floats is not None:
             self._floats.observe(self.feed, value.name, array)
 
@@ -65,35 +65,35 @@ class Collecting(StatisticsObserver):
         return value.dtype.is_float
 
     def statistics(self, value: Value, place: Any, array: Array) -> TensorStatistics | None:
-        """Return those of a value that is neither recorded nor collected by a plugin."""
-        found = self._collector(value)
+        """Return the statistics of a value that is neither recorded nor collected by a plugin."""
+        existing = self._collector(value)
         is_recorded = self._is_recording and self._floats is not None and self._floats.takes(value.name)
-        if is_recorded or not isinstance(found, RangeCollector):
+        if is_recorded or not isinstance(existing, RangeCollector):
             return None
-        return found.collecting(place, array, self.samples)
+        return existing.collecting(place, array, self.samples)
 
     def end_feed(self) -> None:
         """Go on to the next batch."""
         self.feed += 1
         self._runs += 1
         if self._runs % _RUNS == 0:
-            for found in self.collectors.values():
-                if isinstance(found, RangeCollector):
-                    found.update()
+            for item in self.collectors.values():
+                if isinstance(item, RangeCollector):
+                    item.update()
 
     def release(self) -> None:
         """Add what the engine has collected."""
-        for found in self.collectors.values():
-            if isinstance(found, RangeCollector):
-                found.release()
+        for item in self.collectors.values():
+            if isinstance(item, RangeCollector):
+                item.release()
 
     @property
     def _is_recording(self) -> bool:
         return self._floats is not None and self._floats.is_recording(self.feed)
 
     def _collector(self, value: Value) -> Collector:
-        found = self.collectors.get(value.name)
-        if found is None:
+        existing = self.collectors.get(value.name)
+        if existing is None:
             method, keeps = self._method_of(value.name), value.name in self._keeps
-            found = self.collectors[value.name] = collector(method, keeps_histogram=keeps)
-        return found
+            existing = self.collectors[value.name] = collector(method, keeps_histogram=keeps)
+        return existing

@@ -69,7 +69,7 @@ class FirstMeans:
         if self._is_complete:
             return
         self._is_complete = True
-        for name, found in collectors.items():
-            channels = found.channels() if isinstance(found, RangeCollector) else None
+        for name, collector in collectors.items():
+            channels = collector.channels() if isinstance(collector, RangeCollector) else None
             if channels is not None:
                 self.by_name[name] = np.asarray(channels.mean)

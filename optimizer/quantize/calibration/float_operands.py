@@ -38,8 +38,8 @@ class FloatOperands:
     def __init__(self, graph: Graph, chip: Chip, feeds: Sequence[Mapping[str, Array]], names: Sequence[str]) -> None:
         by_name = {node.name: node for node in graph.nodes}
         self._nodes = [by_name.get(name) for name in names]
-        known = {node for node in self._nodes if node is not None}
-        self._run = SampleRun(graph, chip, feeds, known, runs_floats=True)
+        nodes = {node for node in self._nodes if node is not None}
+        self._run = SampleRun(graph, chip, feeds, nodes, runs_floats=True)
         self._parts = iter(self._run)
         self._reached: set[Node] = set()
 

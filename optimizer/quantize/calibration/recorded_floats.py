@@ -56,8 +56,8 @@ class _Record(NamedTuple):
 class RecordedFloats:
     """Float outputs of some feeds and windows of the operands of convolutions on the first ones.
 
-    Windows are recorded if this saves a run of the graph: if those of all operators that are corrected fit the limit.
-    Several threads may record different feeds, and take the windows of different feeds.
+    Windows are recorded if this saves a run of the graph: if the windows of all operators that are corrected fit
+    the limit. Several threads may record different feeds, and take the windows of different feeds.
 
     Args:
         graph: float graph.
@@ -128,14 +128,14 @@ class RecordedFloats:
         if record is None:
             return None
         with self._lock:
-            found = {feed: record.found.pop(feed, None) for feed in shapes}
-        rows = [item[1] for feed, item in found.items() if item is not None and item[0] == shapes[feed]]
+            taken = {feed: record.found.pop(feed, None) for feed in shapes}
+        rows = [item[1] for feed, item in taken.items() if item is not None and item[0] == shapes[feed]]
         return rows if record.windows == windows and len(rows) == len(shapes) else None
 
 
 def _records(graph: Graph, refined: int, feeds: int, skipped: Collection[str]) -> list[_Record]:
     """Return empty records of all operators that are corrected, or none if their windows exceed the limit."""
-    found, size = [], 0
+    records, size = [], 0
     for node in graph.sorted_nodes():
         if not has_constant_weight(node) or node.name in skipped:
             continue
@@ -150,10 +150,10 @@ def _records(graph: Graph, refined: int, feeds: int, skipped: Collection[str]) -
             continue
         if not isinstance(images, int) or refined == 0:
             return []
-        most = positions_per_image(inputs, refined * images)
-        size += feeds * images * most * inputs * node.op.geometry.groups * 4
+        positions = positions_per_image(inputs, refined * images)
+        size += feeds * images * positions * inputs * node.op.geometry.groups * 4
         if size > _MOST_BYTES:
             return []
-        windows = Windows(node.op.geometry, tuple(map(int, weight.shape[2:])), most)
-        found.append(_Record(node, windows, {}))
-    return found
+        windows = Windows(node.op.geometry, tuple(map(int, weight.shape[2:])), positions)
+        records.append(_Record(node, windows, {}))
+    return records

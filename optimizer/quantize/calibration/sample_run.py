@@ -1,9 +1,9 @@
 """Run of calibration samples through a graph, part by part, so that the caller can change a part before it runs.
 
 All samples run through one part before the next one starts. A part of integer nodes is a graph of its own, which the
-native engine runs with its fused kernels; its results are those of the reference implementation, byte for byte. Nodes
-with floating-point tensors run their reference implementation, so that the results do not depend on the engine, unless
-the caller requests the engine for them.
+native engine runs with its fused kernels; its results equal the results of the reference implementation, byte for byte.
+Nodes with floating-point tensors run their reference implementation, so that the results do not depend on the engine,
+unless the caller requests the engine for them.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _parts(graph: Graph, first: Collection[Node], joins_floats: bool) -> list[Pa
         else:
             groups.append([node])
         joins = is_integer
-    made: dict[Value, int] = {}
+    part_of: dict[Value, int] = {}
     last: dict[Value, int] = dict.fromkeys(graph.inputs, 0)
     for number, nodes in enumerate(groups):
         for node in nodes:
@@ -126,15 +126,15 @@ def _parts(graph: Graph, first: Collection[Node], joins_floats: bool) -> list[Pa
                 if value is not None and not value.is_constant:
                     last[value] = number
             for value in node.outputs:
-                made[value] = last[value] = number
+                part_of[value] = last[value] = number
     for value in graph.outputs:
         last[value] = len(groups)
     results: list[list[Value]] = [[] for _ in groups]
     release: list[list[Value]] = [[] for _ in groups]
     for value, number in last.items():
-        is_needed = made.get(value, -1) < number
-        if is_needed and value in made:
-            results[made[value]].append(value)
+        is_needed = part_of.get(value, -1) < number
+        if is_needed and value in part_of:
+            results[part_of[value]].append(value)
         if is_needed and number < len(groups):
             release[number].append(value)
     return [
@@ -145,9 +145,9 @@ def _parts(graph: Graph, first: Collection[Node], joins_floats: bool) -> list[Pa
 
 def _operands(part: Part) -> list[Value]:
     """The values that a part reads from earlier parts or from the graph inputs."""
-    made = {value for node in part.nodes for value in node.outputs}
+    results = {value for node in part.nodes for value in node.outputs}
     read = [value for node in part.nodes for value in node.inputs if value is not None and not value.is_constant]
-    return [value for value in dict.fromkeys(read) if value not in made]
+    return [value for value in dict.fromkeys(read) if value not in results]
 
 
 def _graph_of(part: Part) -> Graph:
@@ -159,8 +159,8 @@ def _graph_of(part: Part) -> Graph:
             if value is not None and value not in twin:
                 twin[value] = graph.constant(value.array, value.name)
         operands = [None if value is None else twin[value] for value in node.inputs]
-        made = graph.add_all(node.op, *operands, names=[value.name for value in node.outputs], sources=node.sources)
-        twin.update(zip(node.outputs, made, strict=True))
+        outputs = graph.add_all(node.op, *operands, names=[value.name for value in node.outputs], sources=node.sources)
+        twin.update(zip(node.outputs, outputs, strict=True))
     for value in part.results:
         graph.output(twin[value])
     return graph

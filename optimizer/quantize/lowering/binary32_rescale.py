@@ -37,7 +37,7 @@ class Rescale:
     Args:
         pairs: multiplier and shift of every factor.
         rounding: of the right shift.
-        equals: True if the results equal those of binary32 for every sum.
+        equals: True if the results equal the results in binary32 for every sum.
     """
 
     pairs: tuple[tuple[int, int], ...]
@@ -69,10 +69,12 @@ def find_rescale(factors: Sequence[float], zero_point: int, dtype: DType) -> Res
         even = _bounds(first, steps, -nominal[:, 1], RoundingMode.HALF_TO_EVEN)
         if (even[0] <= even[1]).sum() > (low <= high).sum():
             rounding, (low, high) = RoundingMode.HALF_TO_EVEN, even
-    found = low <= high
-    multiplier = np.where(found, np.clip(nominal[:, 0], low, np.maximum(low, high)), nominal[:, 0])[positions].tolist()
+    has_multiplier = low <= high
+    multiplier = np.where(has_multiplier, np.clip(nominal[:, 0], low, np.maximum(low, high)), nominal[:, 0])[
+        positions
+    ].tolist()
     pairs = tuple((chosen, shift) for chosen, (_, shift) in zip(multiplier, nearest, strict=True))
-    return Rescale(pairs, rounding, bool(found.all()))
+    return Rescale(pairs, rounding, bool(has_multiplier.all()))
 
 
 def _first_sums(factors: Float32Array, steps: Int64Array) -> Int64Array:

@@ -69,13 +69,13 @@ def find_sum(left: QuantParams, right: QuantParams, result: QuantParams) -> Sum 
     nominal = _as_integers(ratios)
     if nominal is None:
         return None
-    wanted = _binary32(left, right, result)
+    expected = _binary32(left, right, result)
     pairs = _pairs(left, right)
-    best = _compare(nominal, pairs, wanted, result)
+    best = _compare(nominal, pairs, expected, result)
     if best.different:
-        moved = _as_integers(_move(ratios, pairs, wanted - result.zero_point[0], result))
+        moved = _as_integers(_move(ratios, pairs, expected - result.zero_point[0], result))
         if moved is not None:
-            best = min(best, _compare(moved, pairs, wanted, result), key=lambda found: found.different)
+            best = min(best, _compare(moved, pairs, expected, result), key=lambda found: found.different)
     return best
 
 

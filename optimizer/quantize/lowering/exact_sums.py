@@ -108,17 +108,17 @@ def _constant_in_units(lowering: Lowering, value: Value, units: Vector) -> Value
 def _in_units(lowering: Lowering, x: Value, units: Vector, name: str) -> Value:
     """Add ``(x - zero_point) * m`` as INT32."""
     scales, zeros = np.asarray(params_of(x).scale), np.asarray(params_of(x).zero_point)
-    whole = np.rint(scales / units).astype(np.int64)
-    assert whole.max() <= LARGEST
-    offsets = np.broadcast_to(-zeros * whole, whole.shape)
-    if len(set(zip(whole.tolist(), offsets.tolist(), strict=True))) == 1:
-        whole, offsets = whole[:1], offsets[:1]
-    pairs = [(multiplier << 16, 15) for multiplier in whole.tolist()]
+    multiples = np.rint(scales / units).astype(np.int64)
+    assert multiples.max() <= LARGEST
+    offsets = np.broadcast_to(-zeros * multiples, multiples.shape)
+    if len(set(zip(multiples.tolist(), offsets.tolist(), strict=True))) == 1:
+        multiples, offsets = multiples[:1], offsets[:1]
+    pairs = [(multiplier << 16, 15) for multiplier in multiples.tolist()]
     op = requant_int32(pairs, RequantMode.TFLITE_LSHIFT, I32, offsets.tolist())
     return lowering.g.add(op, x, name=name)
 
 
 def _shortest(factors: Vector) -> list[float]:
     """Return one factor if all are equal, else all of them."""
-    found: list[float] = factors.tolist()
-    return found[:1] if len(set(found)) == 1 else found
+    values: list[float] = factors.tolist()
+    return values[:1] if len(set(values)) == 1 else values

@@ -71,7 +71,7 @@ def with_exact_users(graph: Graph, nodes: Collection[Node], excluded: Collection
         excluded: nodes that are not added.
         chip: the target.
     """
-    found = []
+    selected = []
     half: set[Value] = set()
     for node in graph.sorted_nodes():
         inputs = computed_operands(node)
@@ -82,9 +82,9 @@ def with_exact_users(graph: Graph, nodes: Collection[Node], excluded: Collection
             and _is_exact(node)
             and not why_no_float16(node, chip)
         ):
-            found.append(node)
+            selected.append(node)
             half.update(node.outputs)
-    return found
+    return selected
 
 
 def _is_exact(node: Node) -> bool:

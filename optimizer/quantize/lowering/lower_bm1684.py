@@ -38,7 +38,7 @@ CHIP = (Chip.BM1684,)
 _MOST_FRACTION_BITS = 6
 _FRACTION_BITS = 4
 """Further bits of a 16-bit result before it is rounded to 8 bits. The accumulator without the bias must fit too: up to
-8 times the range of an unsigned result, 16 times that of a signed one."""
+8 times the range of an unsigned result, 16 times the range of a signed one."""
 
 
 @lowers("conv", "matrix_mul", chips=CHIP)
@@ -138,17 +138,17 @@ def add(node: Node, lowering: Lowering) -> Lowered:
     """Convert both operands to 16 bits with common fraction bits, then add them with a rounding shift."""
     name, params = node.outputs[0].name, result_params(node)
     values = [lowering.quantized_value(value) for value in operands(node)]
-    found = [params_of(value) for value in values]
-    if any(quant.zero_point != (0,) for quant in (*found, params)):
+    operand_params = [params_of(value) for value in values]
+    if any(quant.zero_point != (0,) for quant in (*operand_params, params)):
         return Declined("zero points are not 0, which symmetric arithmetic needs")
     if values[0].shape != values[1].shape:
         return Declined("the rounding-shift operators do not broadcast")
-    largest = sum(quant.scale[0] * max(-quant.dtype.min, quant.dtype.max) for quant in found) / params.scale[0]
+    largest = sum(quant.scale[0] * max(-quant.dtype.min, quant.dtype.max) for quant in operand_params) / params.scale[0]
     bits = min(_MOST_FRACTION_BITS, math.floor(math.log2(32767 / largest)))
     if bits < 0:
         return Declined("the scales of operands and result are too far apart for 16 bits")
     terms = []
-    for index, (value, quant) in enumerate(zip(values, found, strict=True)):
+    for index, (value, quant) in enumerate(zip(values, operand_params, strict=True)):
         term = _rescale(lowering, value, quant.scale[0] / params.scale[0] * 2**bits, I16, f"{name}:int16.{index}")
         if isinstance(term, Declined):
             return term

@@ -43,10 +43,10 @@ def product(node: Node, lowering: Lowering) -> Lowered:
         return Declined("its weights are computed while the model runs")
     if w.stored is not None:
         return Declined("the scales of the source are not powers of two")
-    found = shift_weights(node, params.scale[0])
-    if found is None:
+    shifted = shift_weights(node, params.scale[0])
+    if shifted is None:
         return Declined("its bias does not fit 16 bits at any right shift")
-    weights, shift = found
+    weights, shift = shifted
     columns = w.array.shape[1 if isinstance(node.op, MatrixMul) else 0]
     inputs = [lowering.quantized_value(x), lowering.g.constant(weights.stored, w.name, weights.params)]
     if biases:
@@ -69,10 +69,10 @@ def pool(node: Node, lowering: Lowering) -> Lowered:
     x, params, window = operand(node), result_params(node), whole_window(node)
     if window is None:
         return Declined("the vendor's compiler has no exact average over windows that are cut at the border")
-    found = seven_bits(params_of(x).scale[0] / (params.scale[0] * window[0] * window[1]))
-    if found is None:
+    factor = seven_bits(params_of(x).scale[0] / (params.scale[0] * window[0] * window[1]))
+    if factor is None:
         return Declined("the scales of operand and result are too far apart")
-    multiplier, shift = found
+    multiplier, shift = factor
     channels, op = x.shape[1], node.op
     assert isinstance(channels, int) and isinstance(op, Pool)
     strides = (1, 1) if op.is_global_pooling else (op.stride_h, op.stride_w)
@@ -120,10 +120,10 @@ def mul(node: Node, lowering: Lowering) -> Lowered:
 
 def _rescale(lowering: Lowering, x: Value, factor: float, dtype: DType, name: str) -> Value | Declined:
     """Multiply integers by a factor that is rounded to 7 significant bits."""
-    found = seven_bits(factor)
-    if found is None:
+    factor_and_shift = seven_bits(factor)
+    if factor_and_shift is None:
         return Declined("the scales of operands and result are too far apart")
-    multiplier, shift = found
+    multiplier, shift = factor_and_shift
     return lowering.g.add(MulsShift(scalar=Scalar(I8, multiplier), shift=shift, out_dtype=dtype), x, name=name)
 
 

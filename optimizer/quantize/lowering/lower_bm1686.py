@@ -208,7 +208,7 @@ def pool(node: Node, lowering: Lowering) -> Lowered:
 def add(node: Node, lowering: Lowering) -> Lowered:
     """Rescale both operands to INT32 with a common fine scale, add them, and requantize the result.
 
-    For a quantized source the common scale is exactly that of TFLite's reference, 2 * max(s1, s2) / 2^20. For
+    For a quantized source the common scale is 2 * max(s1, s2) / 2^20, exactly as in TFLite's reference. For
     calibrated scales ``exact_sums`` needs fewer operators and rounds less often. An add that is part of a PReLU is
     lowered by ``prelu``.
     """

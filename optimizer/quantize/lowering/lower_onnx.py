@@ -73,19 +73,19 @@ def _sum(node: Node, lowering: Lowering) -> Lowered | None:
     left, right = (params_of(value) for value in node.inputs)
     if not _are_plain_bytes(left, right, params):
         return _difference(node, lowering)
-    found = find_sum(left, right, params)
-    if found is None:
+    fixed_sum = find_sum(left, right, params)
+    if fixed_sum is None:
         return None
     values = [lowering.quantized_value(value) for value in operands(node)]
-    addends = (found.addend, 0)
+    addends = (fixed_sum.addend, 0)
     terms = [
         _whole_multiple(lowering, value, part, addend, f"{name}:operand{index}")
-        for index, (value, part, addend) in enumerate(zip(values, found.parts, addends, strict=True))
+        for index, (value, part, addend) in enumerate(zip(values, fixed_sum.parts, addends, strict=True))
     ]
     total = lowering.g.add(node.op, *terms, name=f"{name}:int32")
-    total.quant = int32_params([left.scale[0] / found.parts[0]])
-    pairs, offsets = [(found.multiplier, found.shift)], params.zero_point[:1]
-    op = requant_int32(pairs, RequantMode.MULTIPLIER_SHIFT, params.dtype, offsets, found.rounding)
+    total.quant = int32_params([left.scale[0] / fixed_sum.parts[0]])
+    pairs, offsets = [(fixed_sum.multiplier, fixed_sum.shift)], params.zero_point[:1]
+    op = requant_int32(pairs, RequantMode.MULTIPLIER_SHIFT, params.dtype, offsets, fixed_sum.rounding)
     return (lowering.g.add(op, total, name=name),)
 
 

@@ -69,9 +69,9 @@ def recurrent_layer(node: Node, lowering: Lowering) -> Lowered:
     stored = [np.rint(part / unit) for part, unit in zip((input_bias, recurrent_bias), accumulators, strict=True)]
     integer_bias = saturate(np.concatenate(stored, axis=1), I32)
     factors = {
-        f"{name}_{field}": found
+        f"{name}_{field}": entries
         for name, rows_of, scale in (("input", inputs, own.scale[0]), ("recurrent", states, params.scale[0]))
-        for field, found in _factors(rows_of.scales, scale).items()
+        for field, entries in _factors(rows_of.scales, scale).items()
     }
     result = _integer_op(op, node, {"direction": op.direction, "x_zero": own.zero_point[0], **factors})
     g = lowering.g
@@ -84,15 +84,15 @@ def recurrent_layer(node: Node, lowering: Lowering) -> Lowered:
         g.constant(states.stored, recurrent_weight.name),
         g.constant(integer_bias, f"{node.name}:bias" if bias is None else bias.name),
     ]
-    given = [
+    layer_operands = [
         lowering.quantized_value(x),
         *constants,
         None if lengths is None else _integers(lowering, lengths),
         *state_values,
     ]
-    while given[-1] is None:
-        given.pop()
-    return g.add_all(result, *given, names=[value.name for value in node.outputs])
+    while layer_operands[-1] is None:
+        layer_operands.pop()
+    return g.add_all(result, *layer_operands, names=[value.name for value in node.outputs])
 
 
 def _integers(lowering: Lowering, value: Value) -> Value:

@@ -120,7 +120,7 @@ def concat(node: Node, lowering: Lowering) -> Lowered:
 
 
 def _is_copied(lowering: Lowering, params: QuantParams) -> bool:
-    """Return True if the source's kernel copies 16-bit operands of any scales. It rejects those of 8 bits."""
+    """Return True if the source's kernel copies 16-bit operands of any scales. With 8 bits, scales have to be equal."""
     return lowering.rescale in _COPIES_INTEGERS and params.dtype is I16
 
 
@@ -244,8 +244,8 @@ def _bounds(bound: float, params: QuantParams, *, is_single: bool) -> list[int]:
         clipped: list[int] = np.clip(integers, params.dtype.min, params.dtype.max).tolist()
         return clipped
     channels = dataclasses.replace(params, axis=0)
-    found: list[int] = channels.quantize(np.full(len(params.scale), bound, dtype=np.float32)).tolist()
-    return found
+    limits: list[int] = channels.quantize(np.full(len(params.scale), bound, dtype=np.float32)).tolist()
+    return limits
 
 
 def _function(op: Op) -> Callable[[Array], Array]:

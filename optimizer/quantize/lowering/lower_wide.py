@@ -6,10 +6,10 @@ saturate there. The weights of a 16-bit node have 16 bits too, ``w = 256 * wh + 
 
     x * w = 65536 * (xh * wh) + 256 * (xh * wl + xl * wh) + xl * wl
 
-The last term is left out: its products have both signs and are at most 2^14, those of x and w up to 2^30. Three integer
-matmuls give ``top = xh * wh`` and ``middle = xh * wl + xl * wh + bias``, and the accumulator is ``256 * top + middle``.
-An 8-bit operand needs two: ``top = x * wh`` and ``middle = x * wl + bias``. If the accumulator could exceed 32 bits, it
-is computed in a unit that is larger by a power of two.
+The last term is left out: its products have both signs and are at most 2^14, the products of x and w at most 2^30.
+Three integer matmuls give ``top = xh * wh`` and ``middle = xh * wl + xl * wh + bias``, and the accumulator is ``256 *
+top + middle``. An 8-bit operand needs two: ``top = x * wh`` and ``middle = x * wl + bias``. If the accumulator could
+exceed 32 bits, it is computed in a unit that is larger by a power of two.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Product:
         name: name of the float value that its accumulator approximates.
         unrounded: computes the weights of the operator divided by their scales, before rounding.
         fine: result of the operator with the second term of the weights, which precedes this one; or None.
-        fine_steps: step of the weights divided by that of their second term.
+        fine_steps: step of the weights divided by the step of their second term.
     """
 
     name: str
@@ -111,7 +111,9 @@ def find_lowering(op: type[Op], chip: Chip, *, shifts_only: bool = False) -> Low
     if shifts_only and (op.name, chip, True) in _LOWERINGS:
         return _LOWERINGS[op.name, chip, True]
     traits = (
-        trait for trait, known, _ in _LOWERINGS if known is chip and isinstance(trait, Trait) and trait in op.traits
+        trait
+        for trait, lowered_chip, _ in _LOWERINGS
+        if lowered_chip is chip and isinstance(trait, Trait) and trait in op.traits
     )
     return _LOWERINGS.get((op.name, chip, False)) or next((_LOWERINGS[trait, chip, False] for trait in traits), None)
 
@@ -123,8 +125,8 @@ class Lowering:
 
     ``products`` maps the result of every integer linear operator to its float counterpart. The names of both may
     differ: if a clamp needed no operator, the integer result has the name of the clamp. ``per_tensor`` has the names of
-    linear operators with one scale for all weights, ``two_terms`` those whose weights are sums of two terms, and
-    ``float16`` those of float nodes that compute in FLOAT16.
+    linear operators with one scale for all weights, ``two_terms`` the names of linear operators whose weights
+    are sums of two terms, and ``float16`` the names of float nodes that compute in FLOAT16.
     ``plan`` has the values with 16 bits due to precision rules, and ``narrow`` the parameters of their 8-bit forms by
     name.
     """
@@ -265,13 +267,13 @@ class Lowering:
         return saturate(np.nan_to_num(steps) + params.zero_point[0], params.dtype)
 
     def _quantized_constant(self, old: Value, params: QuantParams | None) -> Value:
-        wanted = params or old.quant
-        if wanted is None:
+        target = params or old.quant
+        if target is None:
             largest = float(np.abs(old.array).max(initial=0.0)) or 1.0
-            wanted = QuantParams.per_tensor(float(np.float32(largest / 127)), 0, I8)
-        if old.stored is not None and wanted == old.quant:
-            return self.g.constant(old.stored, old.name, wanted)
-        return self.g.constant(self.integers(old.array, wanted), old.name, wanted)
+            target = QuantParams.per_tensor(float(np.float32(largest / 127)), 0, I8)
+        if old.stored is not None and target == old.quant:
+            return self.g.constant(old.stored, old.name, target)
+        return self.g.constant(self.integers(old.array, target), old.name, target)
 
     def saturate_float_value(self, old: Value) -> None:
         """Saturate the FLOAT32 form of an annotated value to the range of its integers.
@@ -335,9 +337,9 @@ class Lowering:
     ) -> Value:
         """Requantize an accumulator, as ``requantize``. It has one scale, or one per index of axis 1.
 
-        For an ONNX source the result is that of binary32. A single factor without an exact integer form is applied in
-        binary32. Among several factors, those without one are applied to the exact product with one rounding, because
-        a float result would cost every channel four operators.
+        For an ONNX source the result is computed in binary32. A single factor without an exact integer form is applied
+        in binary32. If one of several factors has no exact integer form, it is applied to the exact product with
+        one rounding, because float arithmetic would add four operators for all channels.
         """
         if self.rescale != ONNX:
             return self.requantize(x, ratios(units, params.scale), params, name, twice=twice)
@@ -346,13 +348,13 @@ class Lowering:
 
     def requantize_as_binary32(self, x: Value, factors: Sequence[float], params: QuantParams, name: str) -> Value:
         """Multiply integers by binary32 factors (one, or one per index of axis 1) as ONNX does, plus the zero point."""
-        found = find_rescale(factors, params.zero_point[0], params.dtype)
-        if not found.equals and len(factors) == 1:
+        fixed_rescale = find_rescale(factors, params.zero_point[0], params.dtype)
+        if not fixed_rescale.equals and len(factors) == 1:
             cast = self.g.add(Cast(out_dtype=F32), x, name=f"{name}:float32")
             scaled = self.g.add(Muls(Scalar.f32(factors[0])), cast, name=f"{name}:scaled")
             return self._even_integers(scaled, params, name)
         mode, offsets = RequantMode.MULTIPLIER_SHIFT, params.zero_point[:1]
-        op = requant_int32(found.pairs, mode, params.dtype, offsets, found.rounding)
+        op = requant_int32(fixed_rescale.pairs, mode, params.dtype, offsets, fixed_rescale.rounding)
         return with_quant(self.g.add(op, x, name=name), params)
 
     def _even_integers(self, x: Value, params: QuantParams, name: str) -> Value:

@@ -34,10 +34,10 @@ from tpuconvert.schema.types import I32, Array, QuantParams
 
 def lower_prelu(node: Node, lowering: Lowering) -> Lowered | None:
     """Lower an add that forms a PReLU; return None for any other add."""
-    found = _match_prelu(node)
-    if found is None:
+    parts = _match_prelu(node)
+    if parts is None:
         return None
-    x, slopes = found
+    x, slopes = parts
     name, params = node.output.name, result_params(node)
     integers, units = _finest(lowering.quantized_value(x), lowering, f"{name}:wide")
     rising = np.broadcast_to(ratios(units, params.scale), slopes.shape)
@@ -59,9 +59,9 @@ def _match_prelu(node: Node) -> tuple[Value, Array] | None:
         return None
     for positive, sloped in (node.inputs, node.inputs[::-1]):
         assert positive is not None and sloped is not None and positive.producer is not None
-        found = _negative_part(sloped.producer)
-        if found is not None and positive.producer.op.clamp_range() == (0, np.inf):
-            x, slopes = found
+        negative = _negative_part(sloped.producer)
+        if negative is not None and positive.producer.op.clamp_range() == (0, np.inf):
+            x, slopes = negative
             is_one_per_channel = slopes.size == x.shape[1] and node.output.type == x.type
             return (x, slopes) if positive.producer.inputs[0] is x and is_one_per_channel else None
     return None

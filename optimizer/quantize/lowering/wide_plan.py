@@ -82,7 +82,7 @@ class _Plan:
         self.readers: set[str] = set()
 
     def add_results(self, value: Value) -> None:
-        """Add the result of a selected node, and those of clamps that are its sole users, whose scale it gets."""
+        """Add the result of a selected node, and the results of clamps that are its sole users, whose scale it gets."""
         self.values.add(value)
         user = next(iter(value.users), None)
         if user is not None and len(value.uses) == 1 and user.op.clamp_range() is not None:

@@ -77,7 +77,7 @@ class Precision:
     selections: tuple[Selection, ...] = ()
 
     def nodes_in_float(self, kept: Mapping[str, str]) -> dict[str, str]:
-        """Combine the nodes that decisions keep in float with those of the rules, which take precedence."""
+        """Combine the nodes that decisions keep in float with the nodes of the rules, which take precedence."""
         return {**{name: reason for name, reason in kept.items() if name not in self.integers}, **self.floats}
 
     def with_thresholds(self, ranges: Mapping[str, Range]) -> Mapping[str, Range]:
@@ -221,13 +221,13 @@ def no_form(dtype: str, reasons: Mapping[Node, str], rule: PrecisionRule, graph:
 
 def _with_clamps(values: Iterable[Value]) -> list[Value]:
     """Add the results of clamps that are the sole users of a value, because they determine its scale."""
-    found: dict[Value, None] = {}
+    clamped: dict[Value, None] = {}
     for value in values:
         following: Value | None = value
         while following is not None:
-            found[following] = None
+            clamped[following] = None
             following = _clamped(following)
-    return list(found)
+    return list(clamped)
 
 
 def _clamped(value: Value) -> Value | None:

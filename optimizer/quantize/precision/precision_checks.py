@@ -38,8 +38,8 @@ def check_float16_ranges(precision: Precision, graph: Graph, ranges: Mapping[str
             if value.is_constant:
                 largest = float(np.abs(value.array).max(initial=0.0))
             else:
-                found = ranges.get(value.name)
-                largest = 0.0 if found is None else max(-found.low, found.high)
+                value_range = ranges.get(value.name)
+                largest = 0.0 if value_range is None else max(-value_range.low, value_range.high)
             if largest > LARGEST:
                 raise UsageError(
                     f"precision rule '{rule.text}': '{value.name}' has values up to {largest:.6g}, "
@@ -119,5 +119,5 @@ def has_zero_point_of(name: str, precision: Precision, graph: Graph, ranges: Map
     value = graph.find(name)
     if value is None or value.quant is None or name not in ranges:
         return False
-    wanted = activation_params(ranges[name], name in precision.asymmetric)
-    return value.quant.dtype is wanted.dtype and set(value.quant.zero_point) == set(wanted.zero_point)
+    expected = activation_params(ranges[name], name in precision.asymmetric)
+    return value.quant.dtype is expected.dtype and set(value.quant.zero_point) == set(expected.zero_point)

@@ -65,7 +65,7 @@ def _several(count: int, what: str) -> str:
 def _has_own_scale(
     name: str, rule: PrecisionRule, precision: Precision, graph: Graph, ranges: Mapping[str, Range]
 ) -> bool:
-    """Return True if the rule determines the scale of a tensor: no later rule does, and it is not that of a user."""
+    """Return True if the rule determines the scale of a tensor: no later rule does, and no neighbor does."""
     value = graph.find(name)
     if value is None or value.quant is None or name not in ranges:
         return False

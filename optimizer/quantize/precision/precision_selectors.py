@@ -57,12 +57,12 @@ class NodeNames:
     def _after(self, first: set[Node], inputs: set[Value]) -> list[Node]:
         """Return the given nodes and those that depend on them or on the inputs, in execution order."""
         reached = set(inputs)
-        found = []
+        nodes_after = []
         for node in self._nodes:
             if node in first or not reached.isdisjoint(node.inputs):
-                found.append(node)
+                nodes_after.append(node)
                 reached.update(node.outputs)
-        return found
+        return nodes_after
 
     def _matches(self, rule: PrecisionRule, pattern: str) -> tuple[list[Node], list[Value]]:
         if pattern.startswith(_OPERATOR):
@@ -103,17 +103,17 @@ class NodeNames:
     def _no_match(self, rule: PrecisionRule, pattern: str) -> UsageError:
         start = f"precision rule '{rule.text}': "
         if pattern.startswith(_OPERATOR):
-            known = {op for node in self._nodes for op in (node.op.name, *(source.op for source in node.sources))}
-            hint = did_you_mean(pattern.removeprefix(_OPERATOR), known) or f"one of {', '.join(sorted(known))}"
+            operators = {op for node in self._nodes for op in (node.op.name, *(source.op for source in node.sources))}
+            hint = did_you_mean(pattern.removeprefix(_OPERATOR), operators) or f"one of {', '.join(sorted(operators))}"
             return UsageError(f"{start}no node has the operator '{pattern}'", file=self._graph.file, hint=hint)
         removed = {source.node for sources in self._tensors.values() for source in sources} | set(self._tensors)
         if any(_fits(name, pattern) for name in removed):
             hint = "tpuconvert inspect lists the nodes of a converted model"
             message = f"{start}the optimizer replaced '{pattern}' by a constant or removed it"
             return UsageError(message, file=self._graph.file, hint=hint)
-        known = {value.name for value in self._graph.values if not value.is_constant}
-        known |= {source.node for source in self._sources}
-        hint = did_you_mean(pattern, known) or "tpuconvert inspect lists the nodes of a converted model"
+        operators = {value.name for value in self._graph.values if not value.is_constant}
+        operators |= {source.node for source in self._sources}
+        hint = did_you_mean(pattern, operators) or "tpuconvert inspect lists the nodes of a converted model"
         return UsageError(f"{start}no node or tensor is named '{pattern}'", file=self._graph.file, hint=hint)
 
 

@@ -1,4 +1,4 @@
-"""Calibration methods of plugins, in addition to those of ``ranges.py``."""
+"""Calibration methods of plugins, in addition to the methods of ``ranges.py``."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def calibrators() -> tuple[str, ...]:
 def collector(method: str, *, keeps_histogram: bool = False) -> Collector:
     """New collector of a registered method, such as ``mse`` or ``percentile:99.9``.
 
-    ``keeps_histogram`` is that of ``RangeCollector``; the methods of plugins ignore it.
+    ``keeps_histogram`` is passed to ``RangeCollector``; the methods of plugins ignore it.
 
     Raises:
         ValueError: ``auto``, which is one of the others for each tensor.
     """
     if method == AUTO:
-        raise ValueError("the method of a tensor, expected another one than auto")
+        raise ValueError("auto chooses a method for each tensor; expected one of the other methods")
     name, _ = split_method(method)
     return RangeCollector(method, keeps_histogram=keeps_histogram) if name in METHODS else _CALIBRATORS[method]()
 

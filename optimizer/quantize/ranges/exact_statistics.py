@@ -17,7 +17,7 @@ from tpuconvert.runtime.native.statistics.channel_statistics import BINS, count_
 from tpuconvert.schema.types import Array
 
 _NO_DATA = -(10**6)
-"""Exponent of a state without data; smaller than that of any data."""
+"""Exponent of a state without data; smaller than the exponent of any data."""
 
 _WAITING = 32
 """Number of rows that ``ExactSums`` buffers before it adds them."""
@@ -32,8 +32,8 @@ class Histogram:
 
     The exponent is the smallest one with which the largest magnitude has a bin: it is in the upper half, so that at
     least 4096 bins cover the values. When the exponent grows by one, pairs
-    of bins are merged: ``floor(x / 2^(e + 1))`` is ``floor(floor(x / 2^e) / 2)``, so the counts are those of the final
-    width.
+    of bins are merged: ``floor(x / 2^(e + 1))`` is ``floor(floor(x / 2^e) / 2)``, so the counts are equal to counts
+    with the final width.
     """
 
     def __init__(self) -> None:

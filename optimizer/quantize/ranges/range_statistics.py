@@ -95,7 +95,7 @@ def expected_growth(largest: Array) -> tuple[float, ...]:
 def _weights(samples: int, count: int) -> Array:
     """Return the probability that each of ascending numbers is the largest of ``count`` of them.
 
-    That of number ``i`` of ``n`` is ``C(i - 1, count - 1) / C(n, count)``.
+    Number ``i`` of ``n`` has the probability ``C(i - 1, count - 1) / C(n, count)``.
     """
     weights = np.zeros(samples)
     weights[-1] = count / samples
@@ -107,14 +107,15 @@ def _weights(samples: int, count: int) -> Array:
 def typical_growth(statistics: Mapping[str, RangeStatistics]) -> tuple[list[int], list[float], list[float], str]:
     """Return numbers of samples; the median and the smallest growth of the tensors; and the tensor that grows most.
 
-    Tensors with another number of samples than most are left out. All results are empty without tensors.
+    Tensors whose number of samples differs from the most frequent number are left out. All results are empty without
+    tensors.
     """
-    grown = {name: found for name, found in statistics.items() if found.growth}
-    samples = max((found.samples for found in grown.values()), default=0)
-    grown = {name: found for name, found in grown.items() if found.samples == samples}
+    grown = {name: item for name, item in statistics.items() if item.growth}
+    samples = max((item.samples for item in grown.values()), default=0)
+    grown = {name: item for name, item in grown.items() if item.samples == samples}
     if not grown:
         return [], [], [], ""
-    columns: Sequence[tuple[float, ...]] = list(zip(*(found.growth for found in grown.values()), strict=True))
+    columns: Sequence[tuple[float, ...]] = list(zip(*(item.growth for item in grown.values()), strict=True))
     last = max(len(columns) - 2, 0)  # the largest number of samples that is not all of them
     slowest = min(grown, key=lambda name: (grown[name].growth[last], name))
     medians = [sorted(column)[len(column) // 2] for column in columns]

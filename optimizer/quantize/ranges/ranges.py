@@ -119,7 +119,7 @@ class ChannelMeans:
         self._is_valid = True
 
     def add(self, array: Array, samples: int) -> None:
-        """Add the values of one batch. The arguments are those of ``RangeCollector.add``."""
+        """Add the values of one batch. The arguments are the same as for ``RangeCollector.add``."""
         rows = _rows(array)
         count = samples if len(rows) % samples == 0 else 1
         self.add_means(_sample_means(channel_summary(rows).sums, rows.shape[2], count))
@@ -242,7 +242,7 @@ class _ChannelStatistics:
         self.digest()
         mean, square = self._mean.divided_by(self._samples), self._square.divided_by(self._samples)
         # Adding 0 makes negative zeros positive. Otherwise the sign of the minimum would depend on the order.
-        largest, second, low, high = (found + 0.0 for found in (self._largest, self._second, self._low, self._high))
+        largest, second, low, high = (bound + 0.0 for bound in (self._largest, self._second, self._low, self._high))
         columns = (largest, second, np.maximum(square - mean**2, 0.0), mean, low, high)
         return Channels(*(tuple(map(float, column)) for column in columns))
 
@@ -269,7 +269,9 @@ class _ChannelStatistics:
             return
         waiting, self._waiting = self._waiting, []
         highest, lowest, sums, squares = (np.concatenate(column) for column in list(zip(*waiting, strict=True))[:4])
-        counts = np.repeat([found.elements for found in waiting], [len(found.sums) for found in waiting])[:, None]
+        counts = np.repeat([summary.elements for summary in waiting], [len(summary.sums) for summary in waiting])[
+            :, None
+        ]
         magnitude = np.maximum(highest, -lowest)
         self._insert(magnitude)
         self._append(magnitude.max(axis=1))
@@ -288,7 +290,7 @@ class _ChannelStatistics:
         self._largest_of_samples = np.concatenate([self._largest_of_samples, largest.astype(np.float64)])
 
     def _insert(self, magnitudes: Array) -> None:
-        """Update the two largest magnitudes by those of more samples."""
+        """Update the two largest magnitudes by the magnitudes of more samples."""
         both = np.concatenate([[self._second, self._largest], magnitudes])
         both.partition(len(both) - 2, axis=0)
         self._second, self._largest = both[-2:]
@@ -375,8 +377,8 @@ class RangeCollector:
         if array.size == 0:
             return
         rows = _rows(array)
-        found = channel_summary(rows)
-        if not found.is_finite:
+        summary = channel_summary(rows)
+        if not summary.is_finite:
             self._channels.invalidate()
             self._add_values(array[np.isfinite(array)])
             return
@@ -384,8 +386,8 @@ class RangeCollector:
             self._channels.invalidate()
         else:
             count = samples if len(rows) % samples == 0 else 1
-            self._channels.add(found, rows.shape[2], count)
-        self._add_range(rows, found.low, found.high)
+            self._channels.add(summary, rows.shape[2], count)
+        self._add_range(rows, summary.low, summary.high)
 
     def merge(self, other: RangeCollector) -> None:
         """Add the data of another collector of the same method, which is not changed."""

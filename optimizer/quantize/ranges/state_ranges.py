@@ -14,8 +14,8 @@ def tie_state_ranges(graph: Graph, ranges: Mapping[str, Range]) -> dict[str, Ran
     """Return the ranges in which every state input has the range of the output that is its next value.
 
     Calibration samples usually begin with the first token: their caches are empty, and their states zero. The range of
-    an input becomes the union of its own and that of the output. So do the ranges of values that are only elements of
-    the input in another shape or order, for which there were no elements either.
+    an input becomes the union of its range and the range of the output. So do the ranges of values that are only
+    elements of the input in another shape or order, for which there were no elements either.
 
     Args:
         graph: float graph.

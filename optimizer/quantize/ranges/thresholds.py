@@ -59,8 +59,8 @@ def kl_threshold(counts: Counts, levels: int) -> int:
         return len(counts)
     last = int(used[-1]) + 1
     mass = _prefix_sums(hist)
-    kept = int(np.searchsorted(mass[1:], (1.0 - _KL_MOST_CUT) * mass[-1])) + 1
-    ends = np.arange(max(min(levels, last), kept), last + 1, _STEP, dtype=np.int64)
+    smallest = int(np.searchsorted(mass[1:], (1.0 - _KL_MOST_CUT) * mass[-1])) + 1
+    ends = np.arange(max(min(levels, last), smallest), last + 1, _STEP, dtype=np.int64)
     edges = -(-np.arange(levels + 1, dtype=np.int64) * ends[:, None] // levels)  # first bin of each level
     per_level = np.diff(mass[edges], axis=1)
     inside, tail = mass[ends], mass[-1] - mass[ends]
@@ -77,8 +77,8 @@ def mse_threshold(counts: Counts, levels: int) -> int:
     """Return the upper edge, in bins, of the prefix with the smallest squared error.
 
     A value within the threshold T costs ``step^2 / 12`` on average, ``step = T / (levels - 1)``; one beyond it
-    ``(value - T)^2`` times ``_CUT_WEIGHT``. Zeros have no error at any threshold. The arguments are those of
-    ``kl_threshold``.
+    ``(value - T)^2`` times ``_CUT_WEIGHT``. Zeros have no error at any threshold. The arguments are the
+    same as for ``kl_threshold``.
     """
     hist = counts.astype(np.float64)
     hist[0] = 0.0
@@ -100,9 +100,9 @@ def mse_threshold(counts: Counts, levels: int) -> int:
 def octav_threshold(counts: Counts, levels: int) -> int:
     """Return the upper edge, in bins, next to the fixed point of OCTAV.
 
-    The fixed point has the smallest squared error, if clipping and rounding errors count equally. The iteration is that
-    of Newton's method: ``s = E[|x|; |x| > s] / (P(0 < |x| <= s) / (12 * levels^2) + P(|x| > s))``, started at the mean
-    magnitude. All magnitudes of a bin count as its center. The arguments are those of ``kl_threshold``.
+    The fixed point has the smallest squared error, if clipping and rounding errors count equally. The iteration is
+    Newton's method: ``s = E[|x|; |x| > s] / (P(0 < |x| <= s) / (12 * levels^2) + P(|x| > s))``, started at the mean
+    magnitude. All magnitudes of a bin count as its center. The arguments are the same as for ``kl_threshold``.
 
     Source: Sakr et al., Optimal Clipping and Magnitude-aware Differentiation for Improved Quantization-aware Training
     (2022), equation 6.
@@ -119,19 +119,19 @@ def octav_threshold(counts: Counts, levels: int) -> int:
         if inside >= len(counts):
             break
         beyond = total - number[inside]
-        found = (first - size[inside]) / (number[inside] / (12 * levels**2) + beyond) if beyond else threshold
-        if found == threshold:
+        updated = (first - size[inside]) / (number[inside] / (12 * levels**2) + beyond) if beyond else threshold
+        if updated == threshold:
             break
-        threshold = float(found)
+        threshold = float(updated)
     return max(1, math.ceil(threshold))
 
 
 def aciq_threshold(counts: Counts, levels: int) -> int:
     """Return the upper edge, in bins, of the threshold with the smallest expected error for a fitted distribution.
 
-    The magnitudes that are not 0 are those of a Laplace or a Gauss distribution around 0; the one with the larger
+    The magnitudes that are not 0 have a Laplace or a Gauss distribution around 0; the one with the larger
     likelihood is used. In units of the mean magnitude, the threshold for Laplace is the solution of
-    ``t * exp(t) = 12 * levels^2``, the Lambert W function. The arguments are those of ``kl_threshold``.
+    ``t * exp(t) = 12 * levels^2``, the Lambert W function. The arguments are the same as for ``kl_threshold``.
 
     Source: Banner et al., Post-training 4-bit quantization of convolution networks for rapid-deployment (2019),
     section 2.

@@ -1,7 +1,7 @@
 """Sums over samples at the linear operators of an integer graph, from which refinement computes weights and biases.
 
-All of them are exact, so that several processes can compute those of a part of the samples each: merged, they give the
-same bits for every split.
+All of them are exact, so that several processes can each compute the statistics of a part of the samples: merged, they
+give the same bits for every split.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tpuconvert.schema.types import Array, Chip
 class OperandStatistics(Protocol):
     """Statistics at the linear operators of a graph, with the weights and biases that it has when they are requested.
 
-    ``index`` is that of the operator, in topological order. It never decreases from one request to the next.
+    ``index`` is the position of the operator in topological order. It never decreases from one request to the next.
     """
 
     def images(self, index: int) -> int:
@@ -60,7 +60,7 @@ class FloatReference(NamedTuple):
     """The float graph that an integer graph approximates.
 
     Args:
-        graph: float graph, whose inputs have the names of those of the integer graph.
+        graph: float graph, whose inputs have the same names as the inputs of the integer graph.
         names: names of its nodes, one per linear operator of the integer graph.
         feeds: number of feeds, the first ones, on which both graphs are compared.
         recorded: tensors of the float graph on these feeds, if there are any.
@@ -130,16 +130,16 @@ class OperandSamples:
         op = _with_accumulator(node)
         is_matrix = isinstance(op, MatrixMulV2)
         now = bias.array.reshape(-1) if is_matrix else bias.array
-        found: Sequence[Array | None] = [None] * len(x)
+        accumulator_sums: Sequence[Array | None] = [None] * len(x)
         if not isinstance(op, DeconvV2) and not (is_matrix and any(array.ndim > 2 for array in x)):
             samples = [count if len(array) % count == 0 else 1 for array, count in zip(x, self._counts, strict=True)]
-            found = accumulator_means(op, x, weight.array, now, samples)
+            accumulator_sums = accumulator_means(op, x, weight.array, now, samples)
         means = ChannelMeans()
-        for array, count, known in zip(x, self._counts, found, strict=True):
-            if known is None:
+        for array, count, mean in zip(x, self._counts, accumulator_sums, strict=True):
+            if mean is None:
                 means.add(op.evaluate(array, weight.array, now)[0], count)
             else:
-                means.add_means(known)
+                means.add_means(mean)
         return means
 
     def drift(self, index: int, most: int) -> dict[int, DriftSums]:
@@ -151,10 +151,10 @@ class OperandSamples:
         recorded = self._recorded_rows(index, most)
         if recorded is not None:
             return self._recorded_drift(node, quant.scale, recorded, most)
-        found = self._floats.operand(index)
-        if found is None:
+        float_operand = self._floats.operand(index)
+        if float_operand is None:
             return {}
-        floats = found[1]
+        floats = float_operand[1]
         if len(floats) != len(self._halves):
             return {}  # the operand depends on no input, so that it is computed once for all feeds
         if any(a.shape != b.shape for a, b in zip(floats, integers, strict=False)):
@@ -208,11 +208,11 @@ class OperandSamples:
 
     def _samples_of(self, half: int, arrays: Sequence[Array]) -> list[Array]:
         """Samples of one half, from arrays of all compared feeds."""
-        found = []
+        half_samples = []
         for array, parts in zip(arrays, self._halves, strict=True):
             split = array.reshape(len(parts), -1, *array.shape[1:]) if len(array) % len(parts) == 0 else [array]
-            found += [sample for sample, part in zip(split, parts, strict=False) if part == half]
-        return found
+            half_samples += [sample for sample, part in zip(split, parts, strict=False) if part == half]
+        return half_samples
 
     def _rows(self, node: Node, arrays: Sequence[Array], most: int) -> Array:
         """Inputs of a linear operator at evenly spread positions, [groups, positions, inputs]."""

@@ -6,7 +6,7 @@ result is computed, so that later layers get the refined results:
 1. Adaptive rounding of its weights: their errors cancel on the actual operand (``weight_rounding``).
 2. Bias correction: the difference between the per-channel means of the float result and of the accumulator, on the
    same samples, or a share of it, is added to the INT32 bias. Rounding shifts means, and the shifts of all layers would
-   add up. The mean is that of all positions: where many of them are alike, such as a background or padding, it is
+   add up. The mean is taken over all positions: where many of them are alike, such as a background or padding, it is
    nearly their error alone, and the full correction moves the few positions that respond by as much in turn.
 
 Source of step 2: Nagel et al., Data-Free Quantization Through Weight Equalization and Bias Correction (2019),
@@ -97,14 +97,14 @@ def refine(
     """
     collect_dropped_graphs(reference.constant_bytes)
     integer = legalized.graph
-    made = {value.producer: product for value, product in legalized.products.items()}
+    product_of = {value.producer: product for value, product in legalized.products.items()}
     nodes = integer.sorted_nodes()
-    products = {node: made[node] for node in nodes if node in made and _is_product(node)}
+    products = {node: product_of[node] for node in nodes if node in product_of and _is_product(node)}
     names = {product.name for product in products.values()}
     feeds: list[Mapping[str, Array]] = []
     if statistics_of is None or (bias_correction and not names <= (means or {}).keys()):
         feeds = list(itertools.takewhile(FirstSamples(most).accepts, samples))
-    wanted = _float_means(reference, feeds, names, means or {}) if bias_correction else {}
+    float_means = _float_means(reference, feeds, names, means or {}) if bias_correction else {}
     fine = {products[node].fine: node for node in products}
     order = [node for node in nodes if node in products or node.outputs[0] in fine]
     index = {node: number for number, node in enumerate(order)}
@@ -127,10 +127,10 @@ def refine(
             if weight_rounding:
                 corrects = compared is not None and product.name not in uncorrected
                 _choose_weights(node, product, second, statistics, index[second or node], corrects, background)
-            if product.name in wanted:
+            if product.name in float_means:
                 shift = 0.0 if second is None else _mean_result(statistics, index[second]) / product.fine_steps
                 means_of_node = statistics.accumulators(index[node])
-                _correct_bias(node, means_of_node, wanted[product.name], shift, bias_correction)
+                _correct_bias(node, means_of_node, float_means[product.name], shift, bias_correction)
             if progress is not None:
                 progress(position[node])
     if progress is not None:
@@ -199,14 +199,14 @@ def _choose_weights(
     exact = product.unrounded()
     grouped = exact.T[np.newaxis] if matrix else exact.reshape(op.attributes()["groups"], -1, exact[0].size)
     inputs = grouped.shape[2]
-    most = 0
+    positions = 0
     if isinstance(op, SpatialConvolution):
-        most = positions_per_image(inputs, statistics.images(index))
-    drift = statistics.drift(index, most) if corrects and inputs <= MOST_CORRECTED else {}
+        positions = positions_per_image(inputs, statistics.images(index))
+    drift = statistics.drift(index, positions) if corrects and inputs <= MOST_CORRECTED else {}
     is_compensated = second is None and inputs <= MOST_INPUTS
     covariance = None
     if is_compensated and background is not None:
-        covariance = background.submit(contextvars.copy_context().run, _covariance, statistics, index, most)
+        covariance = background.submit(contextvars.copy_context().run, _covariance, statistics, index, positions)
     grouped = correct_weights(grouped, drift)
     del drift
     if second is not None:
@@ -214,8 +214,8 @@ def _choose_weights(
         fine = second_term(grouped, rounded)
         operand(second, 1).data = np.ascontiguousarray(fine.reshape(exact.shape))
     elif is_compensated:
-        found = _covariance(statistics, index, most) if covariance is None else covariance.result()
-        rounded = round_with_compensation(grouped, found)
+        covariances = _covariance(statistics, index, positions) if covariance is None else covariance.result()
+        rounded = round_with_compensation(grouped, covariances)
     else:
         return
     stored = rounded[0].T if matrix else rounded.reshape(exact.shape)
@@ -267,7 +267,7 @@ def _correct_bias(node: Node, means: ChannelMeans, wanted: Array, shift: Array |
     ``share`` is the part of the difference by which it does.
     """
     bias, unit = operand(node, 2), _unit_of_bias(node)
-    found = means.result()
-    assert found is not None
-    shifted = bias.array.astype(np.float64).reshape(-1) + share * (wanted / unit - found - shift)
+    mean = means.result()
+    assert mean is not None
+    shifted = bias.array.astype(np.float64).reshape(-1) + share * (wanted / unit - mean - shift)
     bias.data = saturate(np.rint(shifted), bias.dtype).reshape(bias.array.shape)

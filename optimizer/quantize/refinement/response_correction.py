@@ -49,14 +49,14 @@ def correct_responses(legalized: Legalized, samples: OutputError, error: OutputE
 
 
 def _find_shift(floats: Vector, integers: Vector) -> float:
-    """Shift of the logits of an integer graph with which the sum of the probabilities is that of the float graph."""
+    """Shift of the logits of an integer graph that makes the sum of the probabilities equal to the float graph."""
     responds = np.maximum(floats, integers) > _RESPONSE
     floats, integers = floats[responds], integers[responds]
-    wanted, shift = _probabilities(floats).sum(), 0.0
+    target, shift = _probabilities(floats).sum(), 0.0
     for _ in range(_STEPS):
-        found = _probabilities(integers + shift)
-        slope = (found * (1.0 - found)).sum() + _PRIOR / 4
-        shift += float((wanted - found.sum() - _PRIOR / 4 * shift) / slope)
+        probabilities = _probabilities(integers + shift)
+        slope = (probabilities * (1.0 - probabilities)).sum() + _PRIOR / 4
+        shift += float((target - probabilities.sum() - _PRIOR / 4 * shift) / slope)
     return min(max(shift, -_LARGEST), _LARGEST) if abs(shift) >= _SMALLEST else 0.0
 
 

@@ -1,7 +1,7 @@
 """Choice of the scale of every activation from calibrated ranges.
 
 The graph stays a float graph. The parameters are stored in ``quant`` of its values. The scales of the weights follow
-from those of the activations. Legalization chooses the integer operators.
+from the scales of the activations. Legalization chooses the integer operators.
 
 Steps, in this order:
 1. Find the nodes with an integer form: linear operators (with two computed operands only if the chip supports this),
@@ -85,8 +85,8 @@ def quantize(
     _keep_moved_inputs(graph, floats, results, reasons)
     plan = plan_wide_values(graph, wide, floats, chip)
     if chip is not Chip.BM1686:
-        ranges = {name: dataclasses.replace(found, has_zero_point=False) for name, found in ranges.items()}
-    params = {name: activation_params(found, name in asymmetric) for name, found in ranges.items()}
+        ranges = {name: dataclasses.replace(value_range, has_zero_point=False) for name, value_range in ranges.items()}
+    params = {name: activation_params(value_range, name in asymmetric) for name, value_range in ranges.items()}
     headroom = None if shifts_only else WIDE_HEADROOM[chip]
     _annotate_activations(graph, ranges, params, floats, results | plan.values, headroom, plan)
     share_scales(graph, stated=False, fixed=plan.values)
@@ -193,8 +193,8 @@ def _keep_moved_inputs(graph: Graph, floats: set[str], wide: set[Value], reasons
 
 
 def _reads_float_node(node: Node, floats: set[str]) -> bool:
-    made = [value.producer for value in computed_operands(node)]
-    return not is_product(node.op) and any(producer is not None and producer.name in floats for producer in made)
+    producers = [value.producer for value in computed_operands(node)]
+    return not is_product(node.op) and any(producer is not None and producer.name in floats for producer in producers)
 
 
 def _read_by_float_only(value: Value, floats: set[str], wide: set[Value]) -> bool:
@@ -263,10 +263,10 @@ def _annotate_layer(graph: Graph, node: Node, ranges: Mapping[str, Range], param
     x = node.inputs[0]
     assert x is not None
     x.quant = x.quant or params[x.name]
-    found = layer_params(node, ranges)
-    for value, quant in zip(node.outputs, found, strict=True):
+    layer_quants = layer_params(node, ranges)
+    for value, quant in zip(node.outputs, layer_quants, strict=True):
         value.quant = quant
-    for initial, quant in zip(node.inputs[5:7], found[1:], strict=False):
+    for initial, quant in zip(node.inputs[5:7], layer_quants[1:], strict=False):
         if initial is not None and not initial.is_constant:
             is_own = initial.producer is None and graph.is_sole_use(initial)
             initial.quant = quant if is_own or initial.quant is None else initial.quant

@@ -92,8 +92,8 @@ def scale_channels(
     """
     chosen = _candidates(graph, ranges, floats, layers)
     order = [node for node in graph.sorted_nodes() if node.outputs[0] in chosen]
-    made = [node.outputs[0] for node in order if not _passes_on(node) and not _joins_channels(node)]
-    for value, scales in choose_scales(made, chosen, ranges, layers).items():
+    scaled_values = [node.outputs[0] for node in order if not _passes_on(node) and not _joins_channels(node)]
+    for value, scales in choose_scales(scaled_values, chosen, ranges, layers).items():
         value.quant = per_channel(scales.tolist(), params_of(value).dtype)
     for node in order:
         x, y = operand(node), node.outputs[0]
@@ -182,11 +182,11 @@ def choose_scales(
             if value in compared and all(map(operator.is_, compared[value], fixed)):
                 continue  # The second round would repeat the first.
             compared[value] = fixed
-            known = [(node, _NodeStatistics.of(node, ranges)) for node in affected[value]]
+            statistics = [(node, _NodeStatistics.of(node, ranges)) for node in affected[value]]
             costs = []
             for option in options[value]:
                 scales[value] = option
-                costs.append(sum(_expected_error(node, item, scales, chosen, layers) for node, item in known))
+                costs.append(sum(_expected_error(node, item, scales, chosen, layers) for node, item in statistics))
             scales[value] = options[value][int(np.argmin(costs))]
     return scales
 
@@ -202,8 +202,8 @@ def _scales_for_weights(value: Value, options: list[Vector], chosen: set[Value])
     rows = largest.max(axis=1)
     ratio = rows / (rows.max() or 1.0)
     least = options[-1] / options[0].max()
-    found = [np.clip(ratio * 2.0**power, least, 1.0) * options[0].max() for power in WEIGHT_POWERS]
-    return [scales.astype(np.float32).astype(np.float64) for scales in found]
+    candidates = [np.clip(ratio * 2.0**power, least, 1.0) * options[0].max() for power in WEIGHT_POWERS]
+    return [scales.astype(np.float32).astype(np.float64) for scales in candidates]
 
 
 def _channel_scales(value: Value, ranges: Mapping[str, Range], share: float, is_clipped: bool = False) -> Vector:
@@ -211,9 +211,9 @@ def _channel_scales(value: Value, ranges: Mapping[str, Range], share: float, is_
 
     With ``is_clipped``, channels whose values exceed the range of the tensor keep its scale.
     """
-    found = ranges[_after_clamps(value).name]
-    assert found.channels is not None
-    largest, second = np.asarray(found.channels.largest), np.asarray(found.channels.second)
+    value_range = ranges[_after_clamps(value).name]
+    assert value_range.channels is not None
+    largest, second = np.asarray(value_range.channels.largest), np.asarray(value_range.channels.second)
     headroom = np.minimum(largest / np.maximum(second, largest / _MOST_HEADROOM + 1e-30), _MOST_HEADROOM)
     params = params_of(value)
     limit = params.dtype.max * params.scale[0] if is_clipped else math.inf
@@ -233,20 +233,20 @@ def _after_clamps(value: Value) -> Value:
 
 def _scale_users(value: Value, chosen: set[Value]) -> list[Node]:
     """Linear operators and adds that use the value, directly or through nodes that pass its scales on."""
-    found: list[Node] = []
+    users: list[Node] = []
     for user in value.users:
         if user.outputs[0] in chosen and (_passes_on(user) or _joins_channels(user)):
-            found += _scale_users(user.outputs[0], chosen)
+            users += _scale_users(user.outputs[0], chosen)
         elif has_constant_weight(user) or _can_sum_absorb(user):
-            found.append(user)
-    return found
+            users.append(user)
+    return users
 
 
 def _scale_sources(
     nodes: list[Node], scales: Mapping[Value, Vector], chosen: set[Value], layers: OneMultiplier | None
 ) -> set[Value]:
     """Values whose chosen scales determine the expected errors of nodes."""
-    found: set[Value] = set()
+    sources: set[Value] = set()
     pending = []
     for node in nodes:
         pending += operands(node)[:1] if Trait.LINEAR in node.op.traits else operands(node)
@@ -254,10 +254,10 @@ def _scale_sources(
     while pending:
         value = pending.pop()
         if value in scales:
-            found.add(value)
+            sources.add(value)
         elif value in chosen and value.producer is not None:
             pending += operands(value.producer)
-    return found
+    return sources
 
 
 @dataclass(frozen=True)
@@ -286,9 +286,9 @@ class _NodeStatistics:
         if Trait.LINEAR not in node.op.traits:
             return _NodeStatistics(power)
         x, w = operands(node)[:2]
-        found = ranges[x.name].channels
-        assert found is not None
-        variance = np.asarray(found.variance)
+        channels = ranges[x.name].channels
+        assert channels is not None
+        variance = np.asarray(channels.variance)
         squares, largest, taps = by_channel(node, w.array.astype(np.float64))
         if squares.shape[1] == 1 and x.shape[1] != 1:  # depthwise: one input channel per output channel
             variance = np.repeat(variance, squares.shape[0] // variance.size)[:, None]
@@ -420,7 +420,7 @@ def _joins_channels(node: Node) -> bool:
 def _is_fed(value: Value, chosen: set[Value]) -> bool:
     """Return True if the operands of a node can have per-channel scales.
 
-    Those of a concat have one symmetric integer type, those of another node have such scales.
+    The operands of a concat have one symmetric integer type, the operands of another node have such scales.
     """
     node = value.producer
     assert node is not None
@@ -446,9 +446,9 @@ def _can_users_absorb(value: Value, chosen: set[Value], floats: set[str], layers
 
 
 def _has_equal_bounds(node: Node) -> bool:
-    """Return True if the integer bounds of a clamp are those of all channels: 0, or outside of the dtype.
+    """Return True if the integer bounds of a clamp are right for all channels: 0, or outside of the dtype.
 
-    Scales per channel are at most that of the tensor, so that a bound outside of the dtype stays outside.
+    Scales per channel are at most the scale of the tensor, so that a bound outside of the dtype stays outside.
     """
     bounds = node.op.clamp_range()
     if bounds is None:
@@ -482,10 +482,10 @@ def _passed_on(node: Node, quant: QuantParams, ranges: Mapping[str, Range]) -> Q
     if not is_average_pool(node.op) or not has_whole_windows(node):
         return quant
     # All channels share one divisor, so that the channel with the largest averages determines the scale of all.
-    found = ranges[node.name].channels
-    assert found is not None
-    after, most = np.asarray(found.largest), quant.dtype.max * np.asarray(quant.scale)
-    ratio = min(1.0, float((after / most).max()) or 1.0)
+    channels = ranges[node.name].channels
+    assert channels is not None
+    after, representable = np.asarray(channels.largest), quant.dtype.max * np.asarray(quant.scale)
+    ratio = min(1.0, float((after / representable).max()) or 1.0)
     return dataclasses.replace(quant, scale=tuple(float(np.float32(scale * ratio)) for scale in quant.scale))
 
 

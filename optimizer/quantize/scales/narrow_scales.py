@@ -43,19 +43,21 @@ def scale_narrow_forms(
         for value in node.outputs:
             if value in plan.values:
                 readers[value] = [user for user in value.users if user.name not in floats and not plan.reads(user)]
-    made = [
+    narrow_values = [
         value
         for value, users in readers.items()
         if users and has_channels(value, narrow[value.name], ranges) and _can_all_absorb(value, users)
     ]
-    wide = {value: value.quant for value in made}
-    for value in made:
+    wide = {value: value.quant for value in narrow_values}
+    for value in narrow_values:
         value.quant = narrow[value.name]
-    chosen = choose_scales(made, set(made), ranges, readers=readers)
+    chosen = choose_scales(narrow_values, set(narrow_values), ranges, readers=readers)
     for value, quant in wide.items():
         value.quant = quant
-    found = {value.name: per_channel(scales.tolist(), narrow[value.name].dtype) for value, scales in chosen.items()}
-    return {**narrow, **{name: quant for name, quant in found.items() if len(set(quant.scale)) > 1}}
+    channel_params = {
+        value.name: per_channel(scales.tolist(), narrow[value.name].dtype) for value, scales in chosen.items()
+    }
+    return {**narrow, **{name: quant for name, quant in channel_params.items() if len(set(quant.scale)) > 1}}
 
 
 def _can_all_absorb(value: Value, users: Collection[Node]) -> bool:

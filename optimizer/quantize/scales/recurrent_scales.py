@@ -14,8 +14,8 @@ from tpuconvert.schema.types import I8, I16, QuantParams
 
 _MOST_CELL_BITS = 6  # of tanh in 16-bit fixed point
 _HEADROOM = 1.25
-"""Range of a cell, relative to the largest calibrated magnitude. A cell accumulates over a sequence, and a longer one
-than those of the samples may go beyond their range; a further bit costs less than saturation."""
+"""Range of a cell, relative to the largest calibrated magnitude. A cell accumulates over a sequence, and a sequence
+that is longer than the samples may go beyond their range; a further bit costs less than saturation."""
 
 
 def layer_params(node: Node, ranges: Mapping[str, Range]) -> list[QuantParams]:
@@ -28,10 +28,10 @@ def layer_params(node: Node, ranges: Mapping[str, Range]) -> list[QuantParams]:
     threshold = max(ranges[y.name].threshold, _largest_initial(node, 5, ranges))
     narrow = QuantParams.per_tensor(_scale(threshold), 0, I8)
     if isinstance(node.op, Lstm):
-        found = [ranges[value.name] for value in node.outputs[2:]]
-        largest = max(*(_largest(item) for item in found), _largest_initial(node, 6, ranges))
+        output_ranges = [ranges[value.name] for value in node.outputs[2:]]
+        largest = max(*(_largest(item) for item in output_ranges), _largest_initial(node, 6, ranges))
         cell = _fixed_point(min(integer_bits(largest * _HEADROOM), _MOST_CELL_BITS))
-        return [narrow, narrow, *[cell] * len(found)]
+        return [narrow, narrow, *[cell] * len(output_ranges)]
     if isinstance(node.op, Gru):
         largest = max(_largest(ranges[y.name]), _largest_initial(node, 5, ranges))
         return [narrow, _fixed_point(integer_bits(largest))]

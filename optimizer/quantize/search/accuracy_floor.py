@@ -192,7 +192,7 @@ class _Levels:
     def of(self, errors: Errors) -> Vector:
         """Error of every branch: the larger one of all and of large values."""
         pairs = zip((errors.branches, errors.large_branches), self.error.variances, strict=True)
-        levels = [_trimmed_means(found) / np.maximum(variances, 1e-12) for found, variances in pairs]
+        levels = [_trimmed_means(branch_errors) / np.maximum(variances, 1e-12) for branch_errors, variances in pairs]
         return np.asarray(np.maximum(*levels))
 
     def fails(self, errors: Errors) -> npt.NDArray[np.bool_]:
@@ -250,17 +250,17 @@ def raise_to_floor(
     chosen = search.lower(search.choose(parts, most))
     after, end = before, start
     if chosen:
-        found = confirmation.measure(chosen)
-        is_clear = search.gain(found, before) < -_CLEAR_GAIN or found.gains(before)
-        if is_clear and not found.harms(before, ~fails):
-            after, end = found, confirmation.of(found)
+        errors = confirmation.measure(chosen)
+        is_clear = search.gain(errors, before) < -_CLEAR_GAIN or errors.gains(before)
+        if is_clear and not errors.harms(before, ~fails):
+            after, end = errors, confirmation.of(errors)
         else:
             chosen = frozenset()
     largest = candidates.largest(most)
     if confirmation.fails(after).any() and candidates.share(largest) <= most + 1e-9:
-        found = confirmation.measure(largest)
-        if not confirmation.fails(found).any():  # the share that the warning of a smaller limit names
-            chosen, after, end = largest, found, confirmation.of(found)
+        errors_of_largest = confirmation.measure(largest)
+        if not confirmation.fails(errors_of_largest).any():  # the share that the warning of a smaller limit names
+            chosen, after, end = largest, errors_of_largest, confirmation.of(errors_of_largest)
     in_order = tuple(name for name in candidates.order if name in chosen)
     outputs = confirmation.error.output_names
     levels = tuple(
@@ -350,9 +350,9 @@ class _Search:
             size = math.ceil(len(names) / _PARTS)
             for first in reversed(range(0, len(names), size or 1)):
                 smaller = region.difference(names[first : first + size])
-                found = self._levels.measure(smaller)
-                is_similar = self.gain(found, errors) < _NOTHING and not found.loses(errors)
-                is_enough = self._meets(found) if meets else is_similar
-                if is_enough and not self._harms(found):
+                measured = self._levels.measure(smaller)
+                is_similar = self.gain(measured, errors) < _NOTHING and not measured.loses(errors)
+                is_enough = self._meets(measured) if meets else is_similar
+                if is_enough and not self._harms(measured):
                     region = smaller
         return region

@@ -51,8 +51,8 @@ scale of their own range. Larger ones depend more on the calibration samples: on
 samples whose channels have other ranges, 0.75 doubled the error at the outputs compared with one scale."""
 
 FULL_EXPONENTS = (*EXPONENTS, 0.75, 1.0)
-"""The same for inputs of the graph and for feature maps. The ranges of inputs are those of units and sensors, which
-other samples have too. A channel of a feature map has many values in every sample."""
+"""The same for inputs of the graph and for feature maps. The ranges of inputs depend on units and sensors, so
+that other samples have the same. A channel of a feature map has many values in every sample."""
 
 _SMALLEST = 2.0**-6
 """Smallest ratio of a channel's scale to the largest: the channel may be inactive in all calibration samples. It does
@@ -134,20 +134,20 @@ def balance(
             continue
         if value not in inputs and any(len(operand(user, 1).uses) > 1 for user in users):
             continue  # a weight of several operators, as of the steps of an unrolled LSTM, would be copied for each
-        found = _choose(value, channels, users, ranges, chip, is_input=value in inputs)
-        if found is not None:
+        params = _choose(value, channels, users, ranges, chip, is_input=value in inputs)
+        if params is not None:
             changed.append(value.name)
-            _annotate(value, found, floats)
+            _annotate(value, params, floats)
     return changed
 
 
 def _moved_inputs(graph: Graph, floats: Collection[str]) -> set[Value]:
     """Return the inputs of the graph, and the results of float nodes that change their shape or axes."""
-    found = set(graph.inputs)
+    moved = set(graph.inputs)
     for node in graph.sorted_nodes():
-        if node.name in floats and changes_shape_or_axes(node.op) and node.inputs[0] in found:
-            found.update(node.outputs)
-    return found
+        if node.name in floats and changes_shape_or_axes(node.op) and node.inputs[0] in moved:
+            moved.update(node.outputs)
+    return moved
 
 
 def _is_float_operand(value: Value, floats: Collection[str]) -> bool:
@@ -159,7 +159,7 @@ def _is_float_operand(value: Value, floats: Collection[str]) -> bool:
 
 def _users(value: Value, floats: Collection[str]) -> list[Node]:
     """Linear operators with constant weights that use the integers of a value; empty if it has other integer users."""
-    found = []
+    users = []
     for user, index in value.uses:
         if user.name in floats:
             continue
@@ -167,12 +167,12 @@ def _users(value: Value, floats: Collection[str]) -> list[Node]:
             after = _users(user.outputs[0], floats)
             if not after:
                 return []
-            found += after
+            users += after
         elif _absorbs(user, index):
-            found.append(user)
+            users.append(user)
         else:
             return []
-    return found
+    return users
 
 
 def _absorbs(node: Node, index: int) -> bool:
@@ -210,15 +210,15 @@ class _Weights(NamedTuple):
 
 def _weights_of(node: Node, ranges: Mapping[str, Range]) -> _Weights:
     squares, magnitudes, taps = by_channel(node, operand(node, 1).array.astype(np.float64))
-    found = ranges[node.name].channels
-    power = sum(found.variance) if found is not None else 0.0
+    channels = ranges[node.name].channels
+    power = sum(channels.variance) if channels is not None else 0.0
     return _Weights(magnitudes.T, squares.T, power or 1.0, taps)
 
 
 def _choose(
     value: Value, channels: Channels, users: list[Node], ranges: Mapping[str, Range], chip: Chip, *, is_input: bool
 ) -> QuantParams | None:
-    """Return the parameters with the smallest expected error, or None if those of the value are about as good."""
+    """Return the parameters with the smallest expected error, or None if the current ones are about as good."""
     assert value.quant is not None
     weights = [_weights_of(node, ranges) for node in users]
     variance = np.asarray(channels.variance)
@@ -242,7 +242,7 @@ def _parameters(channels: Channels, exponent: float, smallest: float, *, has_zer
     """Scales and zero points: the middle of the range of a channel becomes 0. Without zero points, 0 does.
 
     The range of a channel that is constant in all samples is unknown: it reaches from 0 to twice the constant, or is
-    that of the other channels.
+    the range of the other channels.
 
     Args:
         channels: statistics of the operand.

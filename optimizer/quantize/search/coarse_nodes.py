@@ -7,15 +7,15 @@ numbers. For every node, the noise of its 8-bit form is compared with the varian
 
 - Rounding a value with scale s adds noise with the variance s^2 / 12 to each of its channels; saturation adds more.
 - A linear operator adds the noise of its input channels, weighted with the squares of its weights. Rounding a weight
-  adds a product of the variance of the input channel and that of the rounding.
+  adds a product of the variances of the input channel and of the rounding.
 - An element-wise function is evaluated at operands of the distribution of each channel, taken as normal within its
   range, and at operands that differ from them by the standard deviation of the noise.
 - A binary operator adds the noise of both operands, multiplied by the other one in a multiplication.
 
 What a channel matters follows from the weights of the linear operators that use it, else all channels are equal. A node
 is coarse if the noise is more than a hundredth of the variance, averaged over the channels of the result: 20 dB. All
-samples matter equally: the variance is that of a typical sample, which is smaller than the mean of all if a few samples
-are a hundred times as large.
+samples matter equally: the variance is computed for a typical sample, which is smaller than the mean of all if a few
+samples are a hundred times as large.
 
 Remedies: an element-wise node computes in float. Its operand then has 16 bits, if a linear operator computes it, and
 its result a scale per channel (``balancing``). For a linear operator, the nodes that compute its operand are in float,
@@ -51,7 +51,7 @@ COARSE = 0.01
 """Noise of a node, as a share of the variance of its result, above which 8 bits are too coarse for it."""
 
 _AMPLIFIED = 2.0
-"""Smallest ratio of the noise of a result to that of the operand for a function that amplifies noise."""
+"""Smallest ratio of the noise of a result to the noise of the operand for a function that amplifies noise."""
 
 _POINTS = 65
 """Number of operands for which a function is evaluated: quantiles of a normal distribution."""
@@ -146,7 +146,8 @@ class CoarseNodes:
     def _inherited(self, value: Value) -> tuple[Vector, tuple[str, ...]]:
         """Noise of a value by channel before it is rounded, and the nodes that add it.
 
-        It is that of the linear operator before the value, and what functions and data movement between them leave.
+        It is the noise of the linear operator before the value, and what functions and data movement between them
+        leave.
         """
         channels = self._channels(value)
         nothing = np.zeros(0 if channels is None else len(channels.variance)), ()
@@ -246,8 +247,12 @@ class CoarseNodes:
         return float(shares.mean()) if shares.size else 0.0
 
     def _channels(self, value: Value) -> Channels | None:
-        found = self._ranges.get(value.name)
-        return None if found is None or found.channels is None or not found.channels.low else found.channels
+        value_range = self._ranges.get(value.name)
+        return (
+            None
+            if value_range is None or value_range.channels is None or not value_range.channels.low
+            else value_range.channels
+        )
 
     def _rounding(self, value: Value) -> Vector | None:
         """Variance of rounding and saturating a value by channel; None if its channels are unknown."""

@@ -6,7 +6,7 @@ The effect of quantization noise depends on how close the decisions are, so that
 graph runs on samples. While outputs that depend on a decision differ from float, a path to the decision is kept in
 float: first the last linear operator before it, then the last two, four, and so on up to the inputs.
 
-Detections are compared as a set: swapping two of almost equal score is no loss.
+Detections are compared as a set: swapping two of almost equal score does not count as a loss.
 
 A label or a mask at the end of a network (argmax, a comparison) affects one element only: no path is kept for it.
 """
@@ -52,36 +52,38 @@ def float_paths(graph: Graph, quantize: Quantize, samples: Samples | None) -> di
         Reasons by the name of the node.
     """
     depths = _depths(graph)
-    most = max((depth for depth, _ in depths.values()), default=0)
-    if most == 0 or samples is None:
+    deepest = max((depth for depth, _ in depths.values()), default=0)
+    if deepest == 0 or samples is None:
         return _nodes_within(depths, 1)
     feeds = [feed for feed, _ in zip(samples, range(SAMPLES), strict=False)]
     outputs = _dependent_outputs(graph)
     with Session(graph) as session:
-        wanted = [session.run(feed) for feed in feeds]
-    found: dict[int, float] = {}
-    for depth in _doubling(most):
+        float_outputs = [session.run(feed) for feed in feeds]
+    similarity_of_depth: dict[int, float] = {}
+    for depth in _doubling(deepest):
         integer = quantize(_nodes_within(depths, depth)).graph
         forget_annotations(graph)
         with Session(integer) as session:
             results = [session.run(feed) for feed in feeds]
-        pairs = zip(wanted, results, strict=True)
-        found[depth] = min(
+        pairs = zip(float_outputs, results, strict=True)
+        similarity_of_depth[depth] = min(
             (similarity_of_rows if is_set else _similarity)(exact[name], other[name])
             for exact, other in pairs
             for name, is_set in outputs.items()
         )
-        if found[depth] >= ENOUGH:
+        if similarity_of_depth[depth] >= ENOUGH:
             break
-    best = max(found.values())
-    chosen = next(depth for depth in sorted(found) if found[depth] >= min(best - _ABOUT, ENOUGH))
+    best = max(similarity_of_depth.values())
+    chosen = next(
+        depth for depth in sorted(similarity_of_depth) if similarity_of_depth[depth] >= min(best - _ABOUT, ENOUGH)
+    )
     return _nodes_within(depths, chosen)
 
 
 def _depths(graph: Graph) -> dict[Node, tuple[int, Node]]:
     """Map nodes to the number of linear operators up to the nearest decision (at least 1), and to that decision."""
     needed: dict[Value, tuple[int, Node]] = {}
-    found: dict[Node, tuple[int, Node]] = {}
+    depths: dict[Node, tuple[int, Node]] = {}
 
     def need(value: Value | None, depth: int, decision: Node) -> None:
         if value is not None and not value.is_constant and depth < needed.get(value, (depth + 1, decision))[0]:
@@ -92,10 +94,10 @@ def _depths(graph: Graph) -> dict[Node, tuple[int, Node]]:
             need(value, 1, node)
         after = [needed[value] for value in node.outputs if value in needed]
         if after:
-            found[node] = min(after, key=lambda item: item[0])
+            depths[node] = min(after, key=lambda item: item[0])
             for operand in node.inputs:
-                need(operand, found[node][0] + is_product(node.op), found[node][1])
-    return found
+                need(operand, depths[node][0] + is_product(node.op), depths[node][1])
+    return depths
 
 
 def _deciding_operands(graph: Graph, node: Node) -> list[Value]:
@@ -160,7 +162,7 @@ def _similarity(expected: Array, found: Array) -> float:
 def similarity_of_rows(expected: Array, found: Array) -> float:
     """Cosine similarity after each row is paired with the nearest row of the other tensor; the lower direction.
 
-    The number of rows may differ, as that of selected boxes does. The rows of a vector are its elements.
+    The number of rows may differ, as the number of selected boxes does. The rows of a vector are its elements.
     """
     if expected.shape[1:] != found.shape[1:] or not (expected.size and found.size):
         return float(expected.shape == found.shape)

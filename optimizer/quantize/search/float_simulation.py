@@ -1,7 +1,7 @@
 """Float graphs that round and saturate values of an annotated graph as its integers would be.
 
-Weights stay float, and the integer arithmetic is not simulated. The error at the outputs is therefore that of the
-activations alone. Refinement reduces the errors of weights and biases later; until then they would hide it.
+Weights stay float, and the integer arithmetic is not simulated. The error at the outputs is therefore caused by
+the activations alone. Refinement reduces the errors of weights and biases later; until then they would hide it.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ _LARGEST_SUM = 1.5
 detectors it was 0.7 to 1.2, for one whose output is a set of rows more than 9."""
 
 ACCURATE = 1e-4
-"""Networks keep 8 bits if the error is a smaller share of the variance of the float outputs: 40 dB. Rounding the
-activations of the labelled classifiers changed no class of 100 calibration samples of those with less."""
+"""Networks keep 8 bits if the error is a smaller share of the variance of the float outputs: 40 dB. The rounded
+activations of the labeled classifiers with less noise changed no class of 100 calibration samples."""
 
 TO_RANK = 4
 """Smallest number of samples for the isolated errors."""
@@ -63,7 +63,7 @@ MOST_SAMPLES = _MOST_TO_RANK + _TO_CONFIRM
 """Largest number of samples for a choice."""
 
 LEAST_WORK = 7e10
-"""Smallest limit for the work of the isolated errors, and twice that of the confirmation: a second of one core."""
+"""Smallest limit for the work of the isolated errors, and twice the limit of the confirmation: a second of one core."""
 
 SHARE = 0.05
 """Limit for the same as a share of the work of the calibration, if this is more."""
@@ -96,7 +96,7 @@ class Int16Nodes:
 
 
 def is_clearly_lower(found: Errors, current: Errors) -> bool:
-    """Return True if the error falls by enough for the cost of 16 bits, and that of large values does not grow."""
+    """Return True if the error falls by enough for the cost of 16 bits, and the error of large values does not grow."""
     ratio = found.log_ratio_to(current)
     return (
         ratio.mean < -max(_CLEAR_GAIN, _CLEAR * ratio.standard_error) and found.mean_of_large <= current.mean_of_large

@@ -64,8 +64,8 @@ _GAIN_OF_RANGE = 0.2
 calibration samples of five classifiers, the ratio of the errors of two methods varied by as much."""
 
 _RATIO_OF_FEATURE_MAPS = 0.25
-"""Largest ratio of the errors, -6 dB, for which feature maps of dense predictors are clipped: their largest values are
-those of objects, and held-out samples without objects do not show what clipping does. With 1 to 3 dB less error, YuNet
+"""Largest ratio of the errors, -6 dB, for which feature maps of dense predictors are clipped: their largest values
+belong to objects, and held-out samples without objects do not show what clipping does. With 1 to 3 dB less error, YuNet
 kept 73 instead of 94 % of its detections, UltraFace 83 instead of 98 %. Where rare values of hard swish round whole
 channels to 0, the error falls by 6 to 10 dB."""
 
@@ -161,7 +161,7 @@ def search_methods(start: SearchStart, samples: int, least: float = LEAST, share
         start: the network and its methods.
         samples: number of calibration samples, which limits the work.
         least: smallest limit for the work.
-        share: largest work as a share of that of the calibration.
+        share: largest work as a share of the work of the calibration.
 
     Returns:
         The choice; None if there are too few samples to measure a difference, if measuring takes too much work compared
@@ -221,7 +221,8 @@ class _Search:
                 self._measure(candidate)
         chosen = {name: self._methods[name] for name in names}
         ranges = {
-            name: self._with_method(name, found) if name in chosen else found for name, found in self._ranges.items()
+            name: self._with_method(name, value_range) if name in chosen else value_range
+            for name, value_range in self._ranges.items()
         }
         return MethodChoice(chosen, ranges, before, self._errors, self._candidates)
 
@@ -271,20 +272,24 @@ class _Search:
         if self._chip is not Chip.BM1686:
             return []
         ranges = ((name, self._ranges[name]) for name in names if name not in self._symmetric)
-        one_sided = frozenset(name for name, found in ranges if 0.0 > found.low > -_ONE_SIDED * found.high)
+        one_sided = frozenset(
+            name for name, value_range in ranges if 0.0 > value_range.low > -_ONE_SIDED * value_range.high
+        )
         return [_Candidate({}, one_sided)] if one_sided else []
 
     def _for_single(self, names: Sequence[str]) -> list[_Candidate]:
         """Return the thresholds of single tensors that matter: the most promising ones of each tensor first."""
         first, others = [], []
         for name in names:
-            found = self._thresholds_of(name)
-            found.sort(key=lambda candidate: candidate.effect)
+            thresholds = self._thresholds_of(name)
+            thresholds.sort(key=lambda candidate: candidate.effect)
             # The smallest error of the tensor, and the largest threshold if the current one clips.
-            best = [candidate for candidate in found[:1] if candidate.effect < 0.0]
-            best += [candidate for candidate in found if candidate.methods[name] == _WIDEST and candidate not in best]
+            best = [candidate for candidate in thresholds[:1] if candidate.effect < 0.0]
+            best += [
+                candidate for candidate in thresholds if candidate.methods[name] == _WIDEST and candidate not in best
+            ]
             first += best
-            others += [candidate for candidate in found if candidate not in best]
+            others += [candidate for candidate in thresholds if candidate not in best]
         return [
             candidate
             for candidates in (first, others)
@@ -295,7 +300,7 @@ class _Search:
         """Return the other thresholds of a tensor, without those that cannot decrease the error at the outputs."""
         collector = self._collectors[name]
         current = self._threshold(name, self._methods[name])
-        seen, found = [current], []
+        seen, candidates = [current], []
         for method in METHODS:
             threshold = 0.0 if method == AUTO else self._threshold(name, method)
             if threshold <= 0.0 or any(_is_same(threshold, other) for other in seen):
@@ -303,10 +308,10 @@ class _Search:
             seen.append(threshold)
             effect = collector.error(threshold) - collector.error(current)
             # A smaller threshold clips more values. It needs a smaller error of the tensor in return.
-            most = 0.0 if threshold < current else self._errors.mean
-            if abs(effect) > _SMALLEST_EFFECT * self._errors.mean and effect < most:
-                found.append(_Candidate({name: method}, effect=effect))
-        return found
+            limit = 0.0 if threshold < current else self._errors.mean
+            if abs(effect) > _SMALLEST_EFFECT * self._errors.mean and effect < limit:
+                candidates.append(_Candidate({name: method}, effect=effect))
+        return candidates
 
     def _measure(self, candidate: _Candidate) -> None:
         """Measure a candidate and accept it if it is better, unless too little work is left."""

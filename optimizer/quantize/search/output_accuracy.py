@@ -1,6 +1,6 @@
 """Accuracy of every output of a quantized graph, on fixed samples, against limits.
 
-The measure is that of the element type of the output:
+The measure depends on the element type of the output:
 
 - *Numbers*: the cosine similarity, averaged over the samples, and the signal-to-quantization-noise ratio of all
   samples together. The cosine is taken per run and per sample of a batch, of which the lower mean counts: a sample is
@@ -8,7 +8,7 @@ The measure is that of the element type of the output:
   negligible values beside the others of their batch are left out.
 - *Integers and booleans*, such as classes and masks: the share of equal elements, and the cosine of arrays.
 - *Sets of rows*, such as detections: the cosine after every row is paired with the nearest one.
-- *Tasks* (``task_metrics``): the share of the detections, strings, classes or mask that is that of the float network.
+- *Tasks* (``task_metrics``): the share of the detections, strings, classes or mask that agrees with the float network.
 
 An element that is NaN or infinite in one of two results only, a sample without a finite element, and another shape
 count as a cosine of 0.
@@ -38,7 +38,7 @@ LEAST_SQNR = 15.0
 
 LEAST_EQUAL = 0.98
 """Smallest share of equal elements of an accurate output of integers. One different element is always accepted: a
-single class of few samples is no evidence."""
+single class of few samples is not evidence."""
 
 _NEGLIGIBLE = 1e-2
 """Share of the mean power of a batch below which a sample has no cosine of its own: it may be below the noise of an
@@ -67,7 +67,7 @@ class OutputAccuracy:
     Args:
         name: name of the output.
         cosine: mean cosine similarity.
-        worst_cosine: that of the worst sample.
+        worst_cosine: the value of the worst sample.
         cosine_error: standard error of ``cosine``; 0 for one sample.
         sqnr: signal-to-quantization-noise ratio in decibel; None unless the output consists of numbers.
         equal: share of equal elements; None unless the output consists of integers or booleans.
@@ -143,7 +143,7 @@ def measure_outputs(
     runs: Iterable[Mapping[str, Array]],
     tasks: Sequence[Task] = (),
 ) -> list[OutputAccuracy]:
-    """Compare the outputs of a quantized graph with those of its float graph.
+    """Compare the outputs of a quantized graph with the outputs of its float graph.
 
     Args:
         graph: the quantized graph.
@@ -156,10 +156,10 @@ def measure_outputs(
     outputs = [
         _Comparison(port.name, _kind(value)) for value, port in zip(graph.outputs, graph.output_ports, strict=True)
     ]
-    for feed, wanted, found in zip(feeds, expected, runs, strict=True):
-        compared += [found] if tasks else []
+    for feed, float_results, results in zip(feeds, expected, runs, strict=True):
+        compared += [results] if tasks else []
         for output in outputs:
-            output.add(wanted[output.name], found[output.name], feed)
+            output.add(float_results[output.name], results[output.name], feed)
     scores = {score.outputs[0]: score for score in (task.compare(compared) for task in tasks)}
     return [replace(output.result(), task=scores.get(output.name)) for output in outputs]
 

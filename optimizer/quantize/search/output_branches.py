@@ -151,7 +151,7 @@ class OutputBranches:
         }
         after = lambda op, labels: labels % count + count * _SCALES.index(_scale_of(op))  # noqa: E731
         labels = _Labels(start, shapes, after).of(value)
-        # A slice may leave a source out. The branches are those of the first feed: feeds of other extents may leave
+        # A slice may leave a source out. The first feed determines the branches: feeds of other extents may leave
         # others out, whose elements count to the first branch.
         present = self._present.setdefault(output, np.unique(labels))
         places = np.minimum(np.searchsorted(present, labels), present.size - 1)
@@ -164,7 +164,7 @@ class OutputBranches:
         Args:
             output: name of the output.
             feed: the feed.
-            channel_axis: returns the axis of the channels of a tensor with some extents; the others are those of
+            channel_axis: returns the axis of the channels of a tensor with some extents; the others are
                 positions.
         """
         shapes = self._shapes_on(feed)
@@ -194,21 +194,21 @@ class OutputBranches:
     def _shapes_on(self, feed: Feed) -> dict[Value, tuple[int, ...]]:
         key = tuple(sorted((name, np.shape(array)) for name, array in feed.items()))
         if key not in self._shapes:
-            found: dict[Value, tuple[int, ...]] = {}
+            shapes: dict[Value, tuple[int, ...]] = {}
             if any(not value.type.is_static for value in self._graph.values):
 
                 def observe(value: Value, array: Array) -> None:
-                    found[value] = array.shape
+                    shapes[value] = array.shape
 
                 with Session(self._graph, observed=True) as session, np.errstate(all="ignore"):
                     session.run(feed, observe=observe, borrow=True)
-            self._shapes[key] = found
+            self._shapes[key] = shapes
         return self._shapes[key]
 
 
 def _sources(output: Value) -> list[Value]:
     """Tensors that determine elements of an output."""
-    found: dict[Value, None] = {}
+    sources: dict[Value, None] = {}
     seen: set[Value] = set()
     stack = [output]
     while stack:
@@ -220,8 +220,8 @@ def _sources(output: Value) -> list[Value]:
         if operands:
             stack += reversed(operands)
         else:
-            found[value] = None
-    return list(found)
+            sources[value] = None
+    return list(sources)
 
 
 _SCALES = tuple(ErrorScale)
@@ -243,7 +243,7 @@ def _scale_of_result(value: Value) -> ErrorScale:
 
 
 def _scale_of_chain(value: Value) -> ErrorScale:
-    """Scale of an output of one branch: that of the last operator that computes."""
+    """Scale of an output of one branch: the scale of the last operator that computes."""
     while value.producer is not None:
         op, operands = value.producer.op, _operands_of_movement(value.producer)
         if not operands or Trait.ELEMENTWISE in op.traits:
@@ -269,7 +269,7 @@ class _Labels:
     Args:
         start: labels of the sources.
         shapes: extents of tensors on the feed.
-        after: labels of the result of an element-wise operator for those of its operand.
+        after: labels of the result of an element-wise operator for labels of its operand.
     """
 
     def __init__(
@@ -309,5 +309,5 @@ class _Labels:
 
 
 def _shape_of(value: Value, shapes: Mapping[Value, tuple[int, ...]]) -> tuple[int, ...]:
-    found = shapes.get(value)
-    return value.type.static_shape if found is None else found
+    shape = shapes.get(value)
+    return value.type.static_shape if shape is None else shape

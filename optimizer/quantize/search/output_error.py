@@ -8,7 +8,7 @@ float values over all samples. All branches have the same weight. Special output
 
 - *Scores*: results of a softmax or a sigmoid are compared by their logarithms or logits. Probabilities saturate: the
   error of the few samples without a clear result would outweigh all others. Logits of detections are compared up to a
-  bound: networks give any large negative number where nothing is, and its error would outweigh that of responses.
+  bound: networks give any large negative number where nothing is, and its error would outweigh the error of responses.
 - *Integers and booleans*: the share of the elements that differ.
 - *Sets of rows*, such as detections: rows are compared with the nearest one of the other set.
 
@@ -16,7 +16,7 @@ Rare large responses, such as those to an object in an image, contribute little 
 weights the squared differences with the squared distance of the float value from the mean of its channel.
 
 Outputs of a known form also have the score of their task (``task_metrics``): detections, strings, classes or masks that
-are those of the float network.
+agree with the float network.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Errors:
 
     @property
     def loss(self) -> float:
-        """Mean error over all branches, all and large values: that of the worst branch determines it."""
+        """Mean error over all branches, all and large values: the error of the worst branch determines it."""
         return float((self.branches.mean() + self.large_branches.mean()) / 2)
 
     def harms(self, other: Errors, counted: npt.NDArray[np.bool_] | None = None) -> bool:
@@ -147,8 +147,8 @@ class Errors:
         if self.loses(other):
             return True
         pairs = ((self.branches, other.branches), (self.large_branches, other.large_branches))
-        for found, before in pairs:
-            for number, (errors, others) in enumerate(zip(found, before, strict=True)):
+        for after, before in pairs:
+            for number, (errors, others) in enumerate(zip(after, before, strict=True)):
                 if counted is not None and not counted[number]:
                     continue
                 rise = _difference(errors - others)
@@ -158,7 +158,7 @@ class Errors:
 
     def loses(self, other: Errors) -> bool:
         """Return True if the score of a task is lower than in another graph, beyond its noise."""
-        return any(before.exceeds(found) for found, before in zip(self.tasks, other.tasks, strict=True))
+        return any(before.exceeds(after) for after, before in zip(self.tasks, other.tasks, strict=True))
 
     def gains(self, other: Errors) -> bool:
         """Return True if the score of a task is higher than in another graph, beyond its noise, and none is lower.
@@ -167,7 +167,7 @@ class Errors:
         the samples have too few.
         """
         pairs = zip(self.tasks, other.tasks, strict=True)
-        is_higher = any(found.has_target and found.exceeds(before) for found, before in pairs)
+        is_higher = any(after.has_target and after.exceeds(before) for after, before in pairs)
         return is_higher and not self.loses(other)
 
     def is_preferred_to(self, other: Errors) -> bool:
@@ -199,7 +199,7 @@ class OutputError:
         graph: the float graph.
         chip: the target, whose arithmetic is used.
         feeds: samples, at least one. Samples whose outputs exceed ``_MEMORY`` together are left out.
-        known: float outputs of the first feeds. The graph is not run if they are those of all feeds.
+        known: float outputs of the first feeds. The graph is not run if they cover all feeds.
     """
 
     def __init__(
@@ -271,11 +271,11 @@ class OutputError:
         """
         with Session(_Program(graph, self._chip)) as session, np.errstate(all="ignore"):
             runs = [session.run(feed) for feed in self.feeds]
-        found: dict[str, tuple[Vector, Vector]] = {}
+        logits: dict[str, tuple[Vector, Vector]] = {}
         for output in self._outputs:
             if isinstance(output, _Numbers):
-                found |= output.logits([run[output.name] for run in runs])
-        return found
+                logits |= output.logits([run[output.name] for run in runs])
+        return logits
 
     def error(self, graph: Graph) -> float:
         """Relative squared error of a graph, averaged over outputs and samples."""
@@ -312,7 +312,8 @@ class _Output(Protocol):
     """Float results of one output.
 
     Attributes:
-        variance: mean squared distance from the mean as a share of the power; 1 if the error is not that of numbers.
+        variance: mean squared distance from the mean as a share of the power; 1 if the outputs are not compared as
+            numbers.
         variances: the same by branch, for all and for large values.
     """
 
@@ -325,7 +326,7 @@ class _Output(Protocol):
         """The branches, in the order of the errors."""
 
     def compare(self, index: int, found: Array) -> tuple[Vector, Vector]:
-        """Return the errors [branches, samples] of a feed, and those of the large values."""
+        """Return the errors [branches, samples] of a feed, and the errors of the large values."""
 
 
 def _output(
@@ -405,7 +406,7 @@ class _Numbers:
 
     def logits(self, arrays: Sequence[Array]) -> dict[str, tuple[Vector, Vector]]:
         """Logits of the scores of the float results and of other ones, by the tensor of the branch."""
-        found = {}
+        by_tensor = {}
         for number, branch in enumerate(self.branches):
             if not branch.scale.is_logit:
                 continue
@@ -416,8 +417,8 @@ class _Numbers:
                     values = self._prepare(index, array)
                     part.append(values.ravel() if labels is None else values[labels == number])
             if all(a.shape == b.shape for a, b in zip(*parts, strict=True)):
-                found[branch.tensor] = np.concatenate(parts[0]), np.concatenate(parts[1])
-        return found
+                by_tensor[branch.tensor] = np.concatenate(parts[0]), np.concatenate(parts[1])
+        return by_tensor
 
     def _powers(self, index: int, values: Array) -> tuple[Vector, Vector]:
         """Power [branches, samples] of a feed, and power with larger weights for large values."""
@@ -455,7 +456,7 @@ def _shares(noise: Vector, power: Vector) -> Vector:
 
 
 def count_samples(array: Array, feed: Feed) -> int:
-    """Number of samples in an output: those of the feed if they are on axis 0, else 1."""
+    """Number of samples in an output: the samples of the feed if they are on axis 0, else 1."""
     samples = samples_in(feed)
     return samples if array.ndim and array.size and array.shape[0] % samples == 0 else 1
 

@@ -1,4 +1,4 @@
-"""Similarity of results to those of a float graph."""
+"""Similarity of results to the results of a float graph."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class PackedWeight(NamedTuple):
         scale: [outputs, groups].
         zero_point: packed zero points, or None.
         error: squared error of the result, relative to its square. Without samples, inputs are independent.
-        order: inputs that the weight multiplies, if they differ from those of the float weight.
+        order: inputs that the weight multiplies, if they differ from the inputs of the float weight.
     """
 
     node: str
@@ -132,8 +132,8 @@ def _sum_products(graph: Graph, names: Iterable[str], batches: Iterable[Mapping[
         if value.name not in counts:
             return
         rows = array.reshape(-1, array.shape[-1]).astype(np.float64)
-        found = rows.T @ rows if rows.shape[1] <= MOST_INPUTS else np.square(rows).sum(axis=0)
-        sums[value.name] = sums[value.name] + found if value.name in sums else found
+        row_sums = rows.T @ rows if rows.shape[1] <= MOST_INPUTS else np.square(rows).sum(axis=0)
+        sums[value.name] = sums[value.name] + row_sums if value.name in sums else row_sums
         counts[value.name] += len(rows)
 
     with Session(graph, observed=True) as session:
@@ -180,7 +180,7 @@ def outlier_inputs(moments: Array, form: GroupFormat) -> Array | None:
 def pack_with_outliers(node: str, weight: Array, form: GroupFormat, moments: Array, outliers: Array) -> PackedWeight:
     """Quantize a weight, [inputs, outputs], for the other inputs, the outliers, and the outliers again.
 
-    The weights of the other inputs are rounded first, those of the outliers compensate for their errors.
+    The weights of the other inputs are rounded first, the weights of the outliers compensate for their errors.
     """
     exact = np.ascontiguousarray(weight.T, np.float64)
     others = np.setdiff1d(np.arange(len(moments)), outliers)
@@ -191,9 +191,9 @@ def pack_with_outliers(node: str, weight: Array, form: GroupFormat, moments: Arr
     shares = np.linalg.solve(inner, cross)
     remaining = moments[np.ix_(others, others)] - cross.T @ shares
     first = _round(exact[:, others], remaining, form)
-    wanted = exact[:, outliers] + (exact[:, others] - first.weights) @ shares.T
-    coarse = _round(wanted, np.diagonal(inner), form)
-    fine = _round(wanted - coarse.weights, inner, form)
+    target = exact[:, outliers] + (exact[:, others] - first.weights) @ shares.T
+    coarse = _round(target, np.diagonal(inner), form)
+    fine = _round(target - coarse.weights, inner, form)
     result = np.empty_like(exact)
     result[:, others], result[:, outliers] = first.weights, coarse.weights + fine.weights
     packed = _pack(node, [first, coarse, fine], form, _relative_error(result, exact, moments))

@@ -23,10 +23,10 @@ from tpuconvert.schema.ops.convolution.conv import Conv
 from tpuconvert.schema.types import Array
 
 FINE_STEPS = 254
-"""Step of the first term divided by that of the second, whose weights are then within -127..127."""
+"""Step of the first term divided by the step of the second, whose weights are then within -127..127."""
 
 _MOST_COST = 0.125
-"""Largest number of further multiply-accumulates, relative to those of the graph."""
+"""Largest number of further multiply-accumulates, relative to the graph."""
 
 _LEVEL = 127.0
 
@@ -68,14 +68,20 @@ def _noise_reduction(node: Node, ranges: Mapping[str, Range]) -> float:
     values is as important as the others, because the next weights scale it.
     """
     x, w, *_ = operands(node)
-    found, result = ranges[x.name].channels, ranges[node.name].channels
-    if found is None or result is None or x.quant is None or node.output.quant is None or w.quant is not None:
+    operand_channels, result = ranges[x.name].channels, ranges[node.name].channels
+    if (
+        operand_channels is None
+        or result is None
+        or x.quant is None
+        or node.output.quant is None
+        or w.quant is not None
+    ):
         return 0.0
     exact = w.array.astype(np.float64)
     weights = exact.reshape(*exact.shape[:2], -1)
     ratios = np.asarray(node.output.quant.scale) / max(node.output.quant.scale)
     squares, taps = np.square(weights).sum(axis=(1, 2)), weights.shape[2]
-    variance = np.asarray(found.variance)
+    variance = np.asarray(operand_channels.variance)
     if weights.shape[1] == 1 and variance.size > 1:  # depthwise: one input channel per output channel
         inputs = np.repeat(variance, weights.shape[0] // variance.size)
     else:  # of several groups, the average

@@ -32,7 +32,7 @@ _DAMPING = 0.01
 """Fraction of the mean variance that is added to all variances, because few samples leave the covariance singular."""
 
 _BLOCK = 8
-"""Number of inputs whose errors are compensated one by one, those of more inputs by a matrix product."""
+"""Number of inputs whose errors are compensated one by one; a matrix product compensates those for more inputs."""
 
 _PART = 1 << 17
 """Number of elements of a covariance that are computed together, in the L2 cache."""
@@ -58,10 +58,10 @@ def round_with_compensation(exact: Float64, covariance: Array) -> npt.NDArray[np
     order = np.argsort(-variance.sum(axis=0), kind="stable")[::-1]
     damping = _DAMPING * variance.mean(axis=1) + 1e-12
     # One row per input, so that the weights of an input are contiguous.
-    wanted = np.ascontiguousarray(exact.swapaxes(1, 2)[:, order])
-    rounded = round_weights(_damped(covariance, order, damping), wanted, _LIMIT, overwrite_covariance=True)
+    target = np.ascontiguousarray(exact.swapaxes(1, 2)[:, order])
+    rounded = round_weights(_damped(covariance, order, damping), target, _LIMIT, overwrite_covariance=True)
     if rounded is None:
-        rounded = _round(_damped(covariance, order, damping), wanted)
+        rounded = _round(_damped(covariance, order, damping), target)
     result = np.empty(rounded.shape, np.int8)
     result[:, order] = rounded
     return np.ascontiguousarray(result.swapaxes(1, 2))
@@ -69,15 +69,15 @@ def round_with_compensation(exact: Float64, covariance: Array) -> npt.NDArray[np
 
 def _damped(covariance: Array, order: npt.NDArray[np.int64], damping: Array) -> Array:
     """Copy a covariance with its inputs in another order, and add one number per group to the variances."""
-    found = np.empty(covariance.shape, covariance.dtype)
+    damped = np.empty(covariance.shape, covariance.dtype)
     step = max(1, _PART // covariance[0, :1].size)
     for start in range(0, len(order), step):
         rows = slice(start, start + step)
         # Two copies are faster than one with two arrays of indices.
-        found[:, rows] = covariance.take(order[rows], axis=1).take(order, axis=2)
+        damped[:, rows] = covariance.take(order[rows], axis=1).take(order, axis=2)
     diagonal = np.arange(len(order))
-    found[:, diagonal, diagonal] += damping[:, None]
-    return found
+    damped[:, diagonal, diagonal] += damping[:, None]
+    return damped
 
 
 class Grid(NamedTuple):
@@ -170,7 +170,7 @@ def _round_rows(rows: _Rows, start: int, end: int) -> None:
 
 @dataclass
 class InputSums:
-    """Sums over observations of the inputs of a linear operator. Those of integers are exact, and can be merged.
+    """Sums over observations of the inputs of a linear operator. Sums of integers are exact, and can be merged.
 
     Args:
         products: sums of the products of two inputs, [groups, inputs, inputs], INT32 or binary64.

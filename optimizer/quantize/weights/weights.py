@@ -64,8 +64,8 @@ class IntegerWeights:
         params: their quantization parameters, relative to ``input_scale``.
         input_scale: scale of the activation operand. If it has per-channel scales, this is their maximum, and the
             ratios to it are folded into the weights.
-        unrounded: computes the weights divided by their scales, before rounding. They are not stored, because those
-            of all operators would take twice the memory of the float weights.
+        unrounded: computes the weights divided by their scales, before rounding. They are not stored, because the
+            values of all operators would take twice the memory of the float weights.
         shift: added to the float bias: the effect of the zero points, if the operand has one per channel.
     """
 
@@ -88,7 +88,7 @@ class IntegerWeights:
 
 
 def integer_weights(node: Node, per_channel: bool, one_multiplier: bool = False) -> IntegerWeights | None:
-    """Return integer weights: those of the source file, or floats quantized for the scale of the activation.
+    """Return integer weights: the weights of the source file, or floats quantized for the scale of the activation.
 
     If the result has per-channel scales, but only one multiplier applies to the accumulator, the weights of an output
     channel are divided by the ratio of its scale to the largest one. Their per-channel scales are multiples of it.

@@ -56,9 +56,9 @@ def place(buffers: Sequence[Buffer], slack: int) -> int:
     rounds = MOST_WORK // len(buffers) ** 2
     if best_top > enough and rounds > 0:
         by_breadth = sorted(buffers, key=lambda item: (-max(live[item.first : item.last + 1]), -item.size, item.first))
-        found = _assign_offsets(by_breadth, sizes, together)
-        if found[0] < best_top:
-            best_top, best, order = found
+        assignment = _assign_offsets(by_breadth, sizes, together)
+        if assignment[0] < best_top:
+            best_top, best, order = assignment
     top, offsets = best_top, best
     for _ in range(rounds):
         if best_top <= enough:
@@ -82,7 +82,7 @@ Together: TypeAlias = dict[int, list[int]]
 
 def _find_pairs(buffers: Sequence[Buffer]) -> Together | None:
     """Return the buffers that are live together, or None if these are more than ``MOST_PAIRS`` pairs."""
-    found: Together = {buffer.index: [] for buffer in buffers}
+    pairs_of: Together = {buffer.index: [] for buffer in buffers}
     live: list[tuple[int, int]] = []  # last step and index, a heap
     pairs = 0
     for buffer in sorted(buffers, key=lambda item: item.first):
@@ -92,11 +92,11 @@ def _find_pairs(buffers: Sequence[Buffer]) -> Together | None:
         if pairs > MOST_PAIRS:
             return None
         others = [index for _, index in live]
-        found[buffer.index] += others
+        pairs_of[buffer.index] += others
         for index in others:
-            found[index].append(buffer.index)
+            pairs_of[index].append(buffer.index)
         heapq.heappush(live, (buffer.last, buffer.index))
-    return found
+    return pairs_of
 
 
 def _assign_offsets(
@@ -178,8 +178,8 @@ def live_bytes(buffers: Sequence[Buffer], steps: int, slack: int) -> list[int]:
     for buffer in buffers:
         change[buffer.first] += footprint(buffer.size, slack)
         change[buffer.last + 1] -= footprint(buffer.size, slack)
-    found, total = [], 0
+    sizes, total = [], 0
     for delta in change:
         total += delta
-        found.append(total)
-    return found
+        sizes.append(total)
+    return sizes

@@ -80,7 +80,7 @@ class Group(NamedTuple):
 class Builder:
     """Plan under construction. The ``emit`` functions of groups add steps to it.
 
-    ``read`` returns the memory of an operand, ``write`` that of a result, and ``step`` adds a step.
+    ``read`` returns the memory of an operand, ``write`` the memory of a result, and ``step`` adds a step.
     """
 
     def __init__(
@@ -149,13 +149,13 @@ class Builder:
         """
         if value.is_constant and not self._stored.get(value):
             return self.constant_value(value, row_major(value.rank) if order is None else order)
-        wanted = self.memory_of(value).order if order is None else order
+        requested = self.memory_of(value).order if order is None else order
         for stored in self._stored[value]:
             is_pitched = not stored.is_dense
-            if stored.buffer.kind == EXTERNAL or not stored.has_order(wanted) or (dense and is_pitched):
+            if stored.buffer.kind == EXTERNAL or not stored.has_order(requested) or (dense and is_pitched):
                 continue
-            return stored.in_order(wanted)
-        copy = self._dense(self._buffer(ARENA, _bytes_of(value)), value, wanted)
+            return stored.in_order(requested)
+        copy = self._dense(self._buffer(ARENA, _bytes_of(value)), value, requested)
         self.copy(View.of(self.memory_of(value)), View.of(copy))
         self._keep(value, copy)
         return copy
@@ -200,10 +200,10 @@ class Builder:
 
     def _part(self, value: Value) -> Stored:
         """Return the slice of a concat's result in which an operand is stored."""
-        whole, start = self._parts[value]
-        if not self._stored.get(whole):
-            self._keep(whole, self._dense(self._buffer(ARENA, _bytes_of(whole)), whole, channels_last(whole.rank)))
-        target = self._stored[whole][0]
+        joined, start = self._parts[value]
+        if not self._stored.get(joined):
+            self._keep(joined, self._dense(self._buffer(ARENA, _bytes_of(joined)), joined, channels_last(joined.rank)))
+        target = self._stored[joined][0]
         item = target.itemsize
         return target._replace(shape=self.shape(value), offset=target.offset + start * item, pitch=target.row_bytes)
 
@@ -305,7 +305,7 @@ class Builder:
         return [entry for entry in self.steps if isinstance(entry, NativeStep)]
 
     def emit(self, group: Group) -> None:
-        """Add the steps of a group. If its kernel declines, add those of its parts, or the references of its nodes.
+        """Add the steps of a group. If its kernel declines, add the steps of its parts, or the references of its nodes.
 
         Kernels decline accumulators that may overflow 32 bits (OverflowError) and parameters that they do not support
         (Declined), such as a zero point outside of its type.

@@ -95,11 +95,11 @@ def find_caches(graph: Graph, states: Sequence[State]) -> Caches | str:
         if (past or first, total or last) != (first, last):
             return "the caches have different lengths"
         past, total = str(first), str(last)
-        found = _use_of(graph, value, state, unused)
-        if isinstance(found, str):
-            return found
-        place, use = found
-        uses[place] = use
+        use_or_reason = _use_of(graph, value, state, unused)
+        if isinstance(use_or_reason, str):
+            return use_or_reason
+        index, use = use_or_reason
+        uses[index] = use
     heads = []
     for node in {node: None for node, _ in uses}:
         pair = uses.get((node, 1)), uses.get((node, 2))
@@ -114,14 +114,14 @@ def find_caches(graph: Graph, states: Sequence[State]) -> Caches | str:
 
 
 def _shape_only_nodes(graph: Graph) -> set[Node]:
-    """Nodes for whose results only the shapes matter, or also those of their operands."""
-    found: set[Node] = set()
+    """Nodes of which only the shapes of the results matter, or also the shapes of the operands."""
+    nodes: set[Node] = set()
     for node in reversed(graph.sorted_nodes()):
         users = [user for value in node.outputs for user in value.users]
         is_output = any(graph.is_output(value) for value in node.outputs)
-        if Trait.SHAPE_ONLY in node.op.traits or (users and not is_output and found.issuperset(users)):
-            found.add(node)
-    return found
+        if Trait.SHAPE_ONLY in node.op.traits or (users and not is_output and nodes.issuperset(users)):
+            nodes.add(node)
+    return nodes
 
 
 def _use_of(graph: Graph, past: Value, state: State, unused: set[Node]) -> tuple[tuple[Node, int], CacheUse] | str:
@@ -160,13 +160,13 @@ def _repeats_heads(nodes: Sequence[Node], cache: Value, heads: int) -> bool:
         return False
     x = np.broadcast_to(np.arange(batch * own, dtype=np.float32).reshape(batch, own, 1, 1), (batch, own, 3, size))
     y = x + np.linspace(0, 0.5, 3 * size, dtype=np.float32).reshape(3, size)
-    wanted = y.repeat(heads // own, axis=1)
+    expected = y.repeat(heads // own, axis=1)
     try:
         for node in nodes:
             (y,) = node.op.reference(y)
     except Exception:  # an operator of any kind may refuse these numbers; the cache is then not recognized
         return False
-    return np.array_equal(y, wanted)
+    return np.array_equal(y, expected)
 
 
 def _check_others(
@@ -253,9 +253,9 @@ def bind_caches(graph: Graph, extents: Mapping[str, int], caches: Caches) -> tup
     length = copy.input(copy.unique("past_tokens"), TensorType(I32, (1,)))
 
     def twin(value: Value) -> Value:
-        found = copy.find(value.name)
-        assert found is not None
-        return found
+        twin_value = copy.find(value.name)
+        assert twin_value is not None
+        return twin_value
 
     def twin_node(node: Node) -> Node:
         producer = twin(node.output).producer

@@ -79,8 +79,8 @@ class Destinations:
 
     def _starts_of(self, node: Node, axis: int) -> list[int]:
         """Return the index along the axis at which each operand of a concat starts in the result."""
-        known = self._starts.get(node)
-        if known is None:
+        cached = self._starts.get(node)
+        if cached is None:
             extents = [0 if value is None else static(value.shape)[axis] for value in node.inputs]
-            known = self._starts[node] = list(accumulate(extents, initial=0))
-        return known
+            cached = self._starts[node] = list(accumulate(extents, initial=0))
+        return cached

@@ -73,7 +73,7 @@ def kernels(architecture: str = "") -> dict[str, tuple[str, ...]]:
     """Instruction sets for which a kernel has an implementation, by kernel name; empty without the extension.
 
     Args:
-        architecture: ``x86_64`` or ``aarch64``; the default is that of this machine.
+        architecture: ``x86_64`` or ``aarch64``; the default is the best one of this machine.
     """
     return {} if extension() is None else {name: tuple(isas) for name, isas in native().kernels(architecture)}
 

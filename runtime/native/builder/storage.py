@@ -109,15 +109,15 @@ class Stored(NamedTuple):
     def has_order(self, order: Order) -> bool:
         """Return True if ``order`` describes the same memory: the positions of unit axes do not matter.
 
-        Rows with a pitch are those of the last axis, so that the order must have the same one.
+        Only rows along the last axis have a pitch, so that it must also be the last one in the memory order.
         """
         if order == self.order:
             return True
         if not self.is_dense and order[-1] != self.order[-1]:
             return False
         own = [axis for axis in self.order if self.shape[axis] != 1]
-        wanted = [axis for axis in order if self.shape[axis] != 1]
-        return own == wanted
+        expected = [axis for axis in order if self.shape[axis] != 1]
+        return own == expected
 
     def in_order(self, order: Order) -> Stored:
         """Return a view with an equivalent order, which differs only in the positions of unit axes."""
@@ -131,9 +131,9 @@ class Stored(NamedTuple):
 
     def permute(self, axes: tuple[int, ...]) -> Stored:
         """Return a view with permuted axes: result axis ``i`` is axis ``axes[i]`` of this tensor."""
-        place = {axis: index for index, axis in enumerate(axes)}
+        index_of = {axis: index for index, axis in enumerate(axes)}
         shape = tuple([self.shape[axis] for axis in axes])
-        order = tuple([place[axis] for axis in self.order])
+        order = tuple([index_of[axis] for axis in self.order])
         return Stored(self.buffer, self.dtype, shape, order, self.offset, self.pitch)
 
     def reshape(self, shape: tuple[int, ...]) -> Stored | None:
@@ -172,17 +172,17 @@ def _reshaped_order(order: Order, old: tuple[int, ...], new: tuple[int, ...]) ->
     position = {axis: index for index, axis in enumerate(order)}
     blocks: list[tuple[int, list[int]]] = []
     singles: list[int] = []
-    for own, made in _matching_groups(old, new):
+    for own, new_axes in _matching_groups(old, new):
         wide = [axis for axis in own if old[axis] != 1]
         if not wide:
-            singles += made
+            singles += new_axes
             continue
         places = [position[axis] for axis in wide]
         is_block = all(old[axis] == 1 or axis in wide for axis in order[places[0] : places[-1] + 1])
         if places != sorted(places) or not is_block:
             return None
-        blocks.append((places[0], made))
-    return tuple(singles) + tuple(axis for _, made in sorted(blocks) for axis in made)
+        blocks.append((places[0], new_axes))
+    return tuple(singles) + tuple(axis for _, new_axes in sorted(blocks) for axis in new_axes)
 
 
 def _matching_groups(old: tuple[int, ...], new: tuple[int, ...]) -> list[tuple[list[int], list[int]]]:

@@ -15,7 +15,7 @@ class View:
     Args:
         stored: the tensor that owns the memory.
         offset: bytes from the start of the buffer to the first element.
-        shape: extents of the view, whose axes may differ from those of the tensor.
+        shape: extents of the view, whose axes may differ from the axes of the tensor.
         strides: in bytes; 0 repeats an element.
     """
 

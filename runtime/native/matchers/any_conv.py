@@ -108,10 +108,14 @@ def arithmetic_of_mode(
 )
 def any_conv(node: Node, site: Site) -> Group | None:
     """Match a convolution by itself."""
-    found = _arithmetic(node.op, node, Chip(site.chip))
-    if found is None:
+    arithmetic = _arithmetic(node.op, node, Chip(site.chip))
+    if arithmetic is None:
         return None
-    return Group((node,), lambda builder: _emit(builder, node, node.op, found)) if has_types(found, node) else None
+    return (
+        Group((node,), lambda builder: _emit(builder, node, node.op, arithmetic))
+        if has_types(arithmetic, node)
+        else None
+    )
 
 
 def has_types(found: Arithmetic, node: Node) -> bool:
@@ -134,7 +138,7 @@ class Layout:
         inputs: channels of the operand per group.
         outputs: channels of the result per group.
         x_shape: extents (depth, height, width) of the operand.
-        y_shape: those of the result.
+        y_shape: the channels of the result.
         x_steps: strides of the operand along (batch, group, channel, depth, height, width), in elements.
         w_steps: strides of the weights along (group, out channel, in channel, depth, height, width).
         y_steps: strides of the result, as for the operand.

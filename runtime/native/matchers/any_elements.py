@@ -215,10 +215,10 @@ def _rounding_shift_by_scalar(op: RoundRshifts, node: Node, chip: Chip) -> Compu
 )
 def any_elements(node: Node, site: Site) -> Group | None:
     """Match an element-wise operator by itself."""
-    found = _computation(node.op, node, Chip(site.chip))
-    if found is None or not _is_supported(found, node):
+    computation = _computation(node.op, node, Chip(site.chip))
+    if computation is None or not _is_supported(computation, node):
         return None
-    return Group((node,), lambda builder: _emit(builder, node, found))
+    return Group((node,), lambda builder: _emit(builder, node, computation))
 
 
 def _is_supported(found: Computation, node: Node) -> bool:

@@ -50,10 +50,10 @@ def _exact(op: FcInt | MatrixMulV2, node: Node) -> Arithmetic:
 )
 def any_matmul(node: Node, site: Site) -> Group | None:
     """Match a matrix product by itself."""
-    found = _arithmetic(node.op, node)
-    if found is None or not has_types(found, node):
+    arithmetic = _arithmetic(node.op, node)
+    if arithmetic is None or not has_types(arithmetic, node):
         return None
-    return Group((node,), lambda builder: _emit(builder, node, found))
+    return Group((node,), lambda builder: _emit(builder, node, arithmetic))
 
 
 def _emit(builder: Builder, node: Node, found: Arithmetic) -> None:

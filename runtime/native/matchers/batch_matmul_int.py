@@ -67,14 +67,14 @@ class Attention:
 )
 def matmul(node: Node, site: Site) -> Group | None:
     """Match a matmul with its epilogue, or an attention that ends with it."""
-    found, nodes = _matmul_ending_at(node, site)
+    product, nodes = _matmul_ending_at(node, site)
     y = node.outputs[0]
-    if found is None:
+    if product is None:
         return None
-    attention = _attention(found, nodes, site)
+    attention = _attention(product, nodes, site)
     if attention is not None:
         return Group(tuple(nodes), lambda builder: _emit_attention(builder, attention, y))
-    return Group(tuple(nodes), lambda builder: _emit(builder, found, y))
+    return Group(tuple(nodes), lambda builder: _emit(builder, product, y))
 
 
 def _matmul_ending_at(node: Node, site: Site) -> tuple[Matmul | None, list[Node]]:
@@ -87,7 +87,7 @@ def _matmul_ending_at(node: Node, site: Site) -> tuple[Matmul | None, list[Node]
 
 
 def _attention(values: Matmul, nodes: list[Node], site: Site) -> Attention | None:
-    """Return the attention that ends with a matmul. Its other nodes are inserted before those of the matmul."""
+    """Return the attention that ends with a matmul. Its other nodes are inserted before the nodes of the matmul."""
     requant = site.absorbable(values.left, RequantFp32ToInt)
     softmax = None if requant is None else site.absorbable(requant.inputs[0], Softmax)
     if requant is None or softmax is None or values.op.is_left_trans or not _is_along_rows(softmax):

@@ -27,8 +27,8 @@ def space_to_batch(builder: Builder, node: Node, op: SpaceToBatch) -> None:
     image, target = View.of(stored), View.of(builder.write(node.output, stored.order))
     if any(op.pad):
         builder.fill(target, Scalar(node.output.dtype, 0))
-    for source, place in _pairs(image, target, op.block_size, (op.pad[0], op.pad[2])):
-        builder.copy(source, place)
+    for source, target_part in _pairs(image, target, op.block_size, (op.pad[0], op.pad[2])):
+        builder.copy(source, target_part)
 
 
 @computes("copy")
@@ -36,8 +36,8 @@ def batch_to_space(builder: Builder, node: Node, op: BatchToSpace) -> None:
     """Copy each part of the batch to its position in the blocks of the image."""
     stored = builder.memory_of(first_operand(node))
     image = View.of(builder.write(node.output, stored.order))
-    for place, source in _pairs(image, View.of(stored), op.block_size, (op.crop_size[0], op.crop_size[2])):
-        builder.copy(source, place)
+    for target_part, source in _pairs(image, View.of(stored), op.block_size, (op.crop_size[0], op.crop_size[2])):
+        builder.copy(source, target_part)
 
 
 def _pairs(image: View, blocks: View, size: tuple[int, int], edges: tuple[int, int]) -> list[tuple[View, View]]:
@@ -45,16 +45,16 @@ def _pairs(image: View, blocks: View, size: tuple[int, int], edges: tuple[int, i
 
     ``edges`` are the rows and columns of the first blocks that are outside of the image, on the top and on the left.
     """
-    found = []
+    pairs = []
     batch = blocks.shape[0] // prod(size)
     if batch < 1:
         raise ValueError(f"{prod(size)} blocks for {blocks.shape[0]} images")
-    for number, place in enumerate(product(*map(range, size))):
-        part, whole = blocks.slice_axis(0, number * batch, batch), image
-        for axis, (step, inside, edge) in enumerate(zip(size, place, edges, strict=True), start=2):
+    for number, offsets in enumerate(product(*map(range, size))):
+        part, plane = blocks.slice_axis(0, number * batch, batch), image
+        for axis, (step, inside, edge) in enumerate(zip(size, offsets, edges, strict=True), start=2):
             shift = inside - edge  # block k has the row k * step + shift of the image
             first, count = _matching(blocks.shape[axis], step, shift, image.shape[axis])
             part = part.slice_axis(axis, first, count)
-            whole = whole.slice_axis(axis, first * step + shift, count, step)
-        found.append((whole, part))
-    return found
+            plane = plane.slice_axis(axis, first * step + shift, count, step)
+        pairs.append((plane, part))
+    return pairs

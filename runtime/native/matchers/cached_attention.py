@@ -21,11 +21,11 @@ from tpuconvert.schema.ops.attention import Attention
 )
 def cached_attention(node: Node, site: Site) -> Group | None:
     """Match an attention, the concats that append to its caches, and the nodes that repeat their heads."""
-    found = site.caches.get(node.output)
-    if found is None:
+    heads = site.caches.get(node.output)
+    if heads is None:
         return None
     is_precise = node in site.precise
-    return Group(found.nodes, lambda builder: _emit(builder, found, is_precise=is_precise))
+    return Group(heads.nodes, lambda builder: _emit(builder, heads, is_precise=is_precise))
 
 
 def _emit(builder: Builder, found: CachedHeads, *, is_precise: bool) -> None:

@@ -32,7 +32,7 @@ class Image(NamedTuple):
     """View of a stored tensor as channels-last images, or of a matrix as one image with one row.
 
     Args:
-        stored: the tensor, whose offset is that of the first image.
+        stored: the tensor, whose offset is the offset of the first image.
         shape: [N, C, H, W].
         strides: distances of images, rows and pixels, in bytes.
     """
@@ -151,7 +151,7 @@ class _Phase:
 
 def axis_phases(extent: int, out_extent: int, kernel: int, stride: int, pad: int) -> list[_Phase]:
     """Return the phases of one axis of a deconv. Phases without results are omitted."""
-    found = []
+    phases = []
     for phase in sorted((first + pad) % stride for first in range(min(stride, out_extent))):
         start = (phase - pad) % stride
         count = -(-(out_extent - start) // stride)
@@ -163,5 +163,5 @@ def axis_phases(extent: int, out_extent: int, kernel: int, stride: int, pad: int
         skip = min(max(-lead, 0), extent - 1)
         last = phase + stride * (taps - 1)
         reverse = slice(last, phase - 1 if phase else None, -stride) if taps else slice(0, 0)
-        found.append(_Phase(reverse, start, count, lead + skip, skip))
-    return found
+        phases.append(_Phase(reverse, start, count, lead + skip, skip))
+    return phases

@@ -69,9 +69,9 @@ def _emit_table(elements: Elements, builder: Builder, x: Term, y: Value) -> None
 
 def _order(elements: Elements, builder: Builder, shape: tuple[int, ...]) -> Order:
     """Return the memory order of the largest operand."""
-    whole = [value for value in elements.operands if not value.is_constant and builder.shape(value) == shape]
-    inside = [value for value in whole if builder.memory_of(value).buffer.kind != EXTERNAL]
-    return builder.memory_of((inside or whole)[0]).order if whole else row_major(len(shape))
+    full_operands = [value for value in elements.operands if not value.is_constant and builder.shape(value) == shape]
+    inside = [value for value in full_operands if builder.memory_of(value).buffer.kind != EXTERNAL]
+    return builder.memory_of((inside or full_operands)[0]).order if full_operands else row_major(len(shape))
 
 
 def _readable(builder: Builder, value: Value, order: Order) -> Stored:
@@ -95,8 +95,8 @@ def _compile(builder: Builder, instruction: Instruction) -> Any:
         return native.ElementInstruction(code=instruction.code, **arguments)
     rescale = native.Rescale.TWO_ROUNDINGS if arguments.pop("rounds_twice") else native.Rescale.ONE_ROUNDING
     operand = {name: arguments.pop(name) for name in ("a", "b", "low", "high")}
-    least, most = arguments.pop("least"), arguments.pop("most")
-    epilogue = native.EpilogueSpec(rescale=rescale, low=least, high=most, bytes=4, **arguments)
+    least, largest = arguments.pop("least"), arguments.pop("most")
+    epilogue = native.EpilogueSpec(rescale=rescale, low=least, high=largest, bytes=4, **arguments)
     return native.ElementInstruction(code="rescale", epilogue=epilogue, **operand)
 
 

@@ -211,8 +211,8 @@ class Elements:
                 values = np.clip(x.values, low, high)
                 return x._replace(dtype=dtype, values=values, low=int(values.min()), high=int(values.max()))
         is_limited = x.is_limited and x.low >= low and x.high <= high
-        least, most = min(max(x.low, low), high), max(min(x.high, high), low)
-        return Term(dtype, least, most, register=x.register, is_limited=is_limited)
+        least, largest = min(max(x.low, low), high), max(min(x.high, high), low)
+        return Term(dtype, least, largest, register=x.register, is_limited=is_limited)
 
     def float_term(self, register: int) -> Term:
         """Return the term of an instruction with a float32 result."""
@@ -233,9 +233,9 @@ class Elements:
         dtype = op.out_dtype or I8
         twice = op.mode is not RequantMode.MULTIPLIER_SHIFT
         if twice:
-            whole = self._exactly_linear(x, multiplier, shift, offset)
-            if whole is not None:
-                return self.limit(whole, dtype)
+            exact_term = self._exactly_linear(x, multiplier, shift, offset)
+            if exact_term is not None:
+                return self.limit(exact_term, dtype)
             multiple = self._multiple(x, multiplier, shift, offset)
             if multiple is not None:
                 return self.limit(multiple, dtype)
@@ -267,10 +267,10 @@ class Elements:
         if linear is None:
             return None
         assert linear.factor is not None and linear.offset is not None
-        whole = _whole_factor(multiplier, shift)
-        if whole is None:
+        integer_factor = _whole_factor(multiplier, shift)
+        if integer_factor is None:
             return None
-        factor, before = whole * linear.factor, whole * linear.offset
+        factor, before = integer_factor * linear.factor, integer_factor * linear.offset
         span, start = 255 * factor, before + offset
         low, high = _range(start, start + span)
         # Requantization saturates before it adds the offset, so that both values must be in range.

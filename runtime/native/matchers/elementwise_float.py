@@ -188,8 +188,8 @@ def elementwise(node: Node, site: Site) -> Group | None:
     is_precise = any(item in site.precise for item in nodes)
     fused = _fuse_into_linear(chain, y, site, is_precise)
     if fused is not None:
-        before, found = fused
-        return Group((*before, *nodes), lambda builder: emit_linear(builder, found, y))
+        before, linear_op = fused
+        return Group((*before, *nodes), lambda builder: emit_linear(builder, linear_op, y))
     nodes, chain = _fuse_dequantization(*_walk(node, site, through_linear=False), site)
     return Group(nodes, lambda builder: emit_chain(builder, chain, y, is_precise))
 
@@ -203,16 +203,16 @@ def _walk(node: Node, site: Site, *, through_linear: bool) -> tuple[tuple[Node, 
         through_linear: True if the chain may contain nodes that could also be in the epilogue of a linear operator.
     """
     nodes: list[Node] = []
-    found: list[list[Operation]] = []
+    chains: list[list[Operation]] = []
     step: Node | None = node
     start: Value | None = None
-    while step is not None and sum(map(len, found)) < _MOST_OPERATIONS:
+    while step is not None and sum(map(len, chains)) < _MOST_OPERATIONS:
         index, producer = _next_operand(step, site, through_linear)
         nodes.append(step)
-        found.append(operations_of(step, index))
+        chains.append(operations_of(step, index))
         start, step = step.inputs[index], producer
     assert start is not None
-    return tuple(reversed(nodes)), Chain(start, [item for operations in reversed(found) for item in operations])
+    return tuple(reversed(nodes)), Chain(start, [item for operations in reversed(chains) for item in operations])
 
 
 def _fuse_into_linear(chain: Chain, y: Value, site: Site, is_precise: bool) -> tuple[tuple[Node, ...], LinearOp] | None:
@@ -275,11 +275,11 @@ def emit_chain(builder: Builder, chain: Chain, y: Value, is_precise: bool) -> No
 
 
 def _order(builder: Builder, chain: Chain, y: Value) -> Order:
-    """Return the memory order of the users, else that of an operand with the shape of the result, else row-major."""
+    """Return the memory order of the users, else of an operand with the shape of the result, else row-major."""
     shape = builder.shape(y)
-    wanted = builder.order_wanted(y)
-    if wanted is not None:
-        return wanted
+    requested = builder.order_wanted(y)
+    if requested is not None:
+        return requested
     for value in (chain.start, *(item.operand for item in chain.operations)):
         if value is not None and not value.is_constant and builder.shape(value) == shape:
             return builder.memory_of(value).order

@@ -110,9 +110,9 @@ class Tree:
         if node.outputs[0].dtype not in ELEMENT_TYPES:
             raise Unsupported(f"{node.outputs[0].dtype} is not supported by the kernel")
         self.is_tail = self.is_tail and not _takes_pair(node.op)
-        found = _term(node.op, self, node)
+        term = _term(node.op, self, node)
         self.nodes.append(node)
-        return found
+        return term
 
 
 def _takes_pair(op: Op) -> bool:
@@ -148,14 +148,14 @@ def tree(node: Node, site: Site) -> Group | None:
     if y.dtype not in ELEMENT_TYPES:
         return None
     for is_alone in (False, True):
-        found = Tree(site.alone if is_alone else site)
+        tree_terms = Tree(site.alone if is_alone else site)
         try:
-            term = found.term(node)
+            term = tree_terms.term(node)
         except Unsupported:
             continue
-        if term.dtype is not y.dtype or all(value.is_constant for value in found.elements.operands):
+        if term.dtype is not y.dtype or all(value.is_constant for value in tree_terms.elements.operands):
             return None
-        return Group(tuple(found.nodes), lambda builder: emit_elements(found.elements, builder, term, y))  # noqa: B023  the loop ends here
+        return Group(tuple(tree_terms.nodes), lambda builder: emit_elements(tree_terms.elements, builder, term, y))  # noqa: B023  the loop ends here
     return None
 
 
@@ -192,33 +192,35 @@ def _unary(tree: Tree, node: Node) -> tuple[Term, Term | None]:
 def _requant_int32(op: RequantInt32, tree: Tree, node: Node) -> Term:
     _require_integers(node)
     x = tree.of(node.inputs[0])
-    found = None
+    table_term = None
     if not op.is_mul_shift_pc and not op.is_offset_pc and x.values is not None:
-        found = tree.elements.function(x, node.outputs[0].dtype, _reference(op, tree.site.chip))
-    return found or tree.elements.rescale(x, op)
+        table_term = tree.elements.function(x, node.outputs[0].dtype, _reference(op, tree.site.chip))
+    return table_term or tree.elements.rescale(x, op)
 
 
 @_term.register
 def _wide_look_up(_: Reshape, tree: Tree, node: Node) -> Term:
     """The last node of a lookup in a table with more than 256 entries; other reshapes are not supported."""
-    found = match_wide_look_up(node, tree.site)
-    if found is None:
+    look_up = match_wide_look_up(node, tree.site)
+    if look_up is None:
         raise Unsupported("no lookup")
-    x = tree.of(found.place)
-    if x.low < 0 or x.high >= found.entries.size:
+    x = tree.of(look_up.place)
+    if x.low < 0 or x.high >= look_up.entries.size:
         raise Unsupported("positions beyond the table, which the reference refuses")
-    tree.nodes += found.nodes[:-1]
-    register = tree.elements.add("gather", tree.elements.value_of(x), table=found.entries)
-    return tree.elements.integer(register, node.outputs[0].dtype, int(found.entries.min()), int(found.entries.max()))
+    tree.nodes += look_up.nodes[:-1]
+    register = tree.elements.add("gather", tree.elements.value_of(x), table=look_up.entries)
+    return tree.elements.integer(
+        register, node.outputs[0].dtype, int(look_up.entries.min()), int(look_up.entries.max())
+    )
 
 
 @_term.register
 def _arithmetic_shift(op: ArithmeticShift, tree: Tree, node: Node) -> Term:
     """Lower to ``requant_int32`` with multiplier 1 and one rounding."""
     _require_integers(node)
-    x, found = _unary(tree, node)
-    if found is not None:
-        return found
+    x, table_term = _unary(tree, node)
+    if table_term is not None:
+        return table_term
     mode, out = RequantMode.MULTIPLIER_SHIFT, node.outputs[0].dtype
     rescale = RequantInt32(shift_val=op.shift, mode=mode, round_mode=op.rounding_mode, out_dtype=out)
     return tree.elements.rescale(x, rescale)
@@ -228,9 +230,9 @@ def _arithmetic_shift(op: ArithmeticShift, tree: Tree, node: Node) -> Term:
 def _bit_ands(op: BitAnds, tree: Tree, node: Node) -> Term:
     """Bitwise and with a constant, in two's complement."""
     _require_integers(node)
-    x, found = _unary(tree, node)
-    if found is not None:
-        return found
+    x, table_term = _unary(tree, node)
+    if table_term is not None:
+        return table_term
     if x.dtype is F32 or op.scalar_i.dtype is not x.dtype:
         raise Unsupported("patterns of another width")
     bits = int(op.scalar_i.value)
@@ -245,9 +247,9 @@ def _requant_fp32(op: RequantFp32ToInt, tree: Tree, node: Node) -> Term:
     out = node.outputs[0].dtype
     is_per_channel = op.is_scale_pc or op.is_offset_pc
     x = tree.of(node.inputs[0])
-    found = None if is_per_channel or x.dtype is F32 else elements.function(x, out, _reference(op, tree.site.chip))
-    if found is not None:
-        return found
+    table_term = None if is_per_channel or x.dtype is F32 else elements.function(x, out, _reference(op, tree.site.chip))
+    if table_term is not None:
+        return table_term
     scale = [float(value) for value in (op.scale_vec if op.is_scale_pc else (op.scale_val,))]
     value = elements.value_of(x) if x.dtype is F32 else elements.add("to_float", elements.value_of(x))
     scaled = elements.multiply_float(value, scale)
@@ -277,9 +279,9 @@ def _dequant(op: DequantIntToFp32, tree: Tree, node: Node) -> Term:
         raise Unsupported("a difference may overflow 32 bits")
     is_linear = elements.linear(x) is not None
     if not is_linear and not (op.is_scale_pc or op.is_offset_pc):
-        found = elements.function(x, F32, _reference(op, tree.site.chip))
-        if found is not None:
-            return found
+        table_term = elements.function(x, F32, _reference(op, tree.site.chip))
+        if table_term is not None:
+            return table_term
     if x.values is not None and is_linear and len(offsets) == 1:
         values = x.values - offsets[0]
         difference = elements.value_of(Term(I32, low, high, operand=x.operand, values=values))
@@ -313,10 +315,10 @@ def _lut(op: Lut, tree: Tree, node: Node) -> Term:
         raise Unsupported("a table computed at run time")
     entries = table.array.reshape(-1)
     x = tree.of(node.inputs[0])
-    found = tree.elements.function(x, node.outputs[0].dtype, lambda values: entries[values.view(np.uint8)])
-    if found is None:
+    table_term = tree.elements.function(x, node.outputs[0].dtype, lambda values: entries[values.view(np.uint8)])
+    if table_term is None:
         raise Unsupported("a table of more than bytes")
-    return found
+    return table_term
 
 
 @_term.register
@@ -339,9 +341,9 @@ def _activation(op: Active | ActiveParam, tree: Tree, node: Node) -> Term:
         raise Unsupported("a function of floats")
     if op.active_type is ActiveType.ACTIVE_RELU:
         return elements.limit(elements.limit(x, I32, 0, 2**31 - 1), out)
-    found = elements.function(x, out, _reference(op, tree.site.chip))
-    if found is not None:
-        return found
+    table_term = elements.function(x, out, _reference(op, tree.site.chip))
+    if table_term is not None:
+        return table_term
     value = elements.value_of(x)
     if op.active_type is ActiveType.ACTIVE_ABSVAL:
         low, high = max(x.low, -x.high, 0), max(abs(x.low), abs(x.high))
@@ -394,9 +396,9 @@ def _binary(op: Add | Sub | Mul | Max | Min, tree: Tree, node: Node) -> Term:
 
 @_term.register
 def _scalar(op: Adds | Subs | Rsubs | Muls | Maxs | Mins, tree: Tree, node: Node) -> Term:
-    x, found = _unary(tree, node)
-    if found is not None:
-        return found
+    x, table_term = _unary(tree, node)
+    if table_term is not None:
+        return table_term
     if x.dtype is F32:
         if not _comes_from_integers(node, tree.site):
             raise Unsupported("floats only")
@@ -483,9 +485,9 @@ def _shift_binary(op: AddShift | SubShift | MulShift, tree: Tree, node: Node) ->
 @_term.register
 def _shift_scalar(op: AddsShift | SubsShift | RsubsShift | MulsShift, tree: Tree, node: Node) -> Term:
     _require_integers(node)
-    x, found = _unary(tree, node)
-    if found is not None:
-        return found
+    x, table_term = _unary(tree, node)
+    if table_term is not None:
+        return table_term
     number: Scalar = op.scalar
     exact = _arithmetic_with_scalar(tree, op.arithmetic, x, int(number.value), I32, is_first=op.scalar_first)
     return tree.elements.shift_right(exact, op.shift, node.outputs[0].dtype)

@@ -67,8 +67,8 @@ class Epilogue(NamedTuple):
     def of(dtype: DType, **parameters: object) -> Epilogue:
         """Create an epilogue that clamps to the range of its result type."""
         bias = bias_of(dtype)
-        given = {"offset": (bias,)} | parameters
-        return Epilogue(dtype=dtype, low=dtype.min + bias, high=dtype.max + bias, **given)  # type: ignore[arg-type]  # by name
+        fields = {"offset": (bias,)} | parameters
+        return Epilogue(dtype=dtype, low=dtype.min + bias, high=dtype.max + bias, **fields)  # type: ignore[arg-type]  # by name
 
     def compile(self, channels: int, isa: str = "scalar") -> Any:
         """Return the ``Epilogue`` of the extension. ``isa`` selects its implementation for rows of accumulators."""
@@ -100,8 +100,8 @@ class Epilogue(NamedTuple):
         bias = bias_of(self.dtype)
         if low != int(low) or high != int(high) or not (self.dtype.holds(low) and self.dtype.holds(high)):
             return None
-        least, most = int(low) + bias, int(high) + bias
-        return self._replace(low=min(max(self.low, least), most), high=min(max(self.high, least), most))
+        least, largest = int(low) + bias, int(high) + bias
+        return self._replace(low=min(max(self.low, least), largest), high=min(max(self.high, least), largest))
 
 
 @singledispatch
@@ -133,12 +133,12 @@ def _(op: Cast, before: Epilogue, node: Node) -> Epilogue | None:
         return None
     move = bias_of(dtype) - bias_of(before.dtype)
     low, high = before.low + move, before.high + move
-    least, most = dtype.min + bias_of(dtype), dtype.max + bias_of(dtype)
+    least, largest = dtype.min + bias_of(dtype), dtype.max + bias_of(dtype)
     return before._replace(
         dtype=dtype,
         offset=tuple(value + move for value in before.offset),
-        low=min(max(low, least), most),
-        high=max(min(high, most), least),
+        low=min(max(low, least), largest),
+        high=max(min(high, largest), least),
     )
 
 

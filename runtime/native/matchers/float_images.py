@@ -58,8 +58,10 @@ def _window_step(
     """Add the step of a kernel with sliding windows."""
     source = Image.of(builder.read(first_operand(node), channels_last(4), dense=False))
     target = Image.of(builder.write(node.output, channels_last(4)))
-    found = geometry_of(builder, source, target, window, geometry)
-    builder.kernel_step(kernel, spec, {"input": source.stored}, {"output": target.stored}, geometry=found, **fields)
+    step_geometry = geometry_of(builder, source, target, window, geometry)
+    builder.kernel_step(
+        kernel, spec, {"input": source.stored}, {"output": target.stored}, geometry=step_geometry, **fields
+    )
 
 
 def _has_constant_statistics(op: BatchNorm, node: Node, site: Site) -> bool:

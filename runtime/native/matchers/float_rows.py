@@ -105,7 +105,7 @@ def reduced_extents(builder: Builder, node: Node, op: Reduce) -> tuple[Stored, S
     order = _together(builder.memory_of(x).order, axes, shape)
     source = builder.read(x, order)
     wide = [axis for axis in order if shape[axis] != 1]
-    places = [place for place, axis in enumerate(wide) if axis in axes] or [len(wide)]
+    places = [index for index, axis in enumerate(wide) if axis in axes] or [len(wide)]
     extents = [shape[axis] for axis in wide]
     first, last = places[0], places[-1] + 1
     # The result has the memory order of the remaining axes.

@@ -1,4 +1,4 @@
-"""Gather along axes: padding, nearest-neighbour resizing and index_select."""
+"""Gather along axes: padding, nearest-neighbor resizing and index_select."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def pad(builder: Builder, node: Node, op: Pad) -> None:
     stored = builder.memory_of(x)
     target = View.of(builder.write(node.output, stored.order))
     for axis, (before, after) in paddings:
-        whole = target.shape[axis]
-        for start, count in ((0, before), (whole - after, after)):
+        extent = target.shape[axis]
+        for start, count in ((0, before), (extent - after, after)):
             if count:
                 builder.fill(target.slice_axis(axis, start, count), op.pad_val)
-        target = target.slice_axis(axis, before, whole - before - after)
+        target = target.slice_axis(axis, before, extent - before - after)
     builder.copy(View.of(stored), target)
 
 
 @computes(
     "gather",
-    conditions="nearest neighbour",
+    conditions="nearest neighbor",
     when=lambda op, node, site: op.method is InterpolateMode.NEAREST,
 )
 def interpolate_nearest(builder: Builder, node: Node, op: Interpolate) -> None:

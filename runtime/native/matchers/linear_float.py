@@ -191,8 +191,8 @@ def linear(node: Node, site: Site) -> Group | None:
     interval = _compose(limits[::-1])
     if interval is not None and (interval[1] == 0 or math.copysign(1.0, interval[0]) < 0 == interval[0]):
         return None
-    found = LinearOp(step, residual, interval, is_precise=any(item in site.precise for item in nodes))
-    return Group(tuple(nodes[::-1]), lambda builder: emit_linear(builder, found, node.outputs[0]))
+    linear_op = LinearOp(step, residual, interval, is_precise=any(item in site.precise for item in nodes))
+    return Group(tuple(nodes[::-1]), lambda builder: emit_linear(builder, linear_op, node.outputs[0]))
 
 
 def _compose(limits: list[Interval]) -> Interval | None:

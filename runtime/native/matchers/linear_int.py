@@ -165,12 +165,12 @@ def _calculation_mode(
     is_depthwise = isinstance(op, Conv) and geometry.groups == channels == static(x.shape)[1]
     limits = {"scale": float(scale), "offset": (bias_of(out),)}
     is_early = bias is not None and bias.dtype in (np.int16, np.uint16)
-    made = LinearOp(x, 0, weights, (0,), None, geometry, Epilogue.of(out), is_matrix, is_transposed)
+    linear_op = LinearOp(x, 0, weights, (0,), None, geometry, Epilogue.of(out), is_matrix, is_transposed)
     if is_depthwise and chip == Chip.BM1684.name and op.mode != QCalMode.LowPrecisionSymmetric:
         if bias is not None and bias.dtype == np.float32:
             return None
         limits["offset"] = (bias_of(out) + op.output_zero_point,)
-        return made._replace(
+        return linear_op._replace(
             zero=op.left_zero_point,
             weight_zeros=(op.right_zero_point,),
             bias=bias,
@@ -179,13 +179,13 @@ def _calculation_mode(
     if op.mode == QCalMode.LowPrecisionSymmetric:
         if bias is not None and bias.dtype.kind == "f":
             return None
-        return made._replace(
+        return linear_op._replace(
             bias=bias,
             epilogue=Epilogue.of(out, rescale=epilogue_kinds.LOW_PRECISION, narrow=(out.min, out.max), **limits),
         )
     if op.mode == QCalMode.HighPrecisionSymmetric:
         late = () if bias is None or is_early else tuple((bias.astype(np.float32) * scale).tolist())
-        return made._replace(
+        return linear_op._replace(
             bias=bias if is_early else None,
             epilogue=Epilogue.of(out, rescale=epilogue_kinds.HIGH_SYMMETRIC, late_bias=late, **limits),
         )
@@ -212,10 +212,10 @@ _FUSED: tuple[type[Op], ...] = (*EPILOGUE_OPS, Reshape)
 )
 def linear(node: Node, site: Site) -> Group | None:
     """Match a linear operator followed by at most one requantization, clamps and a lookup table."""
-    found = linear_op_ending_at(node, site)
-    if found is None:
+    nodes_and_op = linear_op_ending_at(node, site)
+    if nodes_and_op is None:
         return None
-    nodes, complete = found
+    nodes, complete = nodes_and_op
     return Group(nodes, lambda builder: _emit(builder, complete, node.outputs[0]))
 
 
@@ -224,27 +224,27 @@ def linear_op_ending_at(node: Node, site: Site) -> tuple[tuple[Node, ...], Linea
     nodes = tuple(site.chain(node, _FUSED, LINEAR_OPS))
     if not nodes:
         return None
-    if nodes not in site.chains:  # several matchers, and those of later nodes, look at the same chain
+    if nodes not in site.chains:  # several matchers, also of later nodes, examine the same chain
         site.chains[nodes] = _linear_op_of_chain(nodes, site.chip)
-    found: LinearOp | None = site.chains[nodes]
-    return None if found is None else (nodes, found)
+    linear_op: LinearOp | None = site.chains[nodes]
+    return None if linear_op is None else (nodes, linear_op)
 
 
 def _linear_op_of_chain(nodes: tuple[Node, ...], chip: str) -> LinearOp | None:
     """Return the description of a linear operator with the operators that follow it, or None without a kernel."""
     source, *chain = nodes
-    found = linear_op_of(source, chip)
-    if found is None or not (found.is_matrix or _allows_reshapes(source, chain)):
+    linear_op = linear_op_of(source, chip)
+    if linear_op is None or not (linear_op.is_matrix or _allows_reshapes(source, chain)):
         return None
-    epilogue: Epilogue | None = found.epilogue
+    epilogue: Epilogue | None = linear_op.epilogue
     for follower in chain:
-        if isinstance(follower.op, RequantInt32) and not _is_per_column(follower, found):
+        if isinstance(follower.op, RequantInt32) and not _is_per_column(follower, linear_op):
             return None
         if not isinstance(follower.op, Reshape):
             epilogue = epilogue.followed_by(follower) if epilogue is not None else None
     if epilogue is None or nodes[-1].outputs[0].dtype is not epilogue.dtype:
         return None
-    return found._replace(epilogue=epilogue, shape=static(source.outputs[0].shape))
+    return linear_op._replace(epilogue=epilogue, shape=static(source.outputs[0].shape))
 
 
 def _allows_reshapes(source: Node, chain: list[Node]) -> bool:
@@ -296,7 +296,7 @@ def emit_convolution(builder: Builder, found: LinearOp, result: Value, residual:
 
 def _emit(builder: Builder, found: LinearOp, result: Value) -> None:
     if found.is_matrix:
-        # The result may be reshaped, so that its rows differ from those of the matrix.
+        # The result may be reshaped, so that its rows differ from the rows of the matrix.
         x = Image.of_matrix(builder.read(found.x, row_major(found.x.rank)), found.weights.shape[1])
         y = Image.of_matrix(builder.write(result), len(found.weights))
         if _corrects_zero_point(builder, found, x.shape[3]):
@@ -408,7 +408,7 @@ def linear_op_of(node: Node, chip: str) -> LinearOp | None:
     bias = rest[0] if rest else None
     if bias is not None and not bias.is_constant:
         return None
-    found = _form(node.op, x, w, None if bias is None else bias.array.reshape(-1), chip)
-    if found is None or not 0 <= found.stored_zero <= 255:
+    linear_op = _form(node.op, x, w, None if bias is None else bias.array.reshape(-1), chip)
+    if linear_op is None or not 0 <= linear_op.stored_zero <= 255:
         return None
-    return found
+    return linear_op

@@ -71,16 +71,16 @@ def linear_int16(node: Node, site: Site) -> Group | None:
     epilogues = _epilogues(chain[1:])
     if epilogues is None or node.outputs[0].dtype is not epilogues[-1].dtype:
         return None
-    found = _sum_of(chain[0], site)
-    if found is None or not _fits(epilogues, found.largest):
+    wide_sum = _sum_of(chain[0], site)
+    if wide_sum is None or not _fits(epilogues, wide_sum.largest):
         return None
-    nodes = {*found.nodes, *chain}
+    nodes = {*wide_sum.nodes, *chain}
     ordered = tuple(sorted(nodes, key=site.places.__getitem__))
-    return Group(ordered, lambda builder: _emit(builder, found, epilogues, node.outputs[0]))
+    return Group(ordered, lambda builder: _emit(builder, wide_sum, epilogues, node.outputs[0]))
 
 
 def _epilogues(chain: list[Node]) -> tuple[Epilogue, ...] | None:
-    """Return the epilogue of the accumulator, and that of its 16-bit results if they are requantized again."""
+    """Return the epilogue of the accumulator, and a second one if its 16-bit results are requantized again."""
     epilogues = [Epilogue.of(I32)]
     for node in chain:
         if isinstance(node.op, RequantInt32):
@@ -116,9 +116,9 @@ def _sum_of(total: Node, site: Site) -> _Sum | None:
         products = [site.absorbable(value, *LINEAR_OPS) for value in middle.inputs]
         for first, second in (products, products[::-1]):
             if first is not None and second is not None:
-                found = _wide_sum((*nodes, first, second), top, first, second, site)
-                if found is not None:
-                    return found
+                wide_sum = _wide_sum((*nodes, first, second), top, first, second, site)
+                if wide_sum is not None:
+                    return wide_sum
     return None
 
 

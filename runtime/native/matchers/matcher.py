@@ -71,7 +71,7 @@ class Site:
     @cached_property
     def places(self) -> dict[Node, int]:
         """Position of every node in topological order."""
-        return {node: place for place, node in enumerate(self.graph.sorted_nodes())}
+        return {node: index for index, node in enumerate(self.graph.sorted_nodes())}
 
     def absorbable(self, value: Value | None, *kinds: type[Op]) -> Node | None:
         """Return the producer of a single-use value if it has one of these operators and is in no group, else None."""
@@ -115,11 +115,11 @@ def remember_match(find: Callable[[Node, Site], Found]) -> Callable[[Node, Site]
 
     @wraps(find)
     def find_once(node: Node, site: Site) -> Found:
-        known = site.matches.get((find, node))
-        if known is None or known[0] != len(site.taken):
-            known = site.matches[find, node] = len(site.taken), find(node, site)
-        found: Found = known[1]
-        return found
+        cached = site.matches.get((find, node))
+        if cached is None or cached[0] != len(site.taken):
+            cached = site.matches[find, node] = len(site.taken), find(node, site)
+        result: Found = cached[1]
+        return result
 
     return find_once
 
@@ -246,23 +246,23 @@ def _takes_empty(operator: str) -> bool:
 
 def group_nodes(site: Site) -> list[Group | Node]:
     """Partition the graph into groups, and single nodes without a kernel, in topological order."""
-    found: list[Group | Node] = []
+    groups: list[Group | Node] = []
     nodes = site.graph.sorted_nodes()
     empty = {node: item for node in nodes if (item := _without_elements(node)) is not None}
     site.taken.update(empty)
     for node in reversed(nodes):
         if node in empty:
-            found.append(empty[node])
+            groups.append(empty[node])
             continue
         if node in site.taken:
             continue
         group = next(filter(None, (matcher(node, site) for matcher in matchers_of(node.op.name))), None)
         if group is None:
-            found.append(node)
+            groups.append(node)
         else:
             site.taken.update(group.nodes)
-            found.append(group)
-    return found[::-1]
+            groups.append(group)
+    return groups[::-1]
 
 
 def alternative_group(node: Node, is_general: bool, *, site: Site) -> Group | None:

@@ -51,11 +51,11 @@ def reshape(builder: Builder, node: Node, op: Reshape | Squeeze | ExpandDims) ->
 def concat(builder: Builder, node: Node, op: Concat) -> None:
     """Copy the operands that were not already written into the result."""
     values, axis, start = operands_of(node), op.axis % node.output.rank, 0
-    whole = builder.write(node.output, _most_common_order(builder, values))
+    result = builder.write(node.output, _most_common_order(builder, values))
     for value in values:
         stored, extent = builder.memory_of(value), builder.shape(value)[axis]
-        if stored.buffer is not whole.buffer:
-            builder.copy(View.of(stored), View.of(whole).slice_axis(axis, start, extent))
+        if stored.buffer is not result.buffer:
+            builder.copy(View.of(stored), View.of(result).slice_axis(axis, start, extent))
         start += extent
 
 
@@ -63,8 +63,8 @@ def concat(builder: Builder, node: Node, op: Concat) -> None:
 def interleave(builder: Builder, node: Node, op: Interleave) -> None:
     """Copy chunks of the two operands alternately."""
     values, axis = operands_of(node), op.axis % node.output.rank
-    whole = builder.write(node.output, _most_common_order(builder, values))
-    target = View.of(whole).split_axis(axis, 2 * op.step)
+    result = builder.write(node.output, _most_common_order(builder, values))
+    target = View.of(result).split_axis(axis, 2 * op.step)
     for index, value in enumerate(values):
         source = View.of(builder.memory_of(value)).split_axis(axis, op.step)
         builder.copy(source, target.slice_axis(axis + 1, index * op.step, op.step))
@@ -146,10 +146,12 @@ def channel_shift(builder: Builder, node: Node, op: Lshift | Rshift | Clshift | 
     channels = source.shape[1]
     rotates = isinstance(op, (Clshift, Crshift))
     distance = op.num % channels if rotates else min(op.num, channels)
-    kept = channels - distance
+    remaining = channels - distance
     # (first slice read, first slice written) of the slices that are shifted, and of those that are rotated in.
-    stay, enter = ((0, distance), (kept, 0)) if isinstance(op, (Rshift, Crshift)) else ((distance, 0), (0, kept))
-    builder.copy(source.slice_axis(1, stay[0], kept), target.slice_axis(1, stay[1], kept))
+    stay, enter = (
+        ((0, distance), (remaining, 0)) if isinstance(op, (Rshift, Crshift)) else ((distance, 0), (0, remaining))
+    )
+    builder.copy(source.slice_axis(1, stay[0], remaining), target.slice_axis(1, stay[1], remaining))
     entering = target.slice_axis(1, enter[1], distance)
     if rotates:
         builder.copy(source.slice_axis(1, enter[0], distance), entering)

@@ -42,10 +42,10 @@ def quantize(node: Node, site: Site) -> Group | None:
     y, nodes = node.outputs[0], [node]
     if y.dtype.bits != 8:
         return None
-    found = _rescale(node, site, nodes) if isinstance(node.op, RequantFp32ToInt) else _casts(node, site, nodes)
-    if found is None or found.x.dtype is not F32 or max(map(abs, found.offset)) > _LARGEST_OFFSET:
+    rescale = _rescale(node, site, nodes) if isinstance(node.op, RequantFp32ToInt) else _casts(node, site, nodes)
+    if rescale is None or rescale.x.dtype is not F32 or max(map(abs, rescale.offset)) > _LARGEST_OFFSET:
         return None
-    return Group(tuple(reversed(nodes)), lambda builder: _emit(builder, found, y))
+    return Group(tuple(reversed(nodes)), lambda builder: _emit(builder, rescale, y))
 
 
 def _rescale(node: Node, site: Site, nodes: list[Node]) -> _Quantization | None:

@@ -19,8 +19,8 @@ _CONSTANT = ("weight", "recurrent_weight", "bias", "peephole")
 
 
 def _has_constant_weights(op: Lstm | Gru | Rnn, node: Node, site: Site) -> bool:
-    given = op.operands_by_name(node.inputs)
-    weights = [given.get(name) for name in _CONSTANT]
+    operands = op.operands_by_name(node.inputs)
+    weights = [operands.get(name) for name in _CONSTANT]
     return all(value is None or value.is_constant for value in weights)
 
 
@@ -54,9 +54,9 @@ def _(op: Rnn) -> dict[str, object]:
 )
 def recurrent(builder: Builder, node: Node, op: Lstm | Gru | Rnn) -> None:
     """Recurrent layer with constant weights."""
-    given = op.operands_by_name(node.inputs)
-    x, weight, recurrent_weight, bias, lengths, hidden = list(given.values())[:6]
-    cell, peephole, continues = (given.get(name) for name in ("cell", "peephole", "continues"))
+    operands = op.operands_by_name(node.inputs)
+    x, weight, recurrent_weight, bias, lengths, hidden = list(operands.values())[:6]
+    cell, peephole, continues = (operands.get(name) for name in ("cell", "peephole", "continues"))
     assert x is not None and weight is not None and recurrent_weight is not None
     steps, batch, _ = builder.shape(x)
     directions, rows, units = builder.shape(recurrent_weight)

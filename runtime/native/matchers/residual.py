@@ -41,11 +41,11 @@ _FACTOR = 2**15 - 1
 )
 def residual(node: Node, site: Site) -> Group | None:
     """Match a conv with an 8-bit result, an add of bytes times integers, and one rounding shift, in this order."""
-    found = conv_with_residual(node, site)
-    if found is None:
+    conv = conv_with_residual(node, site)
+    if conv is None:
         return None
-    emit = partial(emit_convolution, found=found.conv, result=node.outputs[0], residual=found.residual)
-    return Group(found.nodes, emit, found.parts)
+    emit = partial(emit_convolution, found=conv.conv, result=node.outputs[0], residual=conv.residual)
+    return Group(conv.nodes, emit, conv.parts)
 
 
 class FusedConv(NamedTuple):
@@ -77,11 +77,11 @@ def conv_with_residual(node: Node, site: Site) -> FusedConv | None:
     for index in (elements.instructions[0].arguments["a"], elements.instructions[0].arguments["b"]):
         assert isinstance(index, int)
         operand = elements.operands[index]
-        found = conv_of(operand, site)
-        fused = None if found is None else _as_shift(elements, index, term, bias_of(y.dtype))
-        if found is not None and fused is not None:
+        conv = conv_of(operand, site)
+        fused = None if conv is None else _as_shift(elements, index, term, bias_of(y.dtype))
+        if conv is not None and fused is not None:
             add = Group(tuple(tree.nodes), lambda builder: emit_elements(elements, builder, term, y))
-            return FusedConv((*found.nodes, *tree.nodes), found.conv, fused, (*found.parts, add))
+            return FusedConv((*conv.nodes, *tree.nodes), conv.conv, fused, (*conv.parts, add))
     return None
 
 
@@ -93,10 +93,10 @@ def conv_of(value: Value, site: Site) -> FusedConv | None:
 
 def conv_ending_at(node: Node, site: Site) -> FusedConv | None:
     """Return the conv whose epilogue ends with a node, without a residual add."""
-    found = linear_op_ending_at(node, site)
-    if found is None or found[1].is_matrix or found[1].is_transposed:
+    nodes_and_op = linear_op_ending_at(node, site)
+    if nodes_and_op is None or nodes_and_op[1].is_matrix or nodes_and_op[1].is_transposed:
         return None
-    nodes, conv = found
+    nodes, conv = nodes_and_op
     return FusedConv(nodes, conv, None, (Group(nodes, partial(emit_convolution, found=conv, result=node.outputs[0])),))
 
 
@@ -112,10 +112,10 @@ def _as_shift(elements: Elements, index: int, term: Term, bias: int) -> Residual
         factor, other_factor = other_factor, factor
     if is_two_step or multiplier.size > 1 or shift.size > 1:
         return None
-    whole = int(multiplier[0])
-    power = whole.bit_length() - 1
+    integer_factor = int(multiplier[0])
+    power = integer_factor.bit_length() - 1
     amount = -int(shift[0]) - power
-    if whole < 1 or whole != 1 << power or not 1 <= amount <= 24:
+    if integer_factor < 1 or integer_factor != 1 << power or not 1 <= amount <= 24:
         return None
     if max(np.abs(factor).max(), np.abs(other_factor).max()) > _FACTOR:
         return None

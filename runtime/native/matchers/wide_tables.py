@@ -40,19 +40,19 @@ def match_wide_look_up(last: Node, site: Site) -> WideLookUp | None:
     y = last.outputs[0]
     if not isinstance(last.op, Reshape) or not y.dtype.is_integer:
         return None
-    whole = site.absorbable(last.inputs[0], Cast)
-    chosen = None if whole is None else site.absorbable(whole.inputs[0], IndexSelect)
-    if whole is None or chosen is None:
+    rounded = site.absorbable(last.inputs[0], Cast)
+    chosen = None if rounded is None else site.absorbable(rounded.inputs[0], IndexSelect)
+    if rounded is None or chosen is None:
         return None
     numbers, index = chosen.inputs[0], chosen.inputs[1]
     flat = site.absorbable(index, Reshape)
     if flat is None or numbers is None or not numbers.is_constant or numbers.rank != 1:
         return None
-    place = flat.inputs[0]
-    if place is None or place.dtype is not I32 or place.shape != y.shape or flat.outputs[0].rank != 1:
+    indices = flat.inputs[0]
+    if indices is None or indices.dtype is not I32 or indices.shape != y.shape or flat.outputs[0].rank != 1:
         return None
     entries = numbers.array.astype(np.float64)
     is_exact = np.isfinite(entries).all() and (entries == np.rint(entries)).all()
     if not is_exact or not (y.dtype.holds(int(entries.min())) and y.dtype.holds(int(entries.max()))):
         return None
-    return WideLookUp((flat, chosen, whole, last), place, entries.astype(np.int32))
+    return WideLookUp((flat, chosen, rounded, last), indices, entries.astype(np.int32))

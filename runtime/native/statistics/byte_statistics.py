@@ -50,9 +50,9 @@ def window_sums(x: Array, geometry: ConvolutionGeometry, kernel: Sequence[int]) 
     """
     native = _function("window_sums") if x.ndim == 4 and _has_bytes(x) else None
     if native is not None:
-        found = np.empty((*x.shape[:2], *kernel), np.int64)
-        native(np.ascontiguousarray(x), *_arguments(geometry, kernel), found)
-        return found
+        result = np.empty((*x.shape[:2], *kernel), np.int64)
+        native(np.ascontiguousarray(x), *_arguments(geometry, kernel), result)
+        return result
     sums = x
     for axis, positions in enumerate(positions_of(x.shape[2:], geometry, kernel)):
         stride, taps = geometry.strides[axis], []
@@ -88,8 +88,8 @@ def copy_windows(
         first: column of the first position.
     """
     bits = np.uint8 if image.dtype.itemsize == 1 else np.uint32
-    whole = np.ascontiguousarray(image).view(bits)
-    _function("copy_windows")(whole, *_arguments(geometry, kernel), positions, windows.view(bits), first)
+    image_bits = np.ascontiguousarray(image).view(bits)
+    _function("copy_windows")(image_bits, *_arguments(geometry, kernel), positions, windows.view(bits), first)
 
 
 def positions_of(extents: Sequence[int], geometry: ConvolutionGeometry, kernel: Sequence[int]) -> list[int]:

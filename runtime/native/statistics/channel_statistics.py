@@ -1,4 +1,4 @@
-"""Statistics of tensors for calibration. The native engine computes those of float32 tensors, NumPy all others.
+"""Statistics of tensors for calibration. The native engine handles float32 tensors, NumPy all others.
 
 Both add the positions of a channel one after the other in binary64, so that they give the same bytes.
 """
@@ -53,8 +53,8 @@ def channel_summary(rows: Array) -> ChannelSummary:
         is_finite = bool(np.isfinite(sums).all())
         return ChannelSummary(sums, squares, highest, lowest, float(lowest.min()), float(highest.max()), is_finite)
     shape = rows.shape[:2]
-    found = np.empty(shape), np.empty(shape), np.empty(shape, np.float32), np.empty(shape, np.float32)
-    return ChannelSummary(*found, *function(rows, *found, chosen_isa()))
+    arrays = np.empty(shape), np.empty(shape), np.empty(shape, np.float32), np.empty(shape, np.float32)
+    return ChannelSummary(*arrays, *function(rows, *arrays, chosen_isa()))
 
 
 def _sum_in_order(rows: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
@@ -87,8 +87,8 @@ def count_magnitudes(rows: Array, exponent: int, counts: npt.NDArray[np.int64]) 
             bins = np.abs(part * np.float32(2.0**-exponent)).astype(np.int32)
         else:
             bins = np.abs(np.ldexp(part.astype(np.float64), -exponent)).astype(np.int64)
-        found = np.bincount(bins)
-        counts[: found.size] += found
+        bin_counts = np.bincount(bins)
+        counts[: bin_counts.size] += bin_counts
 
 
 class CollectedStatistics(NamedTuple):
@@ -127,10 +127,10 @@ class TensorStatistics:
         if runs == 0:
             return None
         shape = runs * self._shape[0], self._shape[1]
-        found = np.empty(shape), np.empty(shape), np.empty(shape, np.float32), np.empty(shape, np.float32)
+        arrays = np.empty(shape), np.empty(shape), np.empty(shape, np.float32), np.empty(shape, np.float32)
         counts = np.zeros(BINS, np.int64)
-        self.native.take(*found, counts)
-        return CollectedStatistics(runs, ChannelSummary(*found, low, high, True), counts, exponent)
+        self.native.take(*arrays, counts)
+        return CollectedStatistics(runs, ChannelSummary(*arrays, low, high, True), counts, exponent)
 
 
 def can_collect(rows: Array) -> bool:

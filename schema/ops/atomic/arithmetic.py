@@ -78,9 +78,9 @@ def check_code(op: Op, found: BmAtomicOp) -> None:
     Raises:
         ValueError: it has another value.
     """
-    wanted: Any = op.__dataclass_fields__["op"].default
-    if BmAtomicOp(found) is not wanted:
-        raise ValueError(f"{op.name}: the operation code is {wanted.name}, found {BmAtomicOp(found).name}")
+    expected: Any = op.__dataclass_fields__["op"].default
+    if BmAtomicOp(found) is not expected:
+        raise ValueError(f"{op.name}: the operation code is {expected.name}, found {BmAtomicOp(found).name}")
 
 
 def infer_copy(op: Op, x: TensorType | None) -> tuple[TensorType]:
@@ -133,9 +133,12 @@ class AtomicArithmetic(Op, abc.ABC):
         self, x0: TensorType | None = None, x1: TensorType | None = None, old: TensorType | None = None
     ) -> tuple[TensorType]:
         """Shapes: x0 [N, C, H, W]; extents of x1 are the same or, for N, H and W, 1; y as x0."""
-        for name, is_const, given in (("input0", self.input0_is_const, x0), ("input1", self.input1_is_const, x1)):
-            if is_const == (given is not None):
-                raise ShapeError(f"{self.name}: {name}_is_const is {is_const}, and the operand is {given}")
+        for name, is_const, operand_type in (
+            ("input0", self.input0_is_const, x0),
+            ("input1", self.input1_is_const, x1),
+        ):
+            if is_const == (operand_type is not None):
+                raise ShapeError(f"{self.name}: {name}_is_const is {is_const}, and the operand is {operand_type}")
         check_data_types(self, x0, x1, old)
         first, second = (x1, None) if x0 is None else (x0, x1)
         if old is not None and first is None:

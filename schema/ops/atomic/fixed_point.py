@@ -70,9 +70,9 @@ class FixedPointArithmetic(Op, abc.ABC):
         if x0 is None or x1 is None:
             raise ShapeError(f"{self.name} lacks an operand; a constant is a tensor of one element")
         check_data_types(self, x0, x1, old)
-        for is_const, given in ((self.input0_is_const, x0), (self.input1_is_const, x1)):
-            if is_const and given.shape != (1, 1, 1, 1):
-                raise ShapeError(f"{self.name}: a constant has one element, got {given}")
+        for is_const, operand_type in ((self.input0_is_const, x0), (self.input1_is_const, x1)):
+            if is_const and operand_type.shape != (1, 1, 1, 1):
+                raise ShapeError(f"{self.name}: a constant has one element, got {operand_type}")
         if self.input0_is_const or self.input1_is_const:
             shape = combined_shape(self, x1 if self.input0_is_const else x0, None, lambda _: False)
         else:

@@ -44,8 +44,8 @@ def check_per_channel(op: Op, x: TensorType, quant: TensorType, count: int) -> N
     Raises:
         ShapeError: they have another shape.
     """
-    wanted = (1, x.shape[1], 1, count)
-    if quant.rank != 4 or not all(map(may_equal, quant.shape, wanted)):
+    expected = (1, x.shape[1], 1, count)
+    if quant.rank != 4 or not all(map(may_equal, quant.shape, expected)):
         raise ShapeError(f"{op.name}: the parameters must be [1, {x.shape[1]}, 1, {count}], got {x} and {quant}")
 
 
@@ -81,9 +81,9 @@ def check_data_types(op: Op, *types: TensorType | None) -> None:
     """
     rules = [case.rules for support in op.dtypes.values() for case in support.cases]
     dtypes = {operand.dtype for operand in types if operand is not None}
-    if len(dtypes) > 1 and all(ALL_SAME in found for found in rules):
+    if len(dtypes) > 1 and all(ALL_SAME in rule for rule in rules):
         raise ShapeError(f"{op.name}: operands must have one data type, got {format_types(types)}")
-    if len({dtype.bits for dtype in dtypes}) > 1 and all(INPUTS_SAME_WIDTH in found for found in rules):
+    if len({dtype.bits for dtype in dtypes}) > 1 and all(INPUTS_SAME_WIDTH in rule for rule in rules):
         raise ShapeError(f"{op.name}: operands must be of one width, got {format_types(types)}")
 
 
@@ -107,8 +107,8 @@ def combined_shape(op: Op, first: TensorType | None, second: TensorType | None, 
     if first is None or second is None:
         return types[0].shape
     for axis, (own, other) in enumerate(zip(first.shape, second.shape, strict=True)):
-        wanted: Dim = 1 if expands(axis) else own
-        check_extent(op, f"extent {axis} of input1", other, wanted, first, second)
+        expected: Dim = 1 if expands(axis) else own
+        check_extent(op, f"extent {axis} of input1", other, expected, first, second)
     return first.shape
 
 

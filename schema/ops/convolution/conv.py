@@ -53,7 +53,7 @@ class Conv(QuantizedConvolution):
 
     Shapes: x [N, ic, H, W], w [oc, ic/groups, kh, kw], b [1, oc, 1, 1], y [N, oc, oh, ow] with
     oh = floor((H + pad_h_t + pad_h_b - dh*(kh-1) - 1) / stride_h) + 1, ow alike.
-    Units: ``left_zero_point`` is that of x, ``right_zero_point`` that of w. These, ``scale`` and
+    Units: ``left_zero_point`` belongs to x, ``right_zero_point`` to w. These, ``scale`` and
     ``mode`` are for integers only.
     ``out_dtype`` None means the type of x.
     Source: docs/semantics.md, section 7.

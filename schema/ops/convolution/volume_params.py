@@ -12,18 +12,18 @@ class VolumeConvolution(SpatialConvolution):
     """Base of convolutions with the spatial axes t, h and w."""
 
     def __post_init__(self) -> None:
-        found = self.geometry
-        if min((*found.dilations, *found.strides, found.groups)) < 1:
+        geometry = self.geometry
+        if min((*geometry.dilations, *geometry.strides, geometry.groups)) < 1:
             raise ValueError(f"{self.name}: dilations, strides and groups must be at least 1, found {self}")
-        for (before, after), stride in zip(found.pads, found.strides, strict=True):
+        for (before, after), stride in zip(geometry.pads, geometry.strides, strict=True):
             # In a transposed convolution a negative padding after the end appends planes, rows or columns.
             if before < 0 or after < (1 - stride if self._is_transposed else 0):
                 raise ValueError(f"{self.name}: pads ({before}, {after}) are too low, found {self}")
 
     def window(self, w: Array) -> VolumeWindow:
         """Create the kernel window for weights of this shape."""
-        found = self.geometry
-        return volume_window(w.shape[2:], found.strides, found.dilations, found.pads, found.groups)
+        geometry = self.geometry
+        return volume_window(w.shape[2:], geometry.strides, geometry.dilations, geometry.pads, geometry.groups)
 
 
 def volume_convolution_inputs(layout: str, weight_layout: str) -> tuple[Operand, Operand, Operand]:

@@ -127,11 +127,13 @@ class ShuffleForward(Op):
         return (self.channels0 + self.channels1) // 2
 
     def infer(self, x0: TensorType, x1: TensorType) -> tuple[TensorType, TensorType]:
-        whole, halves = (self.channels0, self.channels1), (self._half, self._half)
-        given, made = (whole, halves) if self.type is ShuffleType.SPLIT else (halves, whole)
-        check_size(self, "src0", x0, given[0] * self.spatial)
-        check_size(self, "src1", x1, given[1] * self.spatial)
-        return TensorType(x0.dtype, (made[0] * self.spatial,)), TensorType(x0.dtype, (made[1] * self.spatial,))
+        both, halves = (self.channels0, self.channels1), (self._half, self._half)
+        operand_channels, result_channels = (both, halves) if self.type is ShuffleType.SPLIT else (halves, both)
+        check_size(self, "src0", x0, operand_channels[0] * self.spatial)
+        check_size(self, "src1", x1, operand_channels[1] * self.spatial)
+        return TensorType(x0.dtype, (result_channels[0] * self.spatial,)), TensorType(
+            x0.dtype, (result_channels[1] * self.spatial,)
+        )
 
     def reference(self, x0: Array, x1: Array) -> tuple[Array, Array]:
         if self.type is ShuffleType.SPLIT:
@@ -146,7 +148,7 @@ class ShuffleForward(Op):
 
 @tpu_op("tiled_scale_2d_32f", OpKind.HOST, kw_only=True)
 class TiledScale2d32f(Op):
-    """Multiply every element by the factor of its column, then by that of its row, rounding each product.
+    """Multiply every element by the factor of its column, then by the factor of its row, rounding each product.
 
     Shapes: x [channels * height * width], ver [channels * width], hor [channels * height], y as x.
     """

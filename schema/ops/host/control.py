@@ -30,7 +30,7 @@ _ROUNDS = 3
 
 @tpu_op("host_if", OpKind.HOST)
 class HostIf(ControlFlowOp):
-    """Results of ``then_branch(values)`` if condition is not 0, else those of ``else_branch(values)``.
+    """``then_branch(values)`` if condition is not 0, else ``else_branch(values)``.
 
     Only the selected branch runs. Both branches take all values.
 
@@ -48,13 +48,13 @@ class HostIf(ControlFlowOp):
     def infer(self, condition: TensorType, *values: TensorType | None) -> tuple[TensorType, ...]:
         """Shapes: the common extents of both branches. One of them may not accept the shapes of the values."""
         _check_single(self.name, "condition", condition)
-        given = _present(values)
+        operand_types = _present(values)
         branches: list[tuple[TensorType, ...]] = []
         for branch, other in ((self.then_branch, self.else_branch), (self.else_branch, self.then_branch)):
             try:
-                branches.append(tuple(branch.result_types(given)))
-            except ShapeError:  # it does not run with them: the types are those of the other branch
-                branches.append(tuple(other.result_types(given)))
+                branches.append(tuple(branch.result_types(operand_types)))
+            except ShapeError:  # it does not run with them: the types of the two branches must agree
+                branches.append(tuple(other.result_types(operand_types)))
         if len(branches[0]) != len(branches[1]) or not branches[0]:
             raise ShapeError(f"{self.name}: the branches have {len(branches[0])} and {len(branches[1])} results")
         pairs = enumerate(zip(*branches, strict=True))
@@ -98,23 +98,23 @@ class HostLoop(ControlFlowOp):
             raise ValueError(f"{self.name}: states {self.states}, max_iterations {self.max_iterations}")
 
     def infer(self, trips: TensorType, condition: TensorType, *values: TensorType | None) -> tuple[TensorType, ...]:
-        """Shapes: those of the initial states, except for extents that the body changes."""
+        """Shapes: the types of the initial states, except for extents that the body changes."""
         _check_single(self.name, "trips", trips)
         _check_single(self.name, "condition", condition)
-        given = _present(values)
-        _check_states(self.name, self.states, len(given))
+        operand_types = _present(values)
+        _check_states(self.name, self.states, len(operand_types))
         head = [TensorType(I32, (1,)), TensorType(F32, (1,))]
-        captures = given[self.states :]
-        states, results = _iterated_types(self.name, self.body, head, given[: self.states], captures, skipped=1)
+        captures = operand_types[self.states :]
+        states, results = _iterated_types(self.name, self.body, head, operand_types[: self.states], captures, skipped=1)
         _check_single(self.name, "condition of the body", results[0])
         items = results[1 + self.states :]
         return (*states, *(_joined_type(self.name, item, 0, unknown(self.name, k)) for k, item in enumerate(items)))
 
     def execute(self, run: RunSubgraph, trips: Array, condition: Array, *values: Array | None) -> tuple[Array, ...]:
         """Run the body until the condition is 0 or the trips are used up."""
-        given = _present(values)
-        states, captures = given[: self.states], given[self.states :]
-        memory = _LoopMemory(self.body, given)
+        operands = _present(values)
+        states, captures = operands[: self.states], operands[self.states :]
+        memory = _LoopMemory(self.body, operands)
         limit, going = int(trips.reshape(-1)[0]), condition.reshape(-1)[0] != 0
         collected: list[list[Array]] = []
         for iteration in itertools.count():
@@ -173,9 +173,9 @@ class HostScan(ControlFlowOp):
 
     def infer(self, *values: TensorType | None) -> tuple[TensorType, ...]:
         """Shapes: the number of iterations is the extent of the scanned axes."""
-        given = _present(values)
-        _check_states(self.name, self.states + len(self.axes), len(given))
-        states, scanned, captures = self._parts(given)
+        operand_types = _present(values)
+        _check_states(self.name, self.states + len(self.axes), len(operand_types))
+        states, scanned, captures = self._parts(operand_types)
         slices, lengths = [], []
         for value, axis in zip(scanned, self.axes, strict=True):
             lengths.append(value.shape[normalize_axis(self.name, axis, value)])
@@ -238,7 +238,7 @@ class _LoopMemory:
         self._unchecked = math.inf if all(value.type.is_static for value in self._body.values) else 0.0
 
     def check_next(self, states: Sequence[Array], inputs: Sequence[Array]) -> None:
-        """Check an iteration before its tensors are allocated, as far as its shapes follow from those of its inputs.
+        """Check an iteration before its tensors are allocated, as far as the shapes of its inputs determine its shapes.
 
         The shapes are inferred again when the states have grown by a quarter, so that a state that grows by a row per
         iteration costs few inferences.
@@ -271,8 +271,8 @@ class _LoopMemory:
 
     def _check_size(self, size: int) -> None:
         if size > self._allowed:
-            found = f"a loop takes {size:,} bytes"
-            raise exceeded(found, "max_run_bytes", file=self._body.file, node=self._body.name)
+            excess = f"a loop takes {size:,} bytes"
+            raise exceeded(excess, "max_run_bytes", file=self._body.file, node=self._body.name)
 
 
 def _present(values: Sequence[T | None]) -> list[T]:
@@ -305,7 +305,7 @@ def _iterated_types(
     others: list[TensorType],
     skipped: int,
 ) -> tuple[list[TensorType], tuple[TensorType, ...]]:
-    """Return the types of the states in every iteration, and those of the results of the body.
+    """Return the types of the states in every iteration, and the types of the results of the body.
 
     Extents that an iteration changes depend on data; types are inferred again until no further extent changes.
     """

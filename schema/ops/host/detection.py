@@ -69,12 +69,12 @@ class DetectionOutput(Op):
     def infer(self, loc: TensorType, conf: TensorType, prior: TensorType) -> tuple[TensorType]:
         """Shapes: the number of predictions follows from the priors."""
         batch, priors = loc.shape[0], self._priors(prior)
-        wanted = (priors * 4 * (1 if self.share_location else self.num_classes), priors * self.num_classes)
-        found = tuple(_elements(x) for x in (loc, conf))
-        if found != wanted or conf.shape[0] != batch:
+        expected = (priors * 4 * (1 if self.share_location else self.num_classes), priors * self.num_classes)
+        counts = tuple(_elements(x) for x in (loc, conf))
+        if counts != expected or conf.shape[0] != batch:
             raise ShapeError(
                 f"{self.name}: {format_shape(loc.shape)} and {format_shape(conf.shape)} do not fit {priors} priors and "
-                f"{self.num_classes} classes: {wanted[0]} and {wanted[1]} numbers per image"
+                f"{self.num_classes} classes: {expected[0]} and {expected[1]} numbers per image"
             )
         if not isinstance(batch, int):
             raise ShapeError(f"{self.name}: the batch size {batch} must be known")
@@ -109,10 +109,10 @@ class DetectionOutput(Op):
         used = 0
         for image in range(batch):
             decoded = self._decode(loc[image], boxes, variances)
-            found = self._detect(decoded, conf[image])
-            result[0, 0, used : used + len(found), 0] = image
-            result[0, 0, used : used + len(found), 1:] = found
-            used += len(found)
+            detections = self._detect(decoded, conf[image])
+            result[0, 0, used : used + len(detections), 0] = image
+            result[0, 0, used : used + len(detections), 1:] = detections
+            used += len(detections)
         return (result,)
 
     def _decode(self, loc: Array, boxes: Array, variances: Array) -> Array:
@@ -139,8 +139,8 @@ class DetectionOutput(Op):
             if label == self.background_label_id:
                 continue
             column = decoded[:, 0 if self.share_location else label]
-            kept = self._suppress(column, conf[:, label])
-            chosen.extend((float(conf[index, label]), label, index) for index in kept)
+            selected = self._suppress(column, conf[:, label])
+            chosen.extend((float(conf[index, label]), label, index) for index in selected)
         if 0 < self.keep_top_k < len(chosen):
             chosen = sorted(chosen, key=lambda item: -item[0])[: self.keep_top_k]
             chosen.sort(key=lambda item: item[1])  # stable: scores stay descending within each class
@@ -158,14 +158,14 @@ class DetectionOutput(Op):
             order = order[: self.nms_top_k]
         areas = _areas(boxes)
         threshold = np.float32(self.nms_threshold)
-        kept: list[int] = []
+        selected: list[int] = []
         for index in order:
-            if kept and np.any(_overlaps(boxes[index], areas[index], boxes[kept], areas[kept]) > threshold):
+            if selected and np.any(_overlaps(boxes[index], areas[index], boxes[selected], areas[selected]) > threshold):
                 continue
-            kept.append(int(index))
+            selected.append(int(index))
             if self.nms_eta < 1 and threshold > np.float32(0.5):
                 threshold = threshold * np.float32(self.nms_eta)
-        return kept
+        return selected
 
 
 def _elements(x: TensorType) -> int:

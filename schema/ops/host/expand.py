@@ -12,7 +12,7 @@ from tpuconvert.schema.types import NUMBERS_F16, Array, TensorType, format_shape
 
 @tpu_op("host_expand", OpKind.HOST)
 class HostExpand(Op):
-    """Broadcast x to ``shape``: every extent of x equals that of the shape, or is 1.
+    """Broadcast x to ``shape``: every extent of x is 1 or equals the extent in the shape.
 
     Shapes: x has the rank of ``shape``, y has this shape.
     Errors: UsageError if an extent that depends on data is another one.

@@ -88,10 +88,10 @@ class HostMulticlassNms(Op):
                 images.append(np.full(len(chosen), image, np.int32))
         if not corners:
             return np.empty((0, 4), np.float32), np.empty(0, np.float32), np.empty(0, np.int32), np.empty(0, np.int32)
-        found: tuple[Array, Array, Array, Array] = (
+        selected: tuple[Array, Array, Array, Array] = (
             np.concatenate(corners),
             np.concatenate(values),
             np.concatenate(classes),
             np.concatenate(images),
         )
-        return found
+        return selected

@@ -55,13 +55,13 @@ class HostPad(Op):
         sizes = [(0, 0)] * x.ndim
         for index, axis in enumerate(self.axes):
             sizes[axis] = (int(pads[index]), int(pads[index + len(self.axes)]))
-        kept = []
+        slices = []
         for axis, ((before, after), extent) in enumerate(zip(sizes, x.shape, strict=True)):
             start, end = max(-before, 0), extent - max(-after, 0)
             if start > end:
                 raise UsageError(f"{self.name}: pads {before} and {after} of axis {axis} with {extent} elements")
-            kept.append(slice(start, end))
-        cropped = x[tuple(kept)]
+            slices.append(slice(start, end))
+        cropped = x[tuple(slices)]
         grown = [(max(before, 0), max(after, 0)) for before, after in sizes]
         if self.mode is HostPadMode.constant:
             return (np.pad(cropped, grown, constant_values=np.asarray(self.value.value, x.dtype)),)

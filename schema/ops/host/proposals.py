@@ -75,15 +75,15 @@ class Proposals(Op):
         """Decode the boxes, sort them by score, and suppress overlapping ones."""
         height, width, scale = (float(number) for number in info.reshape(-1)[:3])
         boxes = self._boxes(deltas[0].astype(np.float64), height, width)
-        found = scores[0, self.anchor_count :].transpose(1, 2, 0).reshape(-1).astype(np.float32)
+        foreground = scores[0, self.anchor_count :].transpose(1, 2, 0).reshape(-1).astype(np.float32)
         sides = boxes[:, 2:] - boxes[:, :2] + 1
-        found = np.where((sides >= self.min_size * scale).all(axis=1), found, np.float32(0))
-        order = np.argsort(-found, kind="stable")[: self.pre_nms_topn]
+        foreground = np.where((sides >= self.min_size * scale).all(axis=1), foreground, np.float32(0))
+        order = np.argsort(-foreground, kind="stable")[: self.pre_nms_topn]
         corners = boxes.astype(np.float32)
-        kept = self._suppress(corners, order)
+        selected = self._suppress(corners, order)
         regions = np.zeros((self.post_nms_topn, _REGION), np.float32)
         chosen = np.zeros(self.post_nms_topn, np.float32)
-        regions[: len(kept), 1:], chosen[: len(kept)] = corners[kept], found[kept]
+        regions[: len(selected), 1:], chosen[: len(selected)] = corners[selected], foreground[selected]
         return regions, chosen
 
     def anchors(self) -> Array:
@@ -116,13 +116,13 @@ class Proposals(Op):
     def _suppress(self, boxes: Array, order: Array) -> list[int]:
         """Return the indices of at most ``post_nms_topn`` selected boxes. Corners are inclusive: add 1 to sides."""
         areas = (boxes[:, 2] - boxes[:, 0] + 1) * (boxes[:, 3] - boxes[:, 1] + 1)
-        kept: list[int] = []
-        while order.size and len(kept) < self.post_nms_topn:
+        selected: list[int] = []
+        while order.size and len(selected) < self.post_nms_topn:
             best, order = int(order[0]), order[1:]
-            kept.append(best)
+            selected.append(best)
             low, high = np.maximum(boxes[best, :2], boxes[order, :2]), np.minimum(boxes[best, 2:], boxes[order, 2:])
             sides = np.maximum(high - low + 1, np.float32(0))
             shared = sides[:, 0] * sides[:, 1]
             overlap = shared / (areas[best] + areas[order] - shared)
             order = order[overlap <= np.float32(self.nms_threshold)]
-        return kept
+        return selected

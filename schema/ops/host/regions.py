@@ -111,11 +111,11 @@ class RoiAlign(Op):
         if per_cell > _MOST_OF_AXIS // cells:
             raise self._too_large(size)
         steps = (np.arange(per_cell) + 0.5) / max(per_cell, 1)
-        place = (start + (np.arange(cells)[:, None] + steps) * (size / cells)).reshape(-1)
-        counts = (place >= -1) & (place <= extent)
-        place = np.clip(place, 0, extent - 1)
-        low = np.floor(place).astype(np.int64)
-        part = place - low
+        coordinates = (start + (np.arange(cells)[:, None] + steps) * (size / cells)).reshape(-1)
+        counts = (coordinates >= -1) & (coordinates <= extent)
+        coordinates = np.clip(coordinates, 0, extent - 1)
+        low = np.floor(coordinates).astype(np.int64)
+        part = coordinates - low
         return _Taps(low, np.minimum(low + 1, extent - 1), (1 - part) * counts, part * counts, per_cell)
 
     def _pool(self, image: Array, rows: _Taps, columns: _Taps) -> Array:
@@ -165,7 +165,7 @@ class RoiMaxPool(Op):
 
     def reference(self, x: Array, rois: Array) -> tuple[Array]:
         """Compute cell by cell."""
-        images = np.where(np.abs(rois[:, 0]) < _FAR, rois[:, 0], -1).astype(np.int64)  # NaN is no image
+        images = np.where(np.abs(rois[:, 0]) < _FAR, rois[:, 0], -1).astype(np.int64)  # NaN is not an image index
         _check_image(self, images, len(x))
         result = np.zeros((len(rois), x.shape[1], self.output_height, self.output_width), np.float32)
         scaled = rois[:, 1:].astype(np.float32) * np.float32(self.spatial_scale)

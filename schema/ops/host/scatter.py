@@ -78,9 +78,9 @@ class HostScatterNd(_Scatter):
         depth = indices.shape[-1]
         if not isinstance(depth, int) or not 1 <= depth <= data.rank:
             raise ShapeError(f"{self.name}: indices {format_shape(indices.shape)} of data {format_shape(data.shape)}")
-        wanted = (indices.shape[:-1] + data.shape[depth:]) or (1,)
-        if len(wanted) != updates.rank or not all(map(may_equal, wanted, updates.shape)):
-            raise ShapeError(f"{self.name}: updates {format_shape(updates.shape)}, expected {format_shape(wanted)}")
+        expected = (indices.shape[:-1] + data.shape[depth:]) or (1,)
+        if len(expected) != updates.rank or not all(map(may_equal, expected, updates.shape)):
+            raise ShapeError(f"{self.name}: updates {format_shape(updates.shape)}, expected {format_shape(expected)}")
         return (data,)
 
     def reference(self, data: Array, indices: Array, updates: Array) -> tuple[Array]:

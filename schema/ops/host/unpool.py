@@ -56,7 +56,7 @@ class HostMaxPositions(Op):
         line = np.arange(math.prod(x.shape[2:]), dtype=np.int64)
         numbers: Array = line.reshape(x.shape[2:], order="F" if self.is_column_major else "C")
         best = np.zeros(maxima.shape, x.dtype)
-        found = np.full(maxima.shape, -1, np.int64)
+        positions = np.full(maxima.shape, -1, np.int64)
         for offsets in np.ndindex(*self.kernel):
             places, inside = [], np.ones(counts, bool)
             for k, axis in enumerate(axes):
@@ -66,19 +66,19 @@ class HostMaxPositions(Op):
                 places.append(np.clip(index, 0, x.shape[axis] - 1))
             grid = np.ix_(*places)
             values = x[(slice(None), slice(None), *grid)]
-            better = inside & ((found < 0) | (values > best))
+            better = inside & ((positions < 0) | (values > best))
             best = np.where(better, values, best)
-            found = np.where(better, numbers[grid], found)
+            positions = np.where(better, numbers[grid], positions)
         planes = np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], *(1 for _ in axes))
-        return ((planes * numbers.size + found).astype(np.int32),)
+        return ((planes * numbers.size + positions).astype(np.int32),)
 
 
 @tpu_op("host_max_unpool", OpKind.HOST, kw_only=True)
 class HostMaxUnpool(Op):
     """Write each element of x to its position in a larger tensor; the other elements are 0.
 
-    A position is an index of the flattened y. The spatial extents of y are those of ``like``, of which only the shape
-    is used, or ``sizes``; without both they are ``(extent - 1) * stride + kernel - pads``.
+    A position is an index of the flattened y. The spatial extents of y are copied from ``like``, of which only the
+    shape is used, or given by ``sizes``; without both they are ``(extent - 1) * stride + kernel - pads``.
 
     Shapes: x and positions [N, C, ...] with one to three spatial axes, like the rank of x; ``pads`` has the sum of both
     sides per axis; ``sizes`` has the spatial extents of y, or is empty.
@@ -113,12 +113,12 @@ class HostMaxUnpool(Op):
         if not same or len(self.kernel) != x.rank - 2 or (like is not None and like.rank != x.rank):
             raise ShapeError(f"{self.name}: {len(self.kernel)} spatial axes for {shapes_of((x, positions))}")
         sizes = self.sizes if like is None else like.shape[2:]
-        made = tuple(self._unpooled(k, extent) for k, extent in enumerate(x.shape[2:]))
-        pairs = list(zip(made, sizes or made, strict=True))
+        inferred = tuple(self._unpooled(k, extent) for k, extent in enumerate(x.shape[2:]))
+        pairs = list(zip(inferred, sizes or inferred, strict=True))
         if any(isinstance(size, int) and size < 1 for _, size in pairs):
             raise ShapeError(f"{self.name}: the result of {x} would have the extents {[size for _, size in pairs]}")
         if any(isinstance(have, int) and isinstance(want, int) and want < have for have, want in pairs):
-            raise ShapeError(f"{self.name}: the extents {list(sizes)} are smaller than {list(made)}")
+            raise ShapeError(f"{self.name}: the extents {list(sizes)} are smaller than {list(inferred)}")
         return (TensorType(x.dtype, (*x.shape[:2], *(size for _, size in pairs))),)
 
     def _unpooled(self, k: int, extent: Dim) -> Dim:
@@ -126,8 +126,8 @@ class HostMaxUnpool(Op):
 
     def reference(self, x: Array, positions: Array, like: Array | None = None) -> tuple[Array]:
         """Write in row-major order: the last element of a position stays."""
-        given = (x, positions) if like is None else (x, positions, like)
-        shape = self.infer(*(TensorType(DType.of(item.dtype), item.shape) for item in given))[0].static_shape
+        operands = (x, positions) if like is None else (x, positions, like)
+        shape = self.infer(*(TensorType(DType.of(item.dtype), item.shape) for item in operands))[0].static_shape
         flat = np.zeros(math.prod(shape), x.dtype)
         outside = positions[(positions < 0) | (positions >= flat.size)]
         if outside.size:

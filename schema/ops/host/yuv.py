@@ -31,12 +31,14 @@ class HostYuv420ToRgb(Op):
 
     def infer(self, x: TensorType) -> tuple[TensorType]:
         """Shapes: the height of the image and the width are even."""
-        found = format_shape(x.shape)
+        shape_text = format_shape(x.shape)
         if len(x.shape) != 3 or not all(isinstance(extent, int) for extent in x.shape[1:]):
-            raise ShapeError(f"{self.name}: x has the shape {found}, expected [N, H * 3/2, W] with numbers")
+            raise ShapeError(f"{self.name}: x has the shape {shape_text}, expected [N, H * 3/2, W] with numbers")
         rows, width = int(x.shape[1]), int(x.shape[2])
         if rows % 3 or width % 2:
-            raise ShapeError(f"{self.name}: x has the shape {found}, expected 3/2 of an even height, and an even width")
+            raise ShapeError(
+                f"{self.name}: x has the shape {shape_text}, expected 3/2 of an even height, and an even width"
+            )
         return (TensorType(x.dtype, (x.shape[0], rows * 2 // 3, width, 3)),)
 
     def reference(self, x: Array) -> tuple[Array]:

@@ -30,7 +30,7 @@ class MatrixMul(Op):
     """Matmul: y = left @ right + bias. Integers are then rescaled by ``scale`` in one of three modes, ``mode``.
 
     Shapes: left [M, K], right [K, N], bias [1, N], y [M, N].
-    Units: ``left_zero_point`` is that of left, ``right_zero_point`` that of right; they, ``scale`` and ``mode`` are for
+    Units: ``left_zero_point`` belongs to left, ``right_zero_point`` to right; they, ``scale`` and ``mode`` are for
     integers only.
     ``out_dtype`` None means the type of left.
     Source: docs/semantics.md, section 7.

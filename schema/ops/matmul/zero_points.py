@@ -30,10 +30,10 @@ def check_zero_points(op: Op, prefix: str, wanted: Dim, what: str, *types: Tenso
     Raises:
         ShapeError: the length differs from the extent of the axis.
     """
-    found = zero_point(op, prefix)
-    if found.ndim and not may_equal(len(found), wanted):
+    zero_points = zero_point(op, prefix)
+    if zero_points.ndim and not may_equal(len(zero_points), wanted):
         raise ShapeError(
-            f"{op.name}: {len(found)} values in {prefix}_vec for {wanted} {what}, got {format_types(types)}"
+            f"{op.name}: {len(zero_points)} values in {prefix}_vec for {wanted} {what}, got {format_types(types)}"
         )
 
 

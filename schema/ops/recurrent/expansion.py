@@ -69,7 +69,7 @@ class Cell(NamedTuple):
 
     @staticmethod
     def lstm(functions: Sequence[Function], clip: float, input_forget: bool, cell_clip: float) -> Cell:
-        """Expansion of an LSTM step. The functions are those of the gates, of the candidate and of the cell."""
+        """Expansion of an LSTM step. The functions are applied to the gates, the candidate and the cell."""
         gate, inner, outer = functions
 
         def step(g: Graph, weights: Weights, part: Value, states: States) -> list[Value]:
@@ -85,8 +85,8 @@ class Cell(NamedTuple):
             enter = add_peephole(enter, 0, cell)
             added = f.mul(g, enter, _apply(g, inner, _clip(g, candidate, clip)))
             if cell is not None:
-                kept = f.rsubs(g, 1, enter) if input_forget else add_peephole(forget, 2, cell)
-                added = f.add(g, f.mul(g, kept, cell), added)
+                forget_factor = f.rsubs(g, 1, enter) if input_forget else add_peephole(forget, 2, cell)
+                added = f.add(g, f.mul(g, forget_factor, cell), added)
             new = _clip(g, added, cell_clip)
             return [f.mul(g, add_peephole(leave, 1, new), _apply(g, outer, new)), new]
 
@@ -94,7 +94,7 @@ class Cell(NamedTuple):
 
     @staticmethod
     def gru(functions: Sequence[Function], clip: float, linear_before_reset: bool) -> Cell:
-        """Expansion of a GRU step. The functions are those of the gates and of the candidate."""
+        """Expansion of a GRU step. The functions are applied to the gates and the candidate."""
         gate, inner = functions
 
         def step(g: Graph, weights: Weights, part: Value, states: States) -> list[Value]:
@@ -195,11 +195,15 @@ def expand_layer(
             outputs[step].append(_with_unit_axes(g, output, 2))
             if gives_cells:
                 recorded[step].append(_with_unit_axes(g, new[-1], 2))
-        for state, found in zip(current, last, strict=True):
+        for state, last_states in zip(current, last, strict=True):
             assert state is not None
-            found.append(_with_unit_axes(g, state, 1))
-    sequences = [_concat(g, [_concat(g, step, 1) for step in found], 0) for found in (outputs, recorded) if found[0]]
-    return (sequences[0], *(_concat(g, found, 0) for found in last), *sequences[1:])
+            last_states.append(_with_unit_axes(g, state, 1))
+    sequences = [
+        _concat(g, [_concat(g, step, 1) for step in last_states], 0)
+        for last_states in (outputs, recorded)
+        if last_states[0]
+    ]
+    return (sequences[0], *(_concat(g, last_states, 0) for last_states in last), *sequences[1:])
 
 
 def _row_columns(g: Graph, x: Value, steps: int) -> list[Value]:

@@ -83,9 +83,9 @@ def table(g: Graph, entries: Array) -> Value:
 
 def look_up(g: Graph, x: Value, entries: Value) -> Value:
     """Apply the function of ``table`` to a 16-bit value."""
-    place = rescale(g, x, *power_of_two(), I32, offset=-I16.min)
+    index = rescale(g, x, *power_of_two(), I32, offset=-I16.min)
     shape = x.type.static_shape
-    chosen = g.add(IndexSelect(0), entries, f.reshape(g, place, (shape[0] * shape[1],)))
+    chosen = g.add(IndexSelect(0), entries, f.reshape(g, index, (shape[0] * shape[1],)))
     return f.reshape(g, g.add(Cast(I16), chosen), shape)
 
 
@@ -97,11 +97,11 @@ def columns(g: Graph, x: Value, count: int) -> tuple[Value, ...]:
 def masks(g: Graph, lengths: Value, steps: int) -> list[tuple[Value, Value]]:
     """For each step: 1 for the sequences that it belongs to, else 0; and 1 minus this. Both are INT32 [N, 1]."""
     rows = g.add(ExpandDims(1), g.add(Cast(F32), lengths))
-    found = []
+    step_masks = []
     for step in range(steps):
         inside = g.add(Gts(Scalar.f32(step)), rows)
-        found.append((g.add(Cast(I32), inside), g.add(Cast(I32), f.rsubs(g, 1, inside))))
-    return found
+        step_masks.append((g.add(Cast(I32), inside), g.add(Cast(I32), f.rsubs(g, 1, inside))))
+    return step_masks
 
 
 def select(g: Graph, mask: tuple[Value, Value], new: Value, old: Value) -> Value:

@@ -35,7 +35,7 @@ class Direction(enum.IntEnum):
 
     @property
     def reverse(self) -> tuple[bool, ...]:
-        """Whether each direction begins with the last step."""
+        """For each direction, True if it begins with the last step."""
         return {0: (False,), 1: (True,), 2: (False, True)}[int(self)]
 
 
@@ -61,10 +61,10 @@ def check_layer(op: SequenceLayer, operands: Types) -> tuple[Shape, Shape]:
         ShapeError: the types do not fit each other.
 
     """
-    given = op.operands_by_name(operands)
-    types = tuple(given.values())
+    by_name = op.operands_by_name(operands)
+    types = tuple(by_name.values())
     x, weight, recurrent_weight, bias = types[:4]
-    lengths, peephole, continues = (given.get(name) for name in ("lengths", "peephole", "continues"))
+    lengths, peephole, continues = (by_name.get(name) for name in ("lengths", "peephole", "continues"))
     if lengths is not None and lengths.dtype is not I32:
         raise ShapeError(f"{op.name} takes INT32 lengths, got {format_types(types)}")
     check_ranks(op, *types)
@@ -74,18 +74,18 @@ def check_layer(op: SequenceLayer, operands: Types) -> tuple[Shape, Shape]:
     if not units:
         raise ShapeError(f"{op.name} needs at least one unit, got {format_types(types)}")
     rows = op.gates * units
-    for name, found, last in (("weight", weight, size), ("recurrent_weight", recurrent_weight, units)):
-        check_extent(op, f"the number of directions of {name}", found.shape[0], op.directions, *types)
-        check_extent(op, f"the number of rows of {name}", found.shape[1], rows, *types)
-        check_extent(op, f"the number of columns of {name}", found.shape[2], last, *types)
+    for name, operand_type, last in (("weight", weight, size), ("recurrent_weight", recurrent_weight, units)):
+        check_extent(op, f"the number of directions of {name}", operand_type.shape[0], op.directions, *types)
+        check_extent(op, f"the number of rows of {name}", operand_type.shape[1], rows, *types)
+        check_extent(op, f"the number of columns of {name}", operand_type.shape[2], last, *types)
     check_bias(op, bias, (op.directions, 2 * rows), *types)
     if lengths is not None:
         check_extent(op, "the number of lengths", lengths.shape[0], batch, *types)
     for name in ("hidden", "cell"):
-        state = given.get(name)
-        for index, wanted in enumerate((op.directions, batch, units) if state is not None else ()):
+        state = by_name.get(name)
+        for index, expected in enumerate((op.directions, batch, units) if state is not None else ()):
             assert state is not None
-            check_extent(op, f"extent {index} of {name}", state.shape[index], wanted, *types)
+            check_extent(op, f"extent {index} of {name}", state.shape[index], expected, *types)
     if peephole is not None:
         check_extent(op, "the number of directions of peephole", peephole.shape[0], op.directions, *types)
         check_extent(op, "the number of columns of peephole", peephole.shape[1], 3 * units, *types)
@@ -116,8 +116,8 @@ class SequenceLayer(Composite):
 
     def operands_by_name(self, operands: Sequence[T | None]) -> dict[str, T | None]:
         """Return the operands of a node, or their types or arrays, by the names of ``inputs``; None for absent ones."""
-        given = [*operands, *[None] * (len(self.inputs) - len(operands))]
-        return {operand.name: item for operand, item in zip(self.inputs, given, strict=True)}
+        padded = [*operands, *[None] * (len(self.inputs) - len(operands))]
+        return {operand.name: item for operand, item in zip(self.inputs, padded, strict=True)}
 
     def count_macs(self, operands: Sequence[Extents], results: Sequence[Extents]) -> int:
         """MACs of two matmuls per step: of the input and of the state."""
@@ -177,10 +177,10 @@ class RecurrentLayer(SequenceLayer):
             raise ValueError(f"{self.name}: activations are {names}, expected {count} of {', '.join(FUNCTIONS)}")
         object.__setattr__(self, "activations", tuple(names))
         for field, default in (("alphas", 0), ("betas", 1)):
-            given = getattr(self, field) or [FUNCTIONS[name][default] or 0.0 for name in names]
-            if len(given) != count:
-                raise ValueError(f"{self.name}: {len(given)} {field}, expected {count}")
-            object.__setattr__(self, field, tuple(float(np.float32(item)) for item in given))
+            parameters = getattr(self, field) or [FUNCTIONS[name][default] or 0.0 for name in names]
+            if len(parameters) != count:
+                raise ValueError(f"{self.name}: {len(parameters)} {field}, expected {count}")
+            object.__setattr__(self, field, tuple(float(np.float32(item)) for item in parameters))
         if not self.clip >= 0:
             raise ValueError(f"{self.name}: clip is {self.clip}, expected at least 0")
 
@@ -197,10 +197,10 @@ class RecurrentLayer(SequenceLayer):
 
     def reference(self, *operands: Array | None) -> tuple[Array, ...]:
         """Return the outputs of all steps, which are 0 after the end of a sequence, and the last states."""
-        given = self.operands_by_name(operands)
-        x, weight, recurrent_weight, bias = list(given.values())[:4]
+        by_name = self.operands_by_name(operands)
+        x, weight, recurrent_weight, bias = list(by_name.values())[:4]
         assert x is not None and weight is not None and recurrent_weight is not None
-        lengths, peephole, continues = (given.get(name) for name in ("lengths", "peephole", "continues"))
+        lengths, peephole, continues = (by_name.get(name) for name in ("lengths", "peephole", "continues"))
         (steps, batch, size), units = x.shape, recurrent_weight.shape[2]
         y = np.zeros((steps, self.directions, batch, units), np.float32)
         last = [np.zeros((self.directions, batch, units), np.float32) for _ in range(self.states)]
@@ -209,7 +209,7 @@ class RecurrentLayer(SequenceLayer):
             wide = [None if item is None else item[direction].astype(np.float64) for item in (bias, peephole)]
             w, r = weight[direction].astype(np.float64), recurrent_weight[direction].astype(np.float64)
             for state, name in zip(last, ("hidden", "cell"), strict=False):
-                initial = given[name]
+                initial = by_name[name]
                 if initial is not None:
                     state[direction] = initial[direction]
             with np.errstate(all="ignore"):
@@ -252,9 +252,9 @@ class RecurrentLayer(SequenceLayer):
 
     def expand(self, g: Graph, *operands: Value | None) -> tuple[Value, ...]:
         """Unroll the layer: one matmul for the inputs of all steps, and the operators of a cell per step."""
-        given = self.operands_by_name(operands)
+        by_name = self.operands_by_name(operands)
         recorded = self.cells_of((0,)) is not None
-        return expand_layer(self.name, g, given, self.direction.reverse, self.states, self.cell, gives_cells=recorded)
+        return expand_layer(self.name, g, by_name, self.direction.reverse, self.states, self.cell, gives_cells=recorded)
 
 
 def _split(x: Array, gates: int) -> list[Array]:
@@ -272,12 +272,12 @@ class Lstm(RecurrentLayer):
     """LSTM layer: ``cell' = f * cell + i * g(c); hidden' = o * h(cell')`` per step, with the gates i, o, f.
 
     The sums ``x @ weight^T + hidden @ recurrent_weight^T + bias`` have the order i, o, f, c. ``peephole`` (order i, o,
-    f) times the cell is added to the sums of the gates; o reads the new cell. ``activations`` are those of the gates,
-    g and h, for each direction; ``alphas`` and ``betas`` are their parameters. A sum is clipped to ``clip``, and a
-    cell to ``cell_clip``; 0 means no limit. With ``input_forget``, f = 1 - i. With ``cell_steps`` there is a further
-    result, which calibration measures: the cells after every step. After the end of a sequence (``lengths``) the states
-    do not change and y is 0. Before a step, the states are multiplied by ``continues``, which is 0 where a sequence
-    starts.
+    f) times the cell is added to the sums of the gates; o reads the new cell. ``activations`` are the functions of
+    the gates, g and h, for each direction; ``alphas`` and ``betas`` are their parameters. A sum is clipped to ``clip``,
+    and a cell to ``cell_clip``; 0 means no limit. With ``input_forget``, f = 1 - i. With ``cell_steps`` there is a
+    further result, which calibration measures: the cells after every step. After the end of a sequence (``lengths``)
+    the states do not change and y is 0. Before a step, the states are multiplied by ``continues``, which is 0 where a
+    sequence starts.
 
     Shapes: x [T, N, I], weight [D, 4H, I], recurrent_weight [D, 4H, H], bias [D, 8H], lengths [N], hidden and cell
     [D, N, H], peephole [D, 3H], continues [T, N]; y and cells [T, D, N, H], states [D, N, H]; D is the number of
@@ -304,8 +304,8 @@ class Lstm(RecurrentLayer):
             raise ValueError(f"{self.name}: cell_clip is {self.cell_clip}, expected at least 0")
 
     def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
-        found = super().infer(*types)
-        return (*found, found[0]) if self.cell_steps else found
+        result_types = super().infer(*types)
+        return (*result_types, result_types[0]) if self.cell_steps else result_types
 
     def cells_of(self, shape: tuple[int, ...]) -> Array | None:
         return np.zeros(shape, np.float32) if self.cell_steps else None
@@ -334,12 +334,12 @@ class Lstm(RecurrentLayer):
 class Gru(RecurrentLayer):
     """GRU layer: ``hidden' = (1 - z) * g(h) + z * hidden`` per step, with the update gate z and the reset gate r.
 
-    The sums have the order z, r, h. Those of z and r are ``x @ weight^T + hidden @ recurrent_weight^T + bias``; that of
-    h has ``(r * hidden) @ recurrent_weight^T``, or with ``linear_before_reset`` ``r * (hidden @ recurrent_weight^T +
-    recurrent bias)``. ``bias`` consists of the biases of both matmuls. ``activations`` are those of the gates, and g,
-    for each direction; ``alphas`` and ``betas`` are their parameters. A sum is clipped to ``clip``; 0 means no limit.
-    After the end of a sequence (``lengths``) the state does not change and y is 0. Before a step, the state is
-    multiplied by ``continues``, which is 0 where a sequence starts.
+    The sums have the order z, r, h. The arguments of z and r are ``x @ weight^T + hidden @ recurrent_weight^T + bias``;
+    the argument of h has ``(r * hidden) @ recurrent_weight^T``, or with ``linear_before_reset`` ``r * (hidden @
+    recurrent_weight^T + recurrent bias)``. ``bias`` consists of the biases of both matmuls. ``activations`` are the
+    functions of the gates, and g, for each direction; ``alphas`` and ``betas`` are their parameters. A sum is clipped
+    to ``clip``; 0 means no limit. After the end of a sequence (``lengths``) the state does not change and y is 0.
+    Before a step, the state is multiplied by ``continues``, which is 0 where a sequence starts.
 
     Shapes: x [T, N, I], weight [D, 3H, I], recurrent_weight [D, 3H, H], bias [D, 6H], lengths [N], hidden [D, N, H],
     continues [T, N];

@@ -118,8 +118,8 @@ class LstmCell(RecurrentCell):
         units = f.extents(self, hidden)[1]
         sums = f.add(g, _multiply(g, x, weight, bias), _multiply(g, hidden, recurrent_weight, None))
         enter, leave, forget, candidate = (f.slice_axis(g, sums, 1, k * units, (k + 1) * units) for k in range(4))
-        kept = f.mul(g, f.sigmoid(g, forget), cell)
-        state = f.add(g, kept, f.mul(g, f.sigmoid(g, enter), f.tanh(g, candidate)))
+        old_part = f.mul(g, f.sigmoid(g, forget), cell)
+        state = f.add(g, old_part, f.mul(g, f.sigmoid(g, enter), f.tanh(g, candidate)))
         return f.mul(g, f.sigmoid(g, leave), f.tanh(g, state)), state
 
 

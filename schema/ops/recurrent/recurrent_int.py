@@ -1,8 +1,8 @@
 """Integer recurrent layers over a sequence: lstm_int, gru_int and rnn_int.
 
 A sum of a gate is an INT16 with 12 fraction bits: the matmul of the input, rescaled with two roundings and saturated,
-plus the rescaled matmul of the state, saturated. The logistic function and tanh are those of ``short_functions``, with
-results of 15 fraction bits. An LSTM without optional parts is the integer LSTM of TFLite.
+plus the rescaled matmul of the state, saturated. The logistic function and tanh are computed by ``short_functions``,
+with results of 15 fraction bits. An LSTM without optional parts is the integer LSTM of TFLite.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ _OPERANDS = (
 def gate_table(name: str, integer_bits: int = _SUM_INTEGER_BITS, shift: int = 0) -> Array:
     """Results of ``sigmoid`` or ``tanh`` for all 16-bit integers in ascending order, divided by ``2^shift``.
 
-    The operand has ``integer_bits``; those of ``sigmoid`` are 3.
+    The operand has ``integer_bits``; the operands of ``sigmoid`` have 3.
     """
     every = np.arange(I16.min, I16.max + 1)
     entries = logistic(every) if name == "sigmoid" else tanh(every, integer_bits)
-    found: Array = shift_half_away(entries, shift).astype(np.int16)
-    found.setflags(write=False)
-    return found
+    table: Array = shift_half_away(entries, shift).astype(np.int16)
+    table.setflags(write=False)
+    return table
 
 
 def _look_up(entries: Array, x: Array) -> Array:
-    found: Array = entries[x - I16.min].astype(np.int64)
-    return found
+    result: Array = entries[x - I16.min].astype(np.int64)
+    return result
 
 
 class _Rescaling(NamedTuple):
@@ -103,9 +103,12 @@ class IntegerLayer(SequenceLayer):
         cell: TensorType | None = None,
     ) -> tuple[TensorType, ...]:
         types = (x, weight, recurrent_weight, bias, lengths, hidden, cell)
-        wanted = ((I8, U8), (I8,), (I8,), (I32,), (I32,), *((dtype,) for dtype in (*self.state_types, I16)[:2]))
-        if any(found is not None and found.dtype not in some for found, some in zip(types, wanted, strict=True)):
-            names = ", ".join("/".join(dtype.value for dtype in some) for some in wanted[: len(self.inputs)])
+        allowed = ((I8, U8), (I8,), (I8,), (I32,), (I32,), *((dtype,) for dtype in (*self.state_types, I16)[:2]))
+        if any(
+            operand_type is not None and operand_type.dtype not in some
+            for operand_type, some in zip(types, allowed, strict=True)
+        ):
+            names = ", ".join("/".join(dtype.value for dtype in some) for some in allowed[: len(self.inputs)])
             raise ShapeError(f"{self.name} takes {names}, got {format_types(types)}")
         sequence, state = check_layer(self, types[: len(self.inputs)])
         rows = self.directions * self.gates * int(state[2])
@@ -189,9 +192,9 @@ class IntegerLayer(SequenceLayer):
 
     def expand(self, g: Graph, *operands: Value | None) -> tuple[Value, ...]:
         """Unroll the layer into integer operators, with equal results."""
-        given = self.operands_by_name(operands)
-        x, weight, recurrent, bias, lengths = list(given.values())[:5]
-        initial = [given.get(name) for name in ("hidden", "cell")]
+        by_name = self.operands_by_name(operands)
+        x, weight, recurrent, bias, lengths = list(by_name.values())[:5]
+        initial = [by_name.get(name) for name in ("hidden", "cell")]
         assert x is not None and weight is not None and recurrent is not None and bias is not None
         if not all(value.type.is_static for value in (x, weight, recurrent)):
             raise ShapeError(f"{self.name} can only be expanded for static shapes, got {x.type}")
@@ -228,8 +231,8 @@ class IntegerLayer(SequenceLayer):
                 states = new
                 outputs[step].append(f.reshape(g, output, (1, 1, batch, units)))
                 recorded[step].append(f.reshape(g, new[-1], (1, 1, batch, units)))
-            for state, found in zip(states, last, strict=True):
-                found.append(f.reshape(g, state, (1, batch, units)))
+            for state, last_states in zip(states, last, strict=True):
+                last_states.append(f.reshape(g, state, (1, batch, units)))
         results = [_concat(g, [_concat(g, step, 1) for step in outputs], 0), *(_concat(g, part, 0) for part in last)]
         if self.cells_of((0,)) is not None:
             results.append(_concat(g, [_concat(g, step, 1) for step in recorded], 0))
@@ -253,8 +256,8 @@ class RecurrentMatmul(NamedTuple):
         part = slice(first, last)
         left = limit_to(state, I8).astype(np.int8)
         sums = add_bias(integer_matmul(left, self.weight[part].T, left_zero=self.zero), self.bias[part], I32)
-        found: Array = rescale_two_roundings(sums, *(item[part] for item in self.factors.recurrent))
-        return found
+        result: Array = rescale_two_roundings(sums, *(item[part] for item in self.factors.recurrent))
+        return result
 
 
 def _recurrent_matmul(weight: Array, bias: Array, factors: _Rescaling, zero: int) -> RecurrentMatmul:
@@ -352,8 +355,8 @@ class LstmInt(IntegerLayer):
             raise ValueError(f"{self.name}: cell_limit is {self.cell_limit}, expected 0 to {I16.max}")
 
     def infer(self, *types: TensorType | None) -> tuple[TensorType, ...]:
-        found = super().infer(*types)  # type: ignore[arg-type]  # the first four are given
-        return (*found, TensorType(I16, found[0].shape)) if self.cell_steps else found
+        result_types = super().infer(*types)  # type: ignore[arg-type]  # the first four are given
+        return (*result_types, TensorType(I16, result_types[0].shape)) if self.cell_steps else result_types
 
     def cells_of(self, shape: tuple[int, ...]) -> Array | None:
         return np.zeros(shape, np.int16) if self.cell_steps else None
@@ -381,13 +384,13 @@ class LstmInt(IntegerLayer):
         (hidden, cell), (sigmoid, inner, outer) = states, tables
         sums = add.add_to(g, inputs, hidden, 0, inputs.type.static_shape[1])
         enter, leave, forget, candidate = fixed.columns(g, sums, 4)
-        given, derived = (forget, enter) if self.is_forget_given else (enter, forget)
-        given = fixed.look_up(g, given, sigmoid)
+        direct_gate, derived = (forget, enter) if self.is_forget_given else (enter, forget)
+        direct_gate = fixed.look_up(g, direct_gate, sigmoid)
         if self.input_forget:
-            derived = g.add(Rsubs(Scalar(I16, _ONE - 1), out_dtype=I16), given)
+            derived = g.add(Rsubs(Scalar(I16, _ONE - 1), out_dtype=I16), direct_gate)
         else:
             derived = fixed.look_up(g, derived, sigmoid)
-        enter, forget = (derived, given) if self.is_forget_given else (given, derived)
+        enter, forget = (derived, direct_gate) if self.is_forget_given else (direct_gate, derived)
         fresh = fixed.multiply(g, enter, fixed.look_up(g, candidate, inner))
         added = fixed.shift_right(g, fresh, 15 + self.cell_bits, I16)
         cell = fixed.add_saturating(g, fixed.shift_right(g, fixed.multiply(g, forget, cell), 15, I16), added)
@@ -459,8 +462,8 @@ class GruInt(IntegerLayer):
             recurrent = fixed.shift_right(g, fixed.multiply(g, reset, recurrent), 15, I16)
             total = fixed.add_saturating(g, f.slice_axis(g, inputs, 1, first, last), recurrent)
         else:
-            kept = self.add_output(g, fixed.multiply(g, reset, hidden), 15)
-            total = add.add_to(g, inputs, kept, first, last)
+            gated = self.add_output(g, fixed.multiply(g, reset, hidden), 15)
+            total = add.add_to(g, inputs, gated, first, last)
         candidate = fixed.look_up(g, total, inner)
         rest = g.add(Rsubs(Scalar(I32, _ONE)), fixed.widen(g, update))
         mixed = g.add(Add(), fixed.multiply(g, update, hidden), fixed.multiply(g, rest, candidate))

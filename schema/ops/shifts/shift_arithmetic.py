@@ -1,7 +1,7 @@
 """Multiplication, addition and subtraction of integers, followed by a rounding right shift of the exact result.
 
-The operands of mul_shift, add_shift and sub_shift are two tensors of equal shape; those of muls_shift, adds_shift,
-subs_shift and rsubs_shift are a tensor and a scalar.
+The operands of mul_shift, add_shift and sub_shift are two tensors of equal shape; the operands of muls_shift,
+adds_shift, subs_shift and rsubs_shift are a tensor and a scalar.
 """
 
 from __future__ import annotations

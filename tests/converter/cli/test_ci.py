@@ -213,9 +213,9 @@ def test_several_processes_give_the_same(models: dict[str, dict[str, object]], c
 def test_accuracy_and_latency(models: dict[str, dict[str, object]], digits: Path, capsys: Captured) -> None:
     with np.load(digits / "calibration.npz") as archive:
         images = archive["images"]
-    np.savez("labelled.npz", images=images, labels=np.zeros(len(images), np.int64))
+    np.savez("labeled.npz", images=images, labels=np.zeros(len(images), np.int64))
     limits = {"top1_drop": 0.5, "latency_ratio": 1e6}
-    models["int8"] |= {"evaluation": "labelled.npz", "limits": limits, "min_int8_share": 0.5}  # not of the float model
+    models["int8"] |= {"evaluation": "labeled.npz", "limits": limits, "min_int8_share": 0.5}  # not of the float model
     write({"int8": models["int8"]})
     measures = statuses(capsys)["int8"]["measures"]
     assert isinstance(measures, dict)
@@ -230,12 +230,12 @@ def test_accuracy_and_latency(models: dict[str, dict[str, object]], digits: Path
 def test_report_has_the_accuracy_of_each_model(
     models: dict[str, dict[str, object]], digits: Path, capsys: Captured
 ) -> None:
-    """The description of a model is that of ``convert --verify --report``, also if the model is from the cache."""
+    """A model has the same description as with ``convert --verify --report``, also if it is from the cache."""
     int8 = models["int8"]
     with np.load(digits / "calibration.npz") as archive:
         images = archive["images"]
-    np.savez("labelled.npz", images=images, labels=np.zeros(len(images), np.int64))
-    write({"int8": int8 | {"evaluation": "labelled.npz", "samples": 4}})
+    np.savez("labeled.npz", images=images, labels=np.zeros(len(images), np.int64))
+    write({"int8": int8 | {"evaluation": "labeled.npz", "samples": 4}})
     assert statuses(capsys, "--report", "ci.json")["int8"]["status"] == "made"
     (mine,) = json.loads(Path("ci.json").read_text())["models"]
     preprocess = "color=GRAY,scale=0.0625,layout=NHWC"
@@ -252,7 +252,7 @@ def test_report_has_the_accuracy_of_each_model(
     assert statuses(capsys, "--report", "ci.html")["int8"]["status"] == "cached"
     page = Path("ci.html").read_text()
     noise = "Tensors with the most quantization noise"
-    for title in ("Compared with the source", noise, "Measured on labelled samples"):
+    for title in ("Compared with the source", noise, "Measured on labeled samples"):
         assert f"{title}</h" in page, title
 
 

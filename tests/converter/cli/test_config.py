@@ -70,7 +70,7 @@ def test_settings_alone(digits: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"quantise": "int8"}, "models/tpuconvert.yaml: unknown option 'quantise'\n    did you mean 'quantize'?"),
+        ({"quantze": "int8"}, "models/tpuconvert.yaml: unknown option 'quantze'\n    did you mean 'quantize'?"),
         ({"quantize": "int4"}, "'int4' is not one of"),
         ({"strict_set": "maybe"}, "strict_set: 'maybe' is neither true nor false"),
         ({"max_transposes": "few"}, "'few' is not a valid integer"),
@@ -120,9 +120,9 @@ def test_other_commands_take_the_same_file(capsys: Captured) -> None:
 @pytest.mark.usefixtures("configuration")
 @pytest.mark.parametrize("command", ["check", "calibrate", "quantize", "verify"])
 def test_other_commands_know_what_no_command_has(command: str, capsys: Captured) -> None:
-    assert main([command, "--set", "colour=RED", "models/digits.onnx"]) == 2
+    assert main([command, "--set", "colr=RED", "models/digits.onnx"]) == 2
     shown = capsys.readouterr().err
-    assert "--set: unknown option 'colour'" in shown
+    assert "--set: unknown option 'colr'" in shown
     keys = shown.split("one of ")[1].strip().split(", ")
     assert {"input_shapes", "json", "plugin"} < set(keys)  # one name of each option, as in its help
     assert not {"o", "as_json", "plugins", "page"} & set(keys)

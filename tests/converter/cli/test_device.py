@@ -77,7 +77,7 @@ def test_golden_vectors_are_checked(model: str, capsys: Captured) -> None:
 
 
 def test_changed_integers_are_found(model: str) -> None:
-    """The digests of a file whose weights were changed are those of the old weights."""
+    """The digests of a file whose weights were changed belong to the old weights."""
     content = tc.load(model).content
     (filters,) = [value for value in content.graph.values if value.is_constant and value.name == "conv1/weights"] or [
         next(value for value in content.graph.values if value.is_constant and value.data.ndim == 4)

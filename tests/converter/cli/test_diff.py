@@ -161,7 +161,7 @@ def reports() -> tuple[str, str]:
 
 
 def test_html_has_no_markup_from_names(reports: tuple[str, str]) -> None:
-    """The scripts are those of every page, and links lead to nodes of the page."""
+    """The page has the scripts of every page, and links lead to nodes of the page."""
     tags: Counter[str] = Counter()
     addresses: list[str | None] = []
 

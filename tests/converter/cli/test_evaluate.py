@@ -71,14 +71,14 @@ def test_a_folder_per_class(right: int, capsys: Captured) -> None:
 
 @pytest.mark.usefixtures("right")
 def test_wrong_calls(capsys: Captured) -> None:
-    np.savez("unlabelled.npz", images=np.zeros((2, 8, 8), np.uint8))
+    np.savez("unlabeled.npz", images=np.zeros((2, 8, 8), np.uint8))
     np.savez("far.npz", images=np.zeros((2, 8, 8), np.uint8), labels=[1, 10])
     np.savez("more.npz", images=np.zeros((2, 8, 8), np.uint8), labels=[1, 2, 3])
     np.savez("less.npz", images=np.zeros((2, 8, 8), np.uint8), labels=[1])
     Path("empty").mkdir()
     for data, complaint in (
         ("absent.npz", "no such file"),
-        ("unlabelled.npz", "holds no array 'labels'"),
+        ("unlabeled.npz", "holds no array 'labels'"),
         ("far.npz", "'labels' are not whole numbers from 0 to 9"),
         ("more.npz", "3 labels for 2 samples"),
         ("less.npz", "1 label for 2 samples"),

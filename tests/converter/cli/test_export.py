@@ -164,7 +164,7 @@ def test_exact_on_a_chip(digits: Path, capsys: Captured) -> None:
 
 
 def test_bm1684_needs_exact_on(digits: Path, capsys: Captured) -> None:
-    """The default forms of BM1684 are not those of the vendor's compiler; the refusal names the option."""
+    """The default forms of BM1684 differ from the forms of the vendor's compiler; the refusal names the option."""
     call = ["convert", str(digits / "digits.onnx"), "-o", "net.tpum", "--chip", "bm1684", "--quantize", "int8"]
     call += ["--calibration", str(digits / "calibration.npz"), "--preprocess", "color=GRAY,scale=0.0625"]
     assert main(call) == 0
@@ -177,7 +177,7 @@ def test_bm1684_needs_exact_on(digits: Path, capsys: Captured) -> None:
 
 
 def test_exact_on_leaves_the_end_to_the_host(capsys: Captured) -> None:
-    """What depends on a floating-point node stays in float, so that the first matmul can be exported."""
+    """Nodes that depend on a floating-point node stay in float, so that the first matmul can be exported."""
     save_normalized_matmuls()
     np.save("samples.npy", np.random.default_rng(2).standard_normal((8, 4, 8)).astype(np.float32))
     call = ["convert", "model.onnx", "-o", "net.tpum", "--quantize", "int8", "--calibration", "samples.npy"]

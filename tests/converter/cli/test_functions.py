@@ -131,7 +131,7 @@ SAME = {"model": ("source",), "file": ("model",), "source_format": ("format",), 
 
 
 def leaves() -> Iterator[tuple[str, click.Command]]:
-    """Name and command of every command; those of a group have two words."""
+    """Name and command of every command; commands of a group have two words."""
     context = click.Context(group)
     for name in COMMANDS:
         command = group.get_command(context, name)
@@ -155,7 +155,7 @@ def function(name: str) -> Callable[..., Any]:
 
 
 def parameters(called: Callable[..., Any]) -> Mapping[str, Any]:
-    """Name -> default of every parameter. A group of options stands for its fields."""
+    """Name -> default of every parameter. A group of options is replaced by its fields."""
     found: dict[str, Any] = {}
     for item in inspect.signature(called).parameters.values():
         group = next((group for group in GROUPS.values() if group.__name__ in str(item.annotation)), None)
@@ -224,7 +224,7 @@ def differences(name: str, options: Iterable[click.Parameter], known: Mapping[st
             found.append(f"{flag}: no such parameter")
         elif item.name not in FILES and (name, flag) not in OTHER_DEFAULTS:
             mine, its = plain(item.default), plain(known[names[0]])
-            found += [] if mine == its else [f"{flag}: the default is {mine}, that of the parameter {its}"]
+            found += [] if mine == its else [f"{flag}: the default is {mine}, but {its} in the function"]
     return [*found, *(f"{parameter}: no such option" for parameter in known if parameter not in matched)]
 
 
@@ -238,7 +238,7 @@ def test_differences_are_found() -> None:
     options = LEAVES["bench"].params
     assert differences("bench", [*options, click.Option(["--speed"])], known) == ["--speed: no such parameter"]
     assert differences("bench", options, {**known, "speed": 1}) == ["speed: no such option"]
-    told = "--warmup: the default is 3, that of the parameter 4"
+    told = "--warmup: the default is 3, but 4 in the function"
     assert differences("bench", options, {**known, "warmup": 4}) == [told]
 
 

@@ -84,7 +84,7 @@ def test_mistyped_command(typed: str, meant: str, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [
-        ("--quantise int8", "--quantize"),
+        ("--quantze int8", "--quantize"),
         ("--quantize itn8", "int8"),
         ("--progress lined", "lines"),
         ("--effort hihg", "high"),

@@ -65,7 +65,7 @@ def write_samples() -> None:
         if value is not None:
             x[:, 0, 0, 0] = x[0] = value
         np.savez(f"{name}.npz", x=x)
-        np.savez(f"{name}_labelled.npz", x=x, labels=np.arange(12) % 3)
+        np.savez(f"{name}_labeled.npz", x=x, labels=np.arange(12) % 3)
 
 
 def call(capsys: Captured, *words: str) -> int:
@@ -99,7 +99,7 @@ def test_no_command_warns_about_numbers(name: str, capsys: Captured) -> None:
         for model in models:
             call(capsys, "run", model, f"{data}.npz", "-o", "results.npz")
             call(capsys, "verify", "net.onnx", model, "--data", f"{data}.npz", "--oracle", "none", *accept)
-            call(capsys, "evaluate", model, f"{data}_labelled.npz")
+            call(capsys, "evaluate", model, f"{data}_labeled.npz")
     for model in models:
         call(capsys, "inspect", model, "--html", "net.html")
         call(capsys, "bench", model, "--runs", "2")

@@ -89,7 +89,7 @@ CALLS: dict[str, list[str]] = {
     "quantize": ["net.onnx", *SAMPLES, "--ranges", "ranges.json", *CONVERSION],
     "calibrate": ["net.onnx", *SAMPLES, *CONVERSION],
     "verify": ["net.onnx", "net.tpum", "--data", "samples.npz", *CONVERSION],
-    "evaluate": ["int8.tpum", "--data", "samples.npz", "--unlabelled", "--reference", "net.tpum", "--metric", "top1"],
+    "evaluate": ["int8.tpum", "--data", "samples.npz", "--unlabeled", "--reference", "net.tpum", "--metric", "top1"],
     "attribute": ["net.onnx", "int8.tpum", "--data", "check.npz", "--plugin", "plugin.py"],
     "diff": ["net.onnx", "net.tpum", "--data", "samples.npz", *CONVERSION],
     "tune": ["net.onnx", *SAMPLES, "--data", "check.npz", "--metric", "cosine", *CONVERSION],

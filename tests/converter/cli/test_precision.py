@@ -103,7 +103,7 @@ def test_one_scale_for_all_weights(digits: Path) -> None:
 
 
 def test_threshold_of_a_fused_node_and_of_an_input(digits: Path, capsys: Captured) -> None:
-    """The rule names a convolution. Its scale is that of the fused ReLU, to which the rule applies too."""
+    """The rule names a convolution. It has the scale of the fused ReLU, to which the rule applies too."""
     rules = ["--precision", "depthwise=threshold:2.55", "--precision", "image=threshold:0.51"]
     model = convert(digits, "onnx", *rules, "--without", "int16-nodes")
     scales = {value.name: value.quant.scale for value in model.graph.values if value.quant is not None}

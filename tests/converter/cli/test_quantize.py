@@ -95,7 +95,7 @@ def test_wrong_calls(digits: Path, source: list[str], capsys: Captured) -> None:
     assert main(["quantize", *source, "--ranges", "absent.json"]) == 2
     assert main(["quantize", *source, "--ranges", "ranges.json", "-o", "ranges.json"]) == 2
     assert main(["quantize", str(digits / "digits.onnx"), "--ranges", "ranges.json"]) == 2
-    assert "the ranges are those of another model" in capsys.readouterr().err
+    assert "the ranges belong to another model" in capsys.readouterr().err
     assert main(["convert", *source, "-o", "net.tpum"]) == 0
     assert main(["quantize", "net.tpum", "--ranges", "ranges.json"]) == 2
     assert "give the source that it was converted from" in capsys.readouterr().err

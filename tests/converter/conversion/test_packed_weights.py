@@ -105,7 +105,7 @@ def outlier_samples(count: int, seed: int) -> list[dict[str, Array]]:
 
 @pytest.mark.parametrize("activation_type", ["float32", "int8"])
 def test_outliers_have_a_second_group(activation_type: str) -> None:
-    """Two matmuls share the operand with outliers; that of the third one, their difference, has none."""
+    """Two matmuls share the operand with outliers; the result of the third one, their difference, has none."""
     rng = np.random.default_rng(0)
     shapes = {"w1": (WIDE, 80), "w2": (WIDE, 80), "w3": (80, 256)}
     constants = [
@@ -134,7 +134,7 @@ def test_outliers_have_a_second_group(activation_type: str) -> None:
 
 
 def test_activations_in_int8() -> None:
-    """The step of a value is 1/254 of the range of its group, and its error is added to that of the weights."""
+    """The step of a value is 1/254 of the range of its group, and its error is added to the error of the weights."""
     models = [
         tc.convert(network(), packed_weights=tc.PackedWeights(weight_type="int8", activation_type=name))
         for name in ("float32", "int8")

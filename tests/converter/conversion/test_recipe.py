@@ -45,7 +45,7 @@ WITH_SYNTAX: dict[str, object] = {
     "signature": "serving_default",
     "fix_inputs": {"sr": 16000, "mask": ((1, 0), (0, 1))},
 }
-"""Values of options that are no truth values, numbers or choices."""
+"""Values of options that are not truth values, numbers or choices."""
 
 
 def other_value(name: str) -> object:
@@ -257,7 +257,7 @@ def test_ranges_are_those_of_the_external_data_too(tmp_path: Path) -> None:
     ranges = measure_ranges(Source(source), options, examples() / "calibration.npz", progress=SILENT)
     Conversion(options, ranges=ranges).of_source(Source(source))
     change_a_byte(weights)
-    with pytest.raises(tc.UsageError, match="the ranges are those of another model"):
+    with pytest.raises(tc.UsageError, match="the ranges belong to another model"):
         Conversion(options, ranges=ranges).of_source(Source(source))
 
 
@@ -285,7 +285,7 @@ def test_every_byte_of_a_file_counts(tmp_path: Path, size: int) -> None:
 def test_large_sources_are_digested_while_their_constants_are_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, external: bool
 ) -> None:
-    """The file equals that of a source read at once, even if the source file is deleted before it is complete."""
+    """The file equals the file of a source read at once, even if the source file is deleted before it is complete."""
     w = np.random.default_rng(3).standard_normal((600, 600)).astype(np.float32)  # 1.4 MB
     made = model([one("MatMul", "x", "w")], {"x": np.ones((1, 600), np.float32)}, ["y"], {"w": w})
     source = tmp_path / "m.onnx"

@@ -98,7 +98,7 @@ def test_several_inputs_share_the_extents_of_the_file(tmp_path: Path) -> None:
         ("x=1x3x32x32,1x3x48x64", "shapes of the same inputs"),
         ("1,3,32", "different ranks|below 1|does not match"),
         ("320", r"does not match"),
-        ("axb", r"'axb' are no shapes\n.*--shapes 1x3x320x320"),
+        ("axb", r"'axb' is not a list of shapes\n.*--shapes 1x3x320x320"),
         ("q=1x3x32x32,q=1x3x48x64", "no input 'q'"),
     ],
 )
@@ -125,7 +125,7 @@ def test_other_formats_need_one_shape() -> None:
 
 
 def test_damaged_buckets_are_reported() -> None:
-    with pytest.raises(CorruptInputError, match="are no shapes"):
+    with pytest.raises(CorruptInputError, match="is not a list of shapes"):
         buckets_of({KEY: [3]})
 
 

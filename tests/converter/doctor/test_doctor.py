@@ -29,8 +29,8 @@ def digits(repository: Path) -> Path:
 def labels_path(digits: Path, tmp_path: Path) -> Path:
     with np.load(digits / "digits.npz") as archive:
         chosen = archive["test"][:120]
-        np.savez(tmp_path / "labelled.npz", images=archive["images"][chosen], labels=archive["labels"][chosen])
-    return tmp_path / "labelled.npz"
+        np.savez(tmp_path / "labeled.npz", images=archive["images"][chosen], labels=archive["labels"][chosen])
+    return tmp_path / "labeled.npz"
 
 
 def examine(*given, **options):

@@ -28,13 +28,13 @@ def test_a_case_by_hand() -> None:
 
     Up to an IoU limit of 0.6, precision is 1 for recalls up to 0.5 (51 of 101 values) and 2/3 above; beyond, 1 and 0.
     """
-    labelled = [objects(([0, 0, 10, 10], 3), ([20, 20, 30, 30], 3))]
+    labeled = [objects(([0, 0, 10, 10], 3), ([20, 20, 30, 30], 3))]
     found = [
         detections(
             ([0, 0, 10, 10], 0.9, 3), ([50, 50, 60, 60], 0.8, 3), ([20, 20, 30, 26], 0.7, 3), ([0, 0, 9, 9], 1, 2)
         )
     ]
-    result = average_precisions(found, labelled)
+    result = average_precisions(found, labeled)
     assert list(result) == [3]
     assert result[3] == pytest.approx([(51 + 50 * 2 / 3) / 101] * 3 + [51 / 101] * 7)
 
@@ -45,15 +45,15 @@ def test_nothing_is_found() -> None:
 
 
 def random_case(seed: int) -> tuple[list[Detections], list[Objects]]:
-    """Return detections near labelled boxes and elsewhere, with equal scores, crowds, and images without objects."""
+    """Return detections near labeled boxes and elsewhere, with equal scores, crowds, and images without objects."""
     rng = np.random.default_rng(seed)
-    found, labelled = [], []
+    found, labeled = [], []
     for _ in range(25):
         count = int(rng.integers(0, 9))
         low, size = rng.uniform(0, 80, (count, 2)), rng.uniform(3, 40, (count, 2))
         boxes = np.concatenate([low, low + size], axis=1)
         classes = rng.integers(0, 4, count)
-        labelled.append(Objects(boxes, classes, rng.random(count) < 0.15))
+        labeled.append(Objects(boxes, classes, rng.random(count) < 0.15))
         near = np.repeat(boxes, 2, axis=0) + rng.normal(0, 2, (2 * count, 4))
         far = rng.uniform(0, 60, (5, 2))
         proposals = np.concatenate([near, np.concatenate([far, far + rng.uniform(3, 40, (5, 2))], axis=1)])
@@ -61,7 +61,7 @@ def random_case(seed: int) -> tuple[list[Detections], list[Objects]]:
         scores = rng.integers(1, 12, len(proposals)) / 12  # some are equal
         kinds = np.concatenate([np.repeat(classes, 2), rng.integers(0, 4, 5)])
         found.append(Detections(proposals, scores, kinds))
-    return found, labelled
+    return found, labeled
 
 
 def as_rows(boxes: np.ndarray) -> list[list[float]]:
@@ -74,10 +74,10 @@ def test_equals_pycocotools(seed: int) -> None:
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 
-    found, labelled = random_case(seed)
+    found, labeled = random_case(seed)
     annotations: list[dict[str, Any]] = []
     results: list[dict[str, Any]] = []
-    for image, (detected, known) in enumerate(zip(found, labelled, strict=True)):
+    for image, (detected, known) in enumerate(zip(found, labeled, strict=True)):
         for row, kind, crowd in zip(as_rows(known.boxes), known.classes, known.crowd, strict=True):
             annotation = {"id": len(annotations) + 1, "image_id": image, "category_id": int(kind), "bbox": row}
             annotations.append({**annotation, "area": row[2] * row[3], "iscrowd": int(crowd)})
@@ -95,7 +95,7 @@ def test_equals_pycocotools(seed: int) -> None:
         coco = COCOeval(truth, truth.loadRes(results), "bbox")
         coco.evaluate()
         coco.accumulate()
-    mine = average_precisions(found, labelled)
+    mine = average_precisions(found, labeled)
     precision = coco.eval["precision"][:, :, :, 0, -1].mean(axis=1)  # [IoU limits, classes], all sizes, 100 detections
     assert mine.keys() == set(range(4))
     np.testing.assert_allclose(np.stack(list(mine.values())), precision.T, rtol=0, atol=1e-12)

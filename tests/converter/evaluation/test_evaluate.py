@@ -83,7 +83,7 @@ def scenes(folder: Path) -> Path:
 
 
 def coco_file(path: Path) -> None:
-    """Write ``LABELS`` with categories 7 and 9, and images in another order than by name."""
+    """Write ``LABELS`` with categories 7 and 9, and images that are not sorted by name."""
     annotations = [
         {
             "id": index,
@@ -161,7 +161,7 @@ def test_detections_are_compared_with_those_of_another_model(scenes: Path) -> No
     found = tc.evaluate(detector(gain=0.5), scenes, LABELS, **call)
     assert found.agreement == {"kept": 3 / 4, "detections": 4}
     assert found.reference == found.values
-    alone = tc.evaluate(detector(gain=0.5), scenes, unlabelled=True, **call)
+    alone = tc.evaluate(detector(gain=0.5), scenes, unlabeled=True, **call)
     assert (alone.values, alone.reference, alone.agreement) == ({}, None, found.agreement)
     with pytest.raises(ThresholdError, match=r"kept 0\.75 is below 0\.8 on 2 samples"):
         alone.check({"kept": 0.8})
@@ -197,7 +197,7 @@ def test_mean_iou(folder: Path, form: str) -> None:
     assert arrays.values == found.values
     if form == "scores":
         negative = passing(shape, shape, "color=RGB", gain=-1.0)
-        compared = tc.evaluate(negative, "images", metrics="miou", reference=model, unlabelled=True)
+        compared = tc.evaluate(negative, "images", metrics="miou", reference=model, unlabeled=True)
         assert compared.agreement == {"changed_pixels": 1.0}
     Image.new("L", (5, 5)).save("labels/1.png")
     with pytest.raises(UsageError, match=r"1\.png: the label image has 5x5 pixels, the image 12x16"):
@@ -268,7 +268,7 @@ def test_predictions_of_two_classifiers() -> None:
     assert found.agreement == {"flips": 1.0}
     assert (found.values, found.reference) == ({"top1": 0.5}, {"top1": 0.5})
     assert found.measures() == {"top1": 0.5, "flips": 1.0, "top1_drop": 0.0}
-    same = tc.evaluate(classifier(), SCORES, metrics="top1", reference=classifier(2.0), unlabelled=True)
+    same = tc.evaluate(classifier(), SCORES, metrics="top1", reference=classifier(2.0), unlabeled=True)
     assert same.agreement == {"flips": 0.0}
 
 
@@ -314,7 +314,7 @@ def test_workers_measure_the_same(scenes: Path) -> None:
         ({"labels": "absent.txt"}, "absent.txt: holds no labels"),
         ({}, "samples without labels"),
         ({"scores": "z", "labels": [0, 0, 0, 0]}, "there is no output 'z'"),
-        ({"unlabelled": True}, "unlabelled samples without another model"),
+        ({"unlabeled": True}, "unlabeled samples without another model"),
     ],
 )
 def test_wrong_calls(call: dict[str, Any], message: str) -> None:
@@ -359,7 +359,7 @@ def test_command_line(scenes: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"  map  {PRECISION:.2%}  ({PRECISION:.2%} with float.tpum)\n" in shown.out
     assert "  kept  75.00%\n  detections  4\n" in shown.out
     assert "kept 0.75 is below 0.9 on 2 samples" in shown.err
-    assert main([*compared, "--unlabelled", "--json"]) == 0
+    assert main([*compared, "--unlabeled", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["values"], told["agreement"], told["samples"]) == ({}, {"kept": 0.75, "detections": 4}, 2)
     assert main([*call, "--min", "kept=0.9"]) == 2

@@ -171,7 +171,7 @@ def test_packed_weights_are_measured(weight_type, is_accurate, tmp_path, capsys)
 
 @pytest.mark.filterwarnings("ignore::tpuconvert.model.accuracy_notes.AccuracyWarning")
 def test_the_numbers_are_those_of_the_written_model(tmp_path):
-    """The error that is stated is that of the file, run by a session, against the float model."""
+    """The stated error is measured with the file, run by a session, against the float model."""
     path, data = network(tmp_path, samples=16)
     model = tc.convert(path, calibration=data, **group_options(quantize="int8", **WITHOUT))
     model.save(tmp_path / "net.tpum")

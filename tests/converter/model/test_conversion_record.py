@@ -73,7 +73,7 @@ def test_two_workers_give_the_same_record(model: Model) -> None:
 
 
 def test_ranges_of_a_file_give_the_same_record(model: Model, tmp_path: Path) -> None:
-    """The digits of numbers in the file are those of the calibration."""
+    """Numbers in the file have all digits of the calibration."""
     options = Options.of(chip="bm1686", quantize="int8", preprocess=PREPROCESS)
     source, samples = str(examples() / "digits.onnx"), examples() / "calibration.npz"
     measure_ranges(SourceModel(source), options, samples, progress=SILENT).save(tmp_path / "ranges.json")
@@ -139,7 +139,7 @@ DAMAGE: dict[str, Any] = {
     "not a table": lambda r: [],
     "rule that does not exist": lambda r: {**r, "rules": {"names": ["a"], "lists": [[1]], "nodes": [0, 0]}},
     "node that does not exist": lambda r: {**r, "rules": {"names": ["a"], "lists": [[0]], "nodes": [10**9, 0]}},
-    "rule that is no text": lambda r: {**r, "rules": {"names": [1], "lists": [], "nodes": []}},
+    "rule that is not text": lambda r: {**r, "rules": {"names": [1], "lists": [], "nodes": []}},
     "odd pairs": lambda r: {**r, "rules": {"names": ["a"], "lists": [[0]], "nodes": [0]}},
     "tensor that does not exist": lambda r: _with_column(r, "positions", 10**9),
     "negative position": lambda r: _with_column(r, "positions", -1),

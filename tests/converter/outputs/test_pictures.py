@@ -42,7 +42,7 @@ def test_frame_is_on_the_edges_of_the_box(scale: int) -> None:
 
 
 def test_box_in_a_cropped_image_is_in_pixels_of_the_whole_image() -> None:
-    """``fit=crop`` takes the centre square of 7/8 of the shorter side: 350 of 400, from x = 125 and y = 25."""
+    """``fit=crop`` takes the center square of 7/8 of the shorter side: 350 of 400, from x = 125 and y = 25."""
     model = detector((0, 0.9, (0, 0.5, 0.5, 1)), preprocess="color=RGB,fit=crop")
     with tc.Session(model) as session:
         drawing = session.draw(gray(600, 400), labels=["a"])

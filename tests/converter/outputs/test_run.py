@@ -94,7 +94,7 @@ def test_label_of_a_class_that_a_detector_found_is_missing(capsys: Captured) -> 
     ("name", "text", "message"),
     [
         ("labels.json", '{"0": "a", "2": "b"}', "the keys are not 0 to 1"),
-        ("labels.json", "[1, 2]", "1 is no label"),
+        ("labels.json", "[1, 2]", "1 is not a label"),
         ("labels.json", "[", "no labels"),
         ("labels.txt", "", "the file is empty"),
     ],

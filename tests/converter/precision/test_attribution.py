@@ -272,7 +272,7 @@ def test_the_command_needs_source_and_model(tmp_path: Path, capsys: Captured) ->
 def test_the_broken_node_ranks_first_with_the_defaults(
     write: Callable[[Path, int], Path], name: str, chip: str, seed: int, tmp_path: Path
 ) -> None:
-    """Reconstruction changes the weights after a broken node to compensate for it: this is no error of their own.
+    """Reconstruction changes the weights after a broken node to compensate for it: this is not an error of their own.
 
     On BM1684 weights of two terms repair the outlier.
     """

@@ -188,7 +188,7 @@ def test_a_removed_file_is_written_again(tmp_path: Path, data: dict[str, Path], 
 
 
 def test_a_search_that_was_killed_before_it_wrote_its_best_model(tmp_path: Path, data: dict[str, Path]) -> None:
-    """The trials are written first: the model and its rules are then those of an older trial."""
+    """The trials are written first: the model and its rules are then from an older trial."""
     a_search(tmp_path, data).run()
     before = [(tmp_path / name).read_bytes() for name in ("net.tpum", "net.rules.yaml")]
     assert before[1] != b"{}\n"
@@ -348,7 +348,7 @@ def test_workers_run_calibration_refinement_and_metric(
 
 
 def check_search_on_workers(tmp_path: Path, data: dict[str, Path], **options: Any) -> None:
-    """Compare a search on workers with that of one process."""
+    """Compare a search on workers with a search in one process."""
     source = weight_outlier(tmp_path / "net.onnx", 0)
     alone = tc.tune(source, output=tmp_path / "alone.tpum", **group_options(**data, **COSINE))
     assert tc.tune(source, output=tmp_path / "split.tpum", **group_options(**data, **options, **COSINE)) == alone

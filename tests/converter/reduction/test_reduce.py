@@ -414,7 +414,7 @@ def test_one_of_several_failures_is_chosen() -> None:
     ("arguments", "message"),
     [
         ({}, "does not fail"),
-        ({"until": "sometimes"}, "which is no failure"),
+        ({"until": "sometimes"}, "which is not a failure"),
         ({"until": "absent_module:function"}, "cannot be imported"),
         ({"match": "("}, "no regular expression"),
         ({"budget": "soon"}, "is not a duration"),

@@ -105,7 +105,7 @@ def test_bars_have_the_length_of_their_share_and_others_are_summed() -> None:
     (title, lead, svg), _ = chart_sections(costly(seconds, macs))
     root = parse(svg)
     assert title == "Time and multiply-accumulates"
-    times = marks(root, "rect", "s1")[1:]  # without that of the legend
+    times = marks(root, "rect", "s1")[1:]  # without the path of the legend
     assert [bar.get("data-node") for bar in times] == [str(index) for index in range(14, 2, -1)]
     widths = [numbers(bar, "width")[0] for bar in times]
     assert widths == pytest.approx([widths[0] * seconds[index] / seconds[14] for index in range(14, 2, -1)], abs=0.06)
@@ -277,7 +277,7 @@ def test_thresholds_are_drawn_as_shares_of_the_range() -> None:
     found = converging([1, 2], [0.5, 1.0], [0.25, 1.0])
     found["histograms"] = {name: measured([], threshold, None) for name, threshold in (("a", 4), ("b", 2), ("c", 1))}
     lead, svg = next(section[1:] for section in chart_sections(found) if section[0].startswith("Convergence"))
-    assert "thresholds: those of 2 of 3 tensors are below the range" in lead
+    assert "thresholds: the ranges of 2 of 3 tensors are below the range" in lead
     root = parse(svg)
     lines = {line.findtext("title"): numbers(line, "y1")[0] - TOP for line in marks(root, "line", "limit")}
     heights = {title: height for title, height in lines.items() if title}

@@ -72,7 +72,7 @@ def open_graph(open_page: OpenGraph, tmp_path: Path) -> OpenGraph:
 
 
 def wait_until(page: Any, expression: str) -> None:
-    """Wait for a condition. The policy of the page forbids that of Playwright, which evaluates text."""
+    """Wait for a condition. The policy of the page forbids the function of Playwright, which evaluates text."""
     for _ in range(200):
         if page.evaluate(expression):
             return

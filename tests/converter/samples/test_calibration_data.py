@@ -201,12 +201,12 @@ def test_a_mask_of_zeros_and_infinities_is_accepted(infinity: float) -> None:
 @pytest.mark.parametrize(
     ("shape", "expected", "text", "axes"),
     [
-        ((2, 4, 5, 3), (1, 3, 4, 5), "NHWC and those of the input NCHW", (0, 3, 1, 2)),
-        ((2, 3, 4, 5), (1, 4, 5, 3), "NCHW and those of the input NHWC", (0, 2, 3, 1)),
-        ((4, 5, 3), (1, 3, 4, 5), "order HWC and those of the input NCHW", (2, 0, 1)),
+        ((2, 4, 5, 3), (1, 3, 4, 5), "NHWC and the axes of the input NCHW", (0, 3, 1, 2)),
+        ((2, 3, 4, 5), (1, 4, 5, 3), "NCHW and the axes of the input NHWC", (0, 2, 3, 1)),
+        ((4, 5, 3), (1, 3, 4, 5), "order HWC and the axes of the input NCHW", (2, 0, 1)),
         ((2, 3, 5, 4), (1, 3, 4, 5), "its axes are transposed", (0, 1, 3, 2)),
-        ((2, 16, 40), (1, 40, 16), "NLC and those of the input NCL", (0, 2, 1)),
-        ((2, 4, 5, 3), ("n", 3, 4, "w"), "NHWC and those of the input NCHW", (0, 3, 1, 2)),
+        ((2, 16, 40), (1, 40, 16), "NLC and the axes of the input NCL", (0, 2, 1)),
+        ((2, 4, 5, 3), ("n", 3, 4, "w"), "NHWC and the axes of the input NCHW", (0, 3, 1, 2)),
     ],
 )
 def test_transposed_samples_are_named(shape, expected, text, axes) -> None:

@@ -90,7 +90,7 @@ def test_yaml_file(tmp_path: Path, indent: str) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("colour=RGB", "unknown key 'colour'"),
+        ("colr=RGB", "unknown key 'colr'"),
         ("color=CMYK", "color is 'CMYK'"),
         ("mean=a", "mean is 'a', not numbers"),
         ("mean=1,2", "mean is 1.0, 2.0"),

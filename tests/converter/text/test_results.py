@@ -26,7 +26,7 @@ def results(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
     source, samples, pixels = digits / "digits.onnx", digits / "calibration.npz", "color=GRAY,scale=0.0625"
     with np.load(digits / "digits.npz") as archive:
         chosen = archive["test"][:20]
-        np.savez(folder / "labelled.npz", images=archive["images"][chosen], labels=archive["labels"][chosen])
+        np.savez(folder / "labeled.npz", images=archive["images"][chosen], labels=archive["labels"][chosen])
     int8 = tc.convert(source, quantize=tc.Quantization(effort="low"), calibration=samples, preprocess=pixels, golden=1)
     int8.save(folder / "net.tpum")
     return {
@@ -38,9 +38,9 @@ def results(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
         "calibrate": tc.calibrate(
             source, calibration=samples, preprocess=pixels, quantization=tc.Quantization(calibration_method="minmax")
         ),
-        "evaluate": tc.evaluate(int8, folder / "labelled.npz"),
+        "evaluate": tc.evaluate(int8, folder / "labeled.npz"),
         "export": tc.export(int8, folder / "net.onnx", to="onnx"),
-        "doctor": tc.doctor(source, folder / "labelled.npz", preprocess=pixels),
+        "doctor": tc.doctor(source, folder / "labeled.npz", preprocess=pixels),
         "installation": tc.installation(),
         "reproduce": tc.reproduce(folder / "net.tpum", source, calibration=samples),
         "device plan": tc.device_plan(int8, folder / "plan"),
@@ -91,7 +91,7 @@ def test_reports_contain_the_results(results: dict[str, Any], repository: Path, 
     assert written["attribution"]["integer_nodes"] == results["attribute"].integer_nodes
     assert written["evaluation"]["values"] == pytest.approx(results["evaluate"].values, rel=1e-4)
     page = tc.report(model, tmp_path / "b.html", evaluation=results["evaluate"]).read_text()
-    assert "Measured on labelled samples" in page
+    assert "Measured on labeled samples" in page
     assert tc.report(model, tmp_path / "a.html", attribution=results["attribute"]).stat().st_size > 1000
     with pytest.raises(tc.UsageError, match="the suffix selects the format"):
         tc.report(model, tmp_path / "a.pdf")

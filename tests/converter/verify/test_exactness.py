@@ -99,7 +99,7 @@ def test_inputs_and_floats_do_not_count() -> None:
     found = Exactness.of("an oracle", [given, made, real], [])
     assert (found.tensors, found.integers, found.different, found.largest_steps, found.first) == (1, 3, 2, 3, "t")
     assert not found.is_exact
-    assert "2 of 3 integers in 1 tensor differ from those of an oracle, largest difference 3 steps" in found.verdict
+    assert "2 of 3 integers in 1 tensor differ from an oracle, largest difference 3 steps" in found.verdict
     assert not Exactness.of("an oracle", [given, real], []).is_exact, "nothing was compared"
 
 

@@ -24,7 +24,7 @@ PORT = Port("image", "float32", (1, 1, 8, 8))
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_example_in_another_engine(engine: str) -> None:
-    """The expected probabilities are those of the trained network."""
+    """The expected probabilities come from the trained network."""
     pytest.importorskip(ENGINES[engine].module)
     source = examples() / f"digits.{ENGINES[engine].reads}"
     result = verify_source(tc.convert(source), Source(source), Options(), samples=2, oracle=engine)
@@ -134,7 +134,7 @@ def test_without_an_engine_the_reading_is_named(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_cut_source_has_no_other_opinion() -> None:
-    """Engines run the complete file, whose inputs differ from those of a partial model."""
+    """Engines run the complete file, whose inputs differ from the inputs of a partial model."""
     source = examples() / "digits.onnx"
     options = Options.of(inputs=["conv1/relu"], input_shapes={"conv1/relu": (1, 16, 8, 8)})
     model = tc.convert(

@@ -21,7 +21,7 @@ from tpuconvert.verify.verification import Verification
 
 BY_NAME = {case.name: case for case in CASES}
 SOME = ("running_sum_int8", "integer_lstm_batch_2", "containers", "svdf", "signature_with_its_own_initialization")
-FORGETFUL = "every run starts anew; in 4 steps in sequence the outputs differ from those of the source from step 2 on"
+FORGETFUL = "every run starts anew; in 4 steps in sequence the outputs differ from the source from step 2 on"
 
 
 def verified(case: Streaming, folder: Path, state: str, samples: int = 4, **settings: Any) -> Verification:
@@ -69,7 +69,7 @@ def test_state_that_the_frontend_overlooks_is_a_fault_of_the_import(
         found = verified(BY_NAME["running_sum_int8"], tmp_path, state)
         with pytest.raises(ThresholdError, match=r"import: as litert [0-9.]+ computes it, output 'y': cosine"):
             found.check()
-        with pytest.raises(ThresholdError, match=r"import: not bit-exact: .* differ from those of litert"):
+        with pytest.raises(ThresholdError, match=r"import: not bit-exact: .* differ from litert"):
             found.check(max_different=0)
         assert "bit-exact" not in str(found).replace("not bit-exact", "")
 

@@ -286,7 +286,7 @@ def test_an_interrupt_ends_the_threads(example: Example) -> None:
 
 
 class Leave:
-    """Task that raises an exception that is no error."""
+    """Task that raises an exception that is not an error."""
 
     def run(self, shard: type[BaseException], progress: Callable[[int], None]) -> None:
         raise shard

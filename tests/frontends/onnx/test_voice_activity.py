@@ -33,7 +33,7 @@ def weights(seed: int) -> dict[str, Array]:
 
 
 def branch(seed: int) -> onnx.GraphProto:
-    """Network for one sample rate; ``x`` and ``state`` are those of the outer graph."""
+    """Network for one sample rate; ``x`` and ``state`` belong to the outer graph."""
 
     def i64(*numbers: int) -> Array:
         return np.array(numbers, np.int64)

@@ -92,7 +92,7 @@ def test_shapes_that_do_not_fit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("spread", [1 << 40, (1 << 63) - 1])
 def test_windows_over_more_than_there_can_be(tmp_path: Path, spread: int) -> None:
-    """Elements between those of the input, in numbers that no memory holds and no index counts."""
+    """Elements between the elements of the input, in numbers that no memory holds and no index counts."""
     options = {
         "window_dimensions": [2, 2],
         "window_strides": [1, 1],
@@ -125,7 +125,7 @@ def test_custom_operators_come_from_plugins(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_custom_operators_without_a_domain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plugin may leave the domain out, unless the name is that of a builtin operator."""
+    """A plugin may leave the domain out, unless a builtin operator has the name."""
     subgraph = single("CUSTOM:MyOp", [T(shape=(2,))], [T(shape=(2,))])
     versions = registry("tflite")._versions
     monkeypatch.setattr(registry("tflite"), "_found", {})

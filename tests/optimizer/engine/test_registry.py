@@ -101,7 +101,7 @@ def test_rules_are_tried_in_the_listed_order_and_unlisted_ones_last(monkeypatch)
 
 def test_a_listed_name_that_is_no_rule_is_an_error(monkeypatch):
     monkeypatch.setattr(registry, "ORDER", {**ORDER, "fuse": (*ORDER["fuse"], "of_old")})
-    with pytest.raises(InternalError, match=r"rule_order\.py lists 'of_old', which is no rule of the stage 'fuse'"):
+    with pytest.raises(InternalError, match=r"rule_order\.py lists 'of_old', which is not a rule of the stage 'fuse'"):
         registry.load_rules.__wrapped__()
 
 

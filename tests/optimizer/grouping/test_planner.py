@@ -120,7 +120,7 @@ def test_within_five_percent_of_exhaustive_search(seed: int) -> None:
 
 
 def random_orders(graph: Graph, count: int) -> Iterator[list[Node]]:
-    """Topological orders: that of the graph, the depth-first one, and random ones that often follow a branch."""
+    """Topological orders: the order of the graph, the depth-first one, and random ones that often follow a branch."""
     yield list(graph.nodes)
     yield depth_first(graph)
     nodes = list(graph.nodes)

@@ -131,7 +131,7 @@ def test_what_the_chip_has_no_product_for_stays_float_and_says_why(chip, shape, 
 
 @pytest.mark.parametrize(("rescale", "floats"), [("tflite", []), ("onnx", [])])
 def test_product_of_a_quantized_source(rescale, floats):
-    """ONNX specifies the rounding of QLinearMatMul, and the reference kernel of TFLite that of BATCH_MATMUL."""
+    """ONNX specifies the rounding of QLinearMatMul; BATCH_MATMUL rounds as the reference kernel of TFLite."""
     graph = Graph("q", "q.onnx")
     graph.rescale = rescale
     params = QuantParams.per_tensor(0.1, 0, I8)

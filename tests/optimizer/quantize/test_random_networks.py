@@ -2,7 +2,7 @@
 
 The networks have what breaks quantizers: features of different ranges, one large channel, exponentials and sines of
 large numbers, small divisors, differences of one sign, several outputs, classes, batches above 1, and inputs of rank 0.
-The expected outputs are those of ONNX Runtime, on other samples than those of the calibration.
+ONNX Runtime computes the expected outputs, on samples that calibration does not use.
 """
 
 from __future__ import annotations

@@ -222,7 +222,7 @@ def with_mask(g, q, k, v, mask):
 
 @pytest.mark.parametrize("rows", [(), (1,), (0, 2)], ids=str)
 def test_fully_masked_rows_are_zeros(rows):
-    """These rows are NaN in the source. All other rows equal those of the source."""
+    """These rows are NaN in the source. All other rows equal the rows of the source."""
     shapes = (*[SHAPE] * 3, (1, 1, 4, 4))
     before, after, kept = (graph_of(with_mask, *shapes) for _ in range(3))
     optimize(after)

@@ -91,7 +91,7 @@ FINITE = {
         False,
     ),
     "an input": (lambda g: value(g, "x"), False),
-    "a constant that is no number": (lambda g: number(g, np.nan), False),
+    "a constant that is not a number": (lambda g: number(g, np.nan), False),
 }
 
 

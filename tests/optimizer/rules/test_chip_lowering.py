@@ -55,7 +55,7 @@ FORMS = {
     "bilinear, same size": (resize(4, 5, BILINEAR), ["index_select", "index_select"]),
 }
 PRODUCTS = ["reshape", "matrix_mul", "reshape", "permute", "reshape", "matrix_mul", "reshape", "permute"]
-for name, flags in {"": {}, ", centres": CENTRES, ", corners": CORNERS}.items():
+for name, flags in {"": {}, ", centers": CENTRES, ", corners": CORNERS}.items():
     FORMS[f"bilinear{name}"] = (resize(7, 11, BILINEAR, **flags), PRODUCTS)
     FORMS[f"bilinear, smaller{name}"] = (resize(3, 4, BILINEAR, **flags), PRODUCTS)
 FORMS["bilinear, other platform"] = (resize(7, 11, BILINEAR, PlatForm.OPENCV), PRODUCTS)

@@ -76,7 +76,7 @@ OTHERS = ("recognize_rms_norm", "recognize_instance_norm")
         (
             lambda g, x: (standardize(g, x), f.square(g, f.sub(g, x, f.mean(g, x, (2,))))),
             "recognize_layer_norm",
-            "centred has other users",
+            "centered has other users",
         ),
         (
             lambda g, x: f.mul(g, standardize(g, x), random_constant(g, 1, 5, 1)),
@@ -101,7 +101,7 @@ def test_declines_a_centered_value_that_is_a_graph_output():
         return f.mul(g, c, f.rsqrt(g, f.adds(g, f.mean(g, f.square(g, c), (2,)), 1e-3))), c
 
     graph, trace = optimize_checked(build, SHAPE, disabled=OTHERS)
-    assert reasons(trace, "recognize_layer_norm") == {"centred has other users"}
+    assert reasons(trace, "recognize_layer_norm") == {"centered has other users"}
     assert "layer_norm" not in ops(graph)
 
 
@@ -111,4 +111,4 @@ def test_declines_a_quantized_inner_value():
         return f.mul(g, c, f.rsqrt(g, f.adds(g, f.mean(g, f.square(g, c), (2,)), 1e-3)))
 
     trace = optimize(graph_of(build, SHAPE), disabled=OTHERS)
-    assert reasons(trace, "recognize_layer_norm") == {"the source file quantizes the result of centred"}
+    assert reasons(trace, "recognize_layer_norm") == {"the source file quantizes the result of centered"}

@@ -1,4 +1,4 @@
-"""Sinking and cancelling of permutes."""
+"""Sinking and canceling of permutes."""
 
 import dataclasses
 

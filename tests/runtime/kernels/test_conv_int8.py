@@ -218,7 +218,7 @@ def test_phases_of_transposed_convolutions_cover_every_result_once(stride, pad):
 
 @pytest.mark.parametrize("stride", [2**30, 2**31 - 1])
 def test_a_row_of_one_result_may_have_any_stride(stride):
-    """Only results have coordinates: those of a stride's further multiples would leave 32 bits."""
+    """Only results have coordinates: the offsets of a stride's further multiples would leave 32 bits."""
     rng = np.random.default_rng(5)
     several_tiles = {"batch": 6, "in_image": 0, "out_row": OUT, "out_image": HEIGHT * OUT}
     pixel = {"kernel_h": 1, "kernel_w": 1, "pad_top": 0, "pad_left": 0}

@@ -1,8 +1,8 @@
 """The kernels of matmul_group_quantized.
 
 With float activations, results have the bytes of a float matmul with the dequantized weights, which
-``test_linear_float.py`` compares with the reference; with INT8 activations, they have those of the reference. So they
-do not depend on the number of rows, the instruction set or the threads.
+``test_linear_float.py`` compares with the reference; with INT8 activations, they have the bytes of the reference. So
+they do not depend on the number of rows, the instruction set or the threads.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(extension() is None, reason="the native engine w
 @pytest.mark.parametrize("seed", [500, 501, 502, 505, 534])
 @pytest.mark.parametrize("threads", [1, 4])
 def test_groups_of_some_channels(seed: int, threads: int) -> None:
-    """Windows of some results are in the input, those of others reach into the padding: seed 534 ended the process."""
+    """Some windows are inside the input, others reach into the padding: seed 534 ended the process."""
     case = make("conv_v2_grouped", seed)
     for isa in available_isas():
         results = NativePlan(case.graph, case.chip.name, isa, threads).run(case.feeds, evaluator(case.chip))

@@ -33,7 +33,7 @@ def parts_of(case, count):
 @pytest.mark.parametrize(("kind", "seed"), [("chains", 1), ("quantized_networks", 2), ("conv_v2_large", 3)])
 @pytest.mark.parametrize("threads", THREADS)
 def test_a_batch_gives_the_bytes_of_its_parts(kind, seed, threads):
-    """Also where the number of parts is no multiple of the number of threads."""
+    """Also where the number of parts is not a multiple of the number of threads."""
     case = make(kind, seed)
     evaluate = evaluator(case.chip)
     plan = NativePlan(case.graph, case.chip.name, available_isas()[-1], threads)

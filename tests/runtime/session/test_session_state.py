@@ -158,7 +158,7 @@ def test_earlier_caches_are_freed_when_they_grow(model: tc.Model) -> None:
 
 
 def test_graph_that_reads_the_length_otherwise_has_a_plan_per_length() -> None:
-    """Here, the new keys depend on the number of past tokens. Results are those of a run with all tokens."""
+    """Here, the new keys depend on the number of past tokens. Results equal the results of a run with all tokens."""
     nodes = [
         helper.make_node("ReduceSum", ["past_key", "axes"], ["s"], keepdims=1),
         helper.make_node("Add", ["x", "s"], ["k"]),

@@ -178,7 +178,7 @@ def test_constants_are_read_only_views_of_one_content(
             for region in regions
             if int(region[0].split("-")[0], 16) <= address < int(region[0].split("-")[1], 16)
         )
-        assert name.endswith("m.tpum"), "the array is no view of the mapped file"
+        assert name.endswith("m.tpum"), "the array is not a view of the mapped file"
 
 
 def test_big_endian_and_strided_constants_have_the_same_bytes(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The tables of the code are those of schema/tpum.fbs, and the FlatBuffers compiler reads what is written."""
+"""The tables of the code equal the tables of schema/tpum.fbs, and the FlatBuffers compiler reads what is written."""
 
 import enum
 import json

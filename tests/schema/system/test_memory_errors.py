@@ -25,7 +25,7 @@ def expansion(path, size):
 @pytest.mark.skipif(sys.platform != "linux", reason="limits the address space")
 @pytest.mark.parametrize("backend", ["reference", "auto"])
 def test_a_result_that_is_larger_than_the_memory(tmp_path, backend):
-    """An address space of 64 GiB stands for the memory, since Linux may promise more than there is."""
+    """An address space of 64 GiB represents the memory, since Linux may promise more than there is."""
     path = expansion(tmp_path / "wide.onnx", 2**36)
     program = f"""
 import resource, numpy as np, tpuconvert as tc

@@ -62,7 +62,7 @@ CALLS: dict[str, list[str]] = {
     "calibrate": ["net.onnx", "--calibration", "samples.npz", "--workers", "2", "-o", "new.json"],
     "quantize": ["net.onnx", "--ranges", "ranges.json", "-o", "new8.tpum"],
     "tune": ["net.onnx", "--calibration", "samples.npz", "--data", "check.npz", "--metric", "cosine", "-o", "t.tpum"],
-    "evaluate": ["int8.tpum", "--data", "samples.npz", "--unlabelled", "--reference", "net.tpum", "--metric", "top1"],
+    "evaluate": ["int8.tpum", "--data", "samples.npz", "--unlabeled", "--reference", "net.tpum", "--metric", "top1"],
     "export": ["int8.tpum", "folder"],
     "device plan": ["golden.tpum", "plan"],
     "device compare": ["golden.tpum", "dumps/expected.npz"],

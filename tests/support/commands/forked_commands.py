@@ -90,7 +90,7 @@ class Commands:
         return Ended(*self._ask({"wait": process}))
 
     def run(self, arguments: Sequence[str], **options: Any) -> Ended:
-        """Start a command and wait for its end. Arguments are those of :meth:`start`."""
+        """Start a command and wait for its end. The arguments are the same as for :meth:`start`."""
         return self.wait(self.start(arguments, **options))
 
     def _ask(self, request: dict[str, Any]) -> Any:

@@ -47,13 +47,13 @@ CALLS: dict[str, list[list[str]]] = {
         ["diff", "float.tpum", "net.tpum", "--fail-on", "precision"],
     ],
     "tune": [
-        ["tune", "digits.onnx", *INT8, "--data", "labelled.npz", "--max-drop", "0", "-o", "mixed.tpum"],
+        ["tune", "digits.onnx", *INT8, "--data", "labeled.npz", "--max-drop", "0", "-o", "mixed.tpum"],
         [
             "tune",
             "digits.onnx",
             *INT8,
             "--data",
-            "labelled.npz",
+            "labeled.npz",
             "--metric",
             "sqnr",
             "--max-drop",
@@ -65,14 +65,14 @@ CALLS: dict[str, list[list[str]]] = {
     "calibrate": [["calibrate", "digits.onnx", *INT8, "-o", "ranges.json"]],
     "quantize": [["quantize", "digits.onnx", *PIXELS, "--ranges", "ranges.json", "-o", "ranged.tpum"]],
     "evaluate": [
-        ["evaluate", "net.tpum", "--data", "labelled.npz"],
-        ["evaluate", "net.tpum", "--data", "labelled.npz", "--metric", "top1", "--min-top1", "1", "--doctor"],
-        ["evaluate", "net.tpum", "--data", "labelled.npz", "--reference", "net.tpum", "--max", "flips=0"],
+        ["evaluate", "net.tpum", "--data", "labeled.npz"],
+        ["evaluate", "net.tpum", "--data", "labeled.npz", "--metric", "top1", "--min-top1", "1", "--doctor"],
+        ["evaluate", "net.tpum", "--data", "labeled.npz", "--reference", "net.tpum", "--max", "flips=0"],
     ],
     "doctor": [
         ["doctor"],
-        ["doctor", "digits.onnx", "--data", "labelled.npz", *PIXELS],
-        ["doctor", "digits.onnx", "--data", "labelled.npz", "--preprocess", "color=GRAY,scale=16"],
+        ["doctor", "digits.onnx", "--data", "labeled.npz", *PIXELS],
+        ["doctor", "digits.onnx", "--data", "labeled.npz", "--preprocess", "color=GRAY,scale=16"],
         ["doctor", "net.tpum", "--data", "calibration.npz"],
     ],
     "export": [["export", "net.tpum", "exported"], ["export", "net.tpum", "exported", "--with-checks"]],
@@ -102,7 +102,7 @@ CALLS: dict[str, list[list[str]]] = {
 MANIFEST = """
 models:
   digits: {source: digits.onnx, limits: {cosine: 0.99}}
-  far: {source: digits.onnx, quantize: int8, calibration: calibration.npz, evaluation: labelled.npz,
+  far: {source: digits.onnx, quantize: int8, calibration: calibration.npz, evaluation: labeled.npz,
         preprocess: "color=GRAY,scale=0.0625", limits: {size: 1KB, top1_drop: 0.5, cosine: 1}}
   damaged: {source: damaged.onnx}
 """
@@ -142,7 +142,7 @@ def prepare(digits: Path) -> None:
     with np.load(digits / "digits.npz") as archive:
         chosen = archive["test"]
         images, labels = archive["images"][chosen][:20], archive["labels"][chosen][:20]
-    np.savez("labelled.npz", images=images, labels=labels)
+    np.savez("labeled.npz", images=images, labels=labels)
     Image.fromarray(images[0]).save("one.png")
     tc.convert(decoder()).save("decoder.tpum")
     unsupported = onnx.load("digits.onnx")

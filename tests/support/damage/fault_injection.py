@@ -28,7 +28,7 @@ class Execution:
     feed: Feed
 
     def run(self, changed: Node | None = None, change: Callable[[Node, list[Array | None]], Results] | None = None):
-        """Return every integer tensor by name; the results of one node are those of ``change``."""
+        """Return every integer tensor by name; ``change`` replaces the results of one node."""
         graph = self.model.graph
         arrays: dict[Value, Array] = {value: value.array for value in graph.values if value.is_constant}
         session = tc.Session(self.model)

@@ -5,7 +5,7 @@
 Formats "... cut" are every beginning of three small files instead, and "tpum single bits" one flipped bit per case; for
 the former ``--count`` is at most the number of bytes. A damaged program without a valid digest must be refused.
 
-Every case runs in a worker process. A case fails if the worker dies, if an error is no documented one, if it takes
+Every case runs in a worker process. A case fails if the worker dies, if an error is not documented, if it takes
 more than ``MOST_SECONDS`` of CPU time, or if the process needs more than ``MOST_BYTES`` above its start. A worker that
 hangs is ended after four times that CPU time, or after ten minutes without an answer. The command prints a row per
 format and the seeds of cases that fail; ``--only SEED`` repeats one of them. ``--first`` and ``--count`` choose a part
@@ -171,7 +171,7 @@ def main(arguments: list[str]) -> int:
         return 0
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--formats", default=",".join(name.replace(", ", "; ") for name in FORMATS))
-    parser.add_argument("--count", type=int, help="by default that of a whole campaign")
+    parser.add_argument("--count", type=int, help="by default the number of a whole campaign")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--only", type=int)
     given = parser.parse_args(arguments)

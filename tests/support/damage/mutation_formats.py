@@ -36,7 +36,7 @@ DIGITS = Path(tc.__file__).parents[1] / "examples" / "digits"
 
 _MOST_ELEMENTS = 1 << 22  # of a value of a mutated model: the campaign tests readers, not the speed of large models
 _MOST_PLANNED = 1 << 40  # of a value of a model that is planned, whose results take no memory before the run
-_STEP = 7919  # a prime that is no divisor of a number of bytes: the first cases are spread over all files
+_STEP = 7919  # a prime that does not divide a number of bytes: the first cases are spread over all files
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Format:
     mutate: Callable[[bytes, random.Random], bytes]
     use: Callable[[Path], None]
     is_detected: bool = False  # True if every damage must be refused
-    is_cut: bool = False  # True if the number of cases follows from the seeds, as that of their beginnings does
+    is_cut: bool = False  # True if the number of cases follows from the seeds, as the number of their beginnings does
 
     def case(self, contents: Sequence[bytes], name: str, seed: int) -> bytes:
         """Return the damaged content of a case. Cases of a cut format are numbered through all files."""

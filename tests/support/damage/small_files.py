@@ -68,7 +68,7 @@ layer { name: "r" type: "ReLU" bottom: "c" top: "r" }
 
 
 def caffemodels() -> list[bytes]:
-    """Weights of :data:`PROTOTXT`, alone and with those of other layers."""
+    """Weights of :data:`PROTOTXT`, alone and with the weights of other layers."""
     weights = [_floats(3, 2, 3, 3), _floats(3)]
     layers = [{"c": weights}, {"c": weights, "other": [_floats(5)]}, {"first": [_floats(2, 2)], "c": weights}]
     return [weights_message(blobs).SerializeToString() for blobs in layers]

@@ -17,7 +17,7 @@ MOST_ELEMENTS = 1 << 14
 
 
 def changed_shapes(shape: Sequence[int]) -> list[tuple[int, ...]]:
-    """Return other ranks and other extents than those of a shape."""
+    """Return ranks and extents that differ from a shape."""
     old = tuple(shape)
     found = [(), (max(1, math.prod(old)),), (0,), (1, *old), (*old, 1), (*old, 2), old[:-1], old[1:]]
     found += [(1,) * 9, (2,) * len(old)]
@@ -27,7 +27,7 @@ def changed_shapes(shape: Sequence[int]) -> list[tuple[int, ...]]:
 
 
 def resized(array: Any, shape: Sequence[int]) -> Any:
-    """Repeat or cut the elements of an array to a shape; None if it is no shape or has too many elements."""
+    """Repeat or cut the elements of an array to a shape; None if it is not a shape or has too many elements."""
     if any(extent < 0 for extent in shape) or math.prod(shape) > MOST_ELEMENTS:
         return None
     if not array.size:
@@ -45,7 +45,7 @@ def wrong_numbers(dtype: Any) -> list[int]:
 def changed_numbers(array: Any) -> Iterator[Any]:
     """Return a constant of integers with the first, the last or all of its elements replaced by wrong ones.
 
-    The shapes include that of no element, of one element and of rank 0.
+    The shapes include shapes of no element, of one element and of rank 0.
     """
     yield array.reshape(-1)[:0]
     yield array.reshape(-1)[:1]

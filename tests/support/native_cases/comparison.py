@@ -1,4 +1,4 @@
-"""Compare the results of a case on the native engine with those of the reference."""
+"""Compare the results of a case on the native engine with the reference."""
 
 from collections.abc import Sequence
 
@@ -83,7 +83,7 @@ def difference(found: Array, expected: Array, exact: bool) -> str:
 
 
 def compare(case: NativeCase, isas: Sequence[str] | None = None, threads: Sequence[int] = THREADS) -> list[Node]:
-    """Compare the results on every instruction set and number of threads with those of the reference.
+    """Compare the results on every instruction set and number of threads with the reference.
 
     Float results that the reference may round differently must have equal bytes everywhere.
 

@@ -50,7 +50,7 @@ def run(graph: Graph, feeds: Sequence[Array], *, steps: int | None = None) -> li
     Args:
         graph: with its outputs set.
         feeds: one array per input.
-        steps: how many steps there should be that are no copies.
+        steps: how many steps there should be that are not copies.
     """
     results: list[Array] | None = None
     for isa in available_isas():
@@ -70,7 +70,7 @@ def run(graph: Graph, feeds: Sequence[Array], *, steps: int | None = None) -> li
 
 
 def check_exact(graph: Graph, feeds: Sequence[Array], *, steps: int | None = None) -> None:
-    """Results are bit-equal to those of the references; NaN equals NaN."""
+    """Results are bit-equal to the references; NaN equals NaN."""
     for found, wanted in zip(run(graph, feeds, steps=steps), references(graph, feeds), strict=True):
         assert found.shape == wanted.shape
         is_nan = np.isnan(wanted)
@@ -79,7 +79,7 @@ def check_exact(graph: Graph, feeds: Sequence[Array], *, steps: int | None = Non
 
 
 def check_close(graph: Graph, feeds: Sequence[Array], bound: Array | float, *, steps: int | None = None) -> None:
-    """The first result differs from that of the references by at most ``bound``, element by element."""
+    """The first result differs from the reference by at most ``bound``, element by element."""
     (found, *_), (wanted, *_) = run(graph, feeds, steps=steps), references(graph, feeds)
     assert found.shape == wanted.shape
     error = np.abs(found.astype(np.float64) - wanted)

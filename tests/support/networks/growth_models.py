@@ -14,7 +14,7 @@ MODELS: dict[str, Maker] = {}
 
 FLOAT = TensorProto.FLOAT
 Link = Callable[[int, str, str], NodeProto]
-"""Makes node ``i`` of a chain, from the name of its input and that of its output."""
+"""Makes node ``i`` of a chain, from the names of its input and its output."""
 
 
 def port(name: str, shape: Sequence[int | str] | None = (1, 4), element: int = FLOAT) -> ValueInfoProto:

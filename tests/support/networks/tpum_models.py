@@ -126,7 +126,7 @@ def kinds_model() -> FileModel:
 
 
 def rich_model(seed: int = 0) -> FileModel:
-    """Symbolic extents, absent operands, shared constants, quantization, several results, ports that are no values."""
+    """Symbolic extents, absent operands, shared constants, quantization, several results, ports that are not values."""
     random = np.random.default_rng(seed)
     graph = Graph("rich", "rich.tflite")
     graph.rescale = "tflite"

@@ -3,9 +3,10 @@
     python -m tests.support.onnx.campaign --seed 7 --count 5000 --mode float --chip bm1686
 
 Each case draws a graph from its own seed (``--seed`` is the first one; without it a fresh one is drawn and printed),
-converts it, and runs it with the native engine and with NumPy. In float every output must equal that of ONNX Runtime
-within the rounding errors that are measured for it, integers, shapes and types exactly. In INT8 the engines must agree,
-and an output with a cosine below 0.98 must have a warning. Graphs that ONNX Runtime refuses are not counted.
+converts it, and runs it with the native engine and with NumPy. In float every output must equal the output of ONNX
+Runtime within the rounding errors that are measured for it, integers, shapes and types exactly. In INT8 the engines
+must agree, and an output with a cosine below 0.98 must have a warning. Graphs that ONNX Runtime refuses are not
+counted.
 
 The cases run in a worker process, so that a crash of an engine is an outcome. The command prints the number of cases
 per outcome, and for each finding its seed and the smallest part of the graph that still shows it. ``--only SEED``

@@ -32,7 +32,7 @@ def whole(*shape: int, low: int = 0, high: int = 256, dtype: str = "uint8", seed
 class Case:
     """``inputs`` are given when the model runs; ``constants`` are part of it. The node reads ``reads``, in order.
 
-    ``steps`` is the tolerance in integers of a quantized result, ``rtol`` that of a real one.
+    ``steps`` is the tolerance in integers of a quantized result, ``rtol`` the tolerance of a float result.
     """
 
     op: str

@@ -81,7 +81,7 @@ def ours(proto: onnx.ModelProto, feeds: Mapping[str, Array], folder: Path, **opt
 def assert_converts(
     proto: onnx.ModelProto, feeds: Mapping[str, Array], folder: Path, atol: float = 2e-6, rtol: float = 2e-5
 ) -> None:
-    """Check that results, types and shapes equal those of the reference evaluator.
+    """Check that results, types and shapes equal the results of the reference evaluator.
 
     The tolerance covers float32 sums in a different order.
     """

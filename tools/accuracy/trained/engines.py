@@ -33,7 +33,7 @@ def open_litert(path: Path, source: Path | None = None, shapes: Mapping[str, Seq
 
     Args:
         path: the file.
-        source: file whose inputs and outputs, in the same order, name those of this file.
+        source: file whose names of inputs and outputs, in the same order, are used for this file.
         shapes: shapes of the inputs, where the file has dynamic extents.
     """
     from ai_edge_litert.interpreter import Interpreter  # optional: the extra 'bench'
@@ -57,7 +57,7 @@ def open_litert(path: Path, source: Path | None = None, shapes: Mapping[str, Seq
 
 
 def litert_names(path: Path) -> tuple[list[str], list[str]]:
-    """Return the names of the inputs and outputs of a TFLite file: those of its signature, if it has one."""
+    """Return the names of the inputs and outputs of a TFLite file: the names of its signature, if it has one."""
     from ai_edge_litert.interpreter import Interpreter  # optional: the extra 'bench'
 
     interpreter = Interpreter(str(path))

@@ -1,7 +1,7 @@
-"""Metrics of tasks: decisions of an INT8 model compared with those of the float model, with their standard errors.
+"""Metrics of tasks: decisions of an INT8 model compared with the float model, with standard errors.
 
 A metric returns a row of contributions per evaluation sample; the score is a function of their sums. The standard error
-is that of a bootstrap over the samples.
+comes from a bootstrap over the samples.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Metric(ABC):
 
 @dataclass(frozen=True)
 class DetectorMetric(Metric):
-    """F1 of the detections, with those of the float model as the truth."""
+    """F1 of the detections, with the detections of the float model as the truth."""
 
     decoder: Mapping[str, Any]
     threshold: float
@@ -79,7 +79,7 @@ class DetectorMetric(Metric):
         return suppress(DECODERS[options.pop("name")](outputs, self.threshold, **options), self.overlap)
 
     def contributions(self, pairs: Pairs, run: RunHelper = no_helper) -> Array:
-        """Count kept and extra detections, and those of the float model."""
+        """Count kept and extra detections, and the detections of the float model."""
         rows = []
         for before, after in pairs:
             reference, result = self.detections(before), self.detections(after)

@@ -27,13 +27,13 @@ nothing of the models is stored in the repository. To measure all of them again,
     pip install '.[bench,images]'    # and the programs espeak-ng and fonts DejaVu and Liberation
     {command} --draws 0 1 2 --update
 
-- Scores compare the decisions of an INT8 model with those of its **float model**, in percent, on samples that are not
+- Scores compare the decisions of an INT8 model with its **float model**, in percent, on samples that are not
   used for calibration: the F1 score of detections (the same class, an overlap of at least 50 %), the mean intersection
   over union of masks or active cells, equal strings, classes, decisions or pitches. For landmarks and values it is the
   mean error relative to the side of the input or the span of the values: smaller is better. *Float* is the number of
   things that the float model decided.
-- `score ± standard error (lowest to highest)`: means over the draws of calibration samples. The standard error is that
-  of a bootstrap over the evaluation samples. Two quantizers whose scores differ by less than two standard errors are
+- `score ± standard error (lowest to highest)`: means over the draws of calibration samples. The standard error comes
+  from a bootstrap over the evaluation samples. Two quantizers whose scores differ by less than two standard errors are
   not distinguishable. The best score of tpuconvert's default and of the other quantizers is **bold**.
 - tpuconvert has its default options for BM1686 and computes the exact arithmetic of the chip; *low* and *high* are
   `--effort`. ONNX Runtime: static QDQ with MinMax ranges, per channel; of U8S8, S8S8 and U8S8 of linear operators only,

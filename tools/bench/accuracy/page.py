@@ -18,13 +18,14 @@ INT8 networks of tpuconvert and of other quantizers on the same images, against 
 Calibration images and evaluation images are the same for all tools; no evaluation image is used for calibration.
 `tools/bench/README.md` describes the settings.
 
-- *Flips* are the images whose predicted class differs from that of the float network, in percent, with the standard
-  error. Two tools whose flips differ by less than two standard errors are not distinguishable with so few images.
+- *Flips* are the images whose predicted class differs from the class of the float network, in percent, with the
+  standard error. Two tools whose flips differ by less than two standard errors are not distinguishable with so few
+  images.
 - *Top-1* is the share of right answers in percent, *cosine* the mean cosine similarity of the outputs.
 - A float detection is *kept* if the INT8 network detects the same class with an intersection over union of at least
   0.9. Detections are decoded and suppressed by the same code for all tools.
 - tpuconvert is measured with its default options. Of the other tools, the best setting of each network is **marked**.
-  It is the best on the evaluation images, so that the comparison favours them.
+  It is the best on the evaluation images, so that the comparison favors them.
 - tpuconvert computes the exact arithmetic of the chip. BM1684 has one multiplier for all
   output channels of a convolution; the other tools run on the processor.
 """
@@ -66,7 +67,7 @@ def best(rows: Iterable[Row], tool: str) -> Row | None:
 
 
 def standard_error(row: Row) -> float:
-    """Standard error of the loss as a share: that of a binomial distribution."""
+    """Standard error of the loss as a share: from a binomial distribution."""
     share, count = loss(row), row.numbers.get("images", row.numbers.get("detections", 0))
     return math.sqrt(share * (1 - share) / count) if count else 0.0
 

@@ -1,4 +1,4 @@
-"""The networks of the comparison: labelled classifiers and detectors, with their images and float results."""
+"""The networks of the comparison: labeled classifiers and detectors, with their images and float results."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 import onnx
 
 import tpuconvert as tc
-from tools.accuracy.datasets import Entry, data_root, entries, input_shapes, labelled_set, model_files
+from tools.accuracy.datasets import Entry, data_root, entries, input_shapes, labeled_set, model_files
 from tools.accuracy.detections import DETECTORS, NMS_IOU, Detector, images_of
-from tools.accuracy.labelled import classifiers
+from tools.accuracy.labeled import classifiers
 from tools.bench.prepare import ready
 from tpuconvert.evaluation.metrics.mean_average_precision import KEPT_IOU
 from tpuconvert.optimizer.engine.node_properties import operands
@@ -42,7 +42,7 @@ class Network:
 
     Args:
         path: the file.
-        finish: computes the final outputs from those of the file.
+        finish: computes the final outputs from the outputs of the file.
     """
 
     path: Path
@@ -65,7 +65,7 @@ class Subject:
         self.entry: Entry = entries(data_root())[name]
         self.labels: Array | None = None
         if self.detector is None:
-            found = labelled_set(data_root(), self.entry)
+            found = labeled_set(data_root(), self.entry)
             self.calibration, self.samples = found.calibration, found.samples
             self.labels = np.array(found.labels) + self.entry["labels"]["output_offset"]
         else:
@@ -128,7 +128,7 @@ class Subject:
         return [{name: np.array(array) for name, array in run(sample).items()} for sample in self.samples]
 
     def measure(self, found: Sequence[Outputs]) -> Numbers:
-        """Compare the outputs for the evaluation images with those of the float network."""
+        """Compare the outputs for the evaluation images with the outputs of the float network."""
         if self.labels is not None:
             before, after = (np.array([_scores(each) for each in outputs]) for outputs in (self.float_outputs, found))
             return compare_classes(before, after, self.labels)
@@ -181,7 +181,7 @@ def compare_classes(before: Array, after: Array, labels: Array) -> Numbers:
 
 
 def compare_detections(before: Sequence[Detections], after: Sequence[Detections]) -> Numbers:
-    """Count the detections of the first model, and those of them that the second one keeps."""
+    """Count the detections of the first model, and how many of them the second one keeps."""
     pairs = zip(before, after, strict=True)
     return {
         "detections": sum(len(each.scores) for each in before),

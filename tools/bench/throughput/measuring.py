@@ -21,7 +21,7 @@ class Served:
         images_per_second: median over the turns.
         latency_ms: median latency of a request.
         slow_ms: latency that 99 % of the requests do not exceed.
-        ratio: throughput of tpuconvert divided by that of the engine, per turn; None for tpuconvert.
+        ratio: throughput of tpuconvert divided by the throughput of the engine, per turn; None for tpuconvert.
         error: reason why there are no measurements.
     """
 

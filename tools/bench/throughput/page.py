@@ -16,10 +16,10 @@ wrote it:
 
     {command}
 
-Every client sends its next request as soon as the last one is answered. Networks and their INT8 files are those of
-[Benchmarks](benchmarks.md). All engines are pinned to the same {threads} processors and run in turns; a ratio is the
-throughput of tpuconvert divided by that of the engine in the same turn: above 1, tpuconvert is faster. Tables have the
-median over the turns and, in brackets, the smallest and the largest.
+Every client sends its next request as soon as the last one is answered. [Benchmarks](benchmarks.md) describes the
+networks and their INT8 files. All engines are pinned to the same {threads} processors and run in turns; a ratio is the
+throughput of tpuconvert divided by the throughput of the engine in the same turn: above 1, tpuconvert is faster.
+Tables have the median over the turns and, in brackets, the smallest and the largest.
 
 - **tpuconvert:** one session with {threads} threads for all clients, a model of one image at a time. `Session.run`
   splits a batch and runs the images in parallel. See

@@ -90,7 +90,7 @@ def settle(module: nn.Module, arguments: tuple[Any, ...]) -> None:
 
     Initial weights are meant for the start of training: layer scales are almost 0, position embeddings and the last
     norm of a residual branch too. Weak ones are made stronger, and norms differ from channel to channel. The batch norm
-    statistics are those of the samples.
+    statistics are computed from the samples.
 
     Biases of batch norms are drawn around 1, so that most activations are in the linear part of ReLU and the like.
     With biases around 0, a deep network with random weights amplifies every change of its input by about 1.2 per layer

@@ -100,7 +100,7 @@ class Raft(nn.Module):
 
     @staticmethod
     def upsample(flow: Tensor, mask: Tensor) -> Tensor:
-        """Return the flow at eight times the resolution, each pixel a convex combination of nine neighbours."""
+        """Return the flow at eight times the resolution, each pixel a convex combination of nine neighbors."""
         batch, _, height, width = flow.shape
         mask = torch.softmax(mask.view(batch, 1, 9, 8, 8, height, width), 2)
         near = functional.unfold(8 * flow, [3, 3], padding=1).view(batch, 2, 9, 1, 1, height, width)

@@ -121,7 +121,7 @@ def convolve(d: Lowering, x: Tensor, node: Node, window: Window, shape: tuple[in
     Args:
         d: the lowering.
         x: operand of rank 4.
-        node: conv, or matrix_mul, whose weights are then those of a 1x1 kernel.
+        node: conv, or matrix_mul, whose weights then belong to a 1x1 kernel.
         window: geometry.
         shape: shape of the result, of rank 4.
     """

@@ -96,7 +96,7 @@ def pad_with(d: Lowering, x: Value, window: Window, number: int, name: str) -> t
         x: the operand [N, C, H, W].
         window: geometry with the padding.
         number: integer of the padding.
-        name: name of the result, from which that of the padded operand is derived.
+        name: name of the result, from which the name of the padded operand is derived.
     """
     operand = d.tensor(x)
     if not any(window.pads) or number == (x.quant.zero_point[0] if x.quant is not None else 0):

@@ -177,7 +177,7 @@ def uneven_average(node: Node, d: Lowering, window: Window, counts: Array, round
 def quotient_multipliers(counts: Array) -> tuple[Array, int]:
     """Return multipliers and a shift that divide sums of 8-bit integers by numbers of elements.
 
-    The bound of the error is that of ``exact_quotient``. Products of sums and multipliers are below 2^31.
+    The error has the bound of ``exact_quotient``. Products of sums and multipliers are below 2^31.
 
     Args:
         counts: numbers of elements.

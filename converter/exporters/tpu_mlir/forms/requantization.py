@@ -93,14 +93,15 @@ def requantize(
         accumulator: operand of rank 4.
         rescale: parameters, one entry per channel.
         value: the value of the result.
-        shape: shape of the result, which may be that of ``value`` with further unit axes.
-        round_mode: rounding of the right shift, by default that of the mode.
+        shape: shape of the result, which may be the shape of ``value`` with further unit axes.
+        round_mode: rounding of the right shift, by default the rounding of the mode.
     """
     table = d.target.requant_table(rescale.multipliers, rescale.shifts, rescale.zero_points)
     weight = d.module.weight(table, "si32", f"{value.name}_requant")
     element = d.element(value)
     if value.quant is not None and value.dtype is not DType.INT32:
-        # The compiler replaces the zero points of the table by that of the result's type, unless the latter is 0.
+        # The compiler replaces the zero points of the table by the zero point of the result's type, unless the latter
+        # is 0.
         zero_points = set(rescale.zero_points)
         zero_point = rescale.zero_points[0] if len(zero_points) == 1 else 0
         element = quantized_element(value.dtype, value.quant, zero_point=zero_point)
@@ -217,7 +218,7 @@ def dequantize(op: DequantIntToFp32, node: Node, d: Lowering) -> None:
     if x.quant is None or op.offset_val != x.quant.zero_point[0]:
         raise NoExactForm(f"its offset {op.offset_val} is not the zero point of '{x.name}'")
     if np.float32(max(x.quant.scale)) != np.float32(op.scale_val):
-        raise NoExactForm(f"its scale {op.scale_val} is not that of '{x.name}'")
+        raise NoExactForm(f"its scale {op.scale_val} differs from the scale of '{x.name}'")
     d.add("tpu.Cast", [d.tensor(x)], node.output)
 
 

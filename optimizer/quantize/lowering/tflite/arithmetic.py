@@ -33,10 +33,10 @@ def sum_or_difference(node: Node, lowering: Lowering) -> Lowered | None:
 
 def _prelu(node: Node, lowering: Lowering) -> Lowered | None:
     """Rescale positive and negative values separately. Negative values are first multiplied by the slope."""
-    found = _match_prelu(node)
-    if found is None or not one_scale_each(*found):
+    matched = _match_prelu(node)
+    if matched is None or not one_scale_each(*matched):
         return None
-    (operand, factors), params, name = found, result_params(node), node.outputs[0].name
+    (operand, factors), params, name = matched, result_params(node), node.outputs[0].name
     x, slope = operand.quant, factors.quant
     assert x is not None and slope is not None
     stored = np.asarray(factors.stored, dtype=np.int64) - slope.zero_point[0]

@@ -68,14 +68,14 @@ def _shift_right(x: Integers, shift: Integers) -> Integers:
     """
     ordinary = shift_half_away(x, np.clip(shift, 0, 31))
     beyond = (x >> (shift & 31)) + (x >= 0)
-    found: Integers = np.where(shift < 0, x << np.clip(-shift, 0, 31), np.where(shift > 31, beyond, ordinary))
-    return found
+    shifted: Integers = np.where(shift < 0, x << np.clip(-shift, 0, 31), np.where(shift > 31, beyond, ordinary))
+    return shifted
 
 
 def _bit_length(x: Integers) -> Integers:
     """Number of bits of nonnegative integers below 2^32."""
-    found: Integers = np.frexp(x.astype(np.float64))[1].astype(np.int64)
-    return found
+    lengths: Integers = np.frexp(x.astype(np.float64))[1].astype(np.int64)
+    return lengths
 
 
 def _reciprocal(x: Integers) -> Integers:

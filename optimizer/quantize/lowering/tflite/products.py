@@ -88,7 +88,7 @@ def _product_of_16_bits(node: Node, lowering: Lowering, x: Value) -> Lowered | N
 
 
 def _fits(node: Node, weights: IntegerWeights, bias: Value | None) -> bool:
-    """Return True if the exact sum, and 256 times that of the upper bytes, fits in 32 bits."""
+    """Return True if the exact sum, and 256 times the sum of the upper bytes, fits in 32 bits."""
     axis = {Conv: 0, Deconv: 1, MatrixMul: 1}[type(node.op)]
     magnitudes = np.abs(weights.stored.astype(np.int64))
     others = tuple(i for i in range(magnitudes.ndim) if i != axis)
@@ -169,5 +169,5 @@ def _repeat_batches(lowering: Lowering, x: Value, batch: tuple[int, ...]) -> Val
     own = static(x.shape)[:-2]
     if own == batch:
         return x
-    reps = (*(wanted // extent for wanted, extent in zip(batch, own, strict=True)), 1, 1)
+    reps = (*(target // extent for target, extent in zip(batch, own, strict=True)), 1, 1)
     return with_quant(lowering.g.add(Tile(reps=reps), x, name=f"{x.name}:batches"), params_of(x))

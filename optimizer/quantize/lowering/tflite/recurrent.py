@@ -101,7 +101,7 @@ def _sum(node: Node, lowering: Lowering) -> Lowered | None:
 
 
 def _gate(node: Node, lowering: Lowering) -> Lowered | None:
-    """Lower a multiply with a gate: shift to the scale of the cell, or rescale to that of the output."""
+    """Lower a multiply with a gate: shift to the scale of the cell, or rescale to the scale of the output."""
     operands = [value for value in node.inputs if value is not None]
     params, name = result_params(node), node.outputs[0].name
     if not one_scale_each(*operands):

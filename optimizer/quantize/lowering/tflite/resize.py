@@ -1,6 +1,6 @@
 """RESIZE_BILINEAR of integers: INT8 and INT16 with weights of 10 bits, UINT8 in binary32.
 
-Rows and columns are gathered by constant indices; every step of the interpolation equals that of the kernels.
+Rows and columns are gathered by constant indices; every step of the interpolation equals the step of the kernels.
 """
 
 from __future__ import annotations
@@ -62,23 +62,23 @@ def resize_bilinear(node: Node, lowering: Lowering) -> Lowered | None:
 def _whole_line(op: Interpolate, extent: int, result: int) -> _Line:
     ends = 1 if op.align_corners and result > 1 else 0
     ratio = ((extent - ends << 10) + (result - ends) // 2) // (result - ends)
-    place = np.arange(result, dtype=np.int64) * ratio
+    position = np.arange(result, dtype=np.int64) * ratio
     if op.half_pixel_centers:
-        place += ratio // 2 - (1 << 9)
-    low = np.maximum(np.trunc(place / 1024).astype(np.int64), 0)
-    high = np.minimum(np.trunc((place + 1023) / 1024).astype(np.int64), extent - 1)
-    fraction = place - 1024 * low
+        position += ratio // 2 - (1 << 9)
+    low = np.maximum(np.trunc(position / 1024).astype(np.int64), 0)
+    high = np.minimum(np.trunc((position + 1023) / 1024).astype(np.int64), extent - 1)
+    fraction = position - 1024 * low
     return _Line(low, high, 1024 - fraction, fraction)
 
 
 def _float_line(op: Interpolate, extent: int, result: int) -> _Line:
     ends = 1 if op.align_corners and result > 1 else 0
     ratio = np.float32(extent - ends) / np.float32(result - ends)
-    place = np.arange(result, dtype=np.float32)
-    place = (place + np.float32(0.5)) * ratio - np.float32(0.5) if op.half_pixel_centers else place * ratio
-    low = np.maximum(np.floor(place).astype(np.int64), 0)
-    high = np.minimum(np.ceil(place).astype(np.int64), extent - 1)
-    fraction = (place - low.astype(np.float32)).astype(np.float32)
+    position = np.arange(result, dtype=np.float32)
+    position = (position + np.float32(0.5)) * ratio - np.float32(0.5) if op.half_pixel_centers else position * ratio
+    low = np.maximum(np.floor(position).astype(np.int64), 0)
+    high = np.minimum(np.ceil(position).astype(np.int64), extent - 1)
+    fraction = (position - low.astype(np.float32)).astype(np.float32)
     return _Line(low, high, np.float32(1) - fraction, fraction)
 
 
@@ -106,8 +106,8 @@ def _with_whole_weights(lowering: Lowering, x: Value, down: _Line, along: _Line,
 
     def column(places: Array, weights: Array, end: str) -> Value:
         chosen = _gather(lowering, rows, 3, places, f"{name}:{end}")
-        whole = float_to_int32(lowering, chosen, f"{name}:{end}:int32")
-        return _multiply_weights(lowering, whole, weights.astype(np.int32), 3, f"{name}:{end}:weighted")
+        integers = float_to_int32(lowering, chosen, f"{name}:{end}:int32")
+        return _multiply_weights(lowering, integers, weights.astype(np.int32), 3, f"{name}:{end}:weighted")
 
     left, right = column(along.low, along.low_weight, "left"), column(along.high, along.high_weight, "right")
     total = lowering.g.add(Add(), left, right, name=f"{name}:int32")
@@ -147,15 +147,15 @@ def _with_wide_weights(lowering: Lowering, x: Value, down: _Line, along: _Line, 
     lower: list[Value] = []
     for side, weights in (("left", along.low_weight), ("right", along.high_weight)):
         high = _shift(lowering, rows[side], -8, RoundingMode.DOWN, f"{name}:{side}:high")
-        whole = _shift(lowering, high, 8, RoundingMode.DOWN, f"{name}:{side}:whole")
-        low = lowering.g.add(Sub(), rows[side], whole, name=f"{name}:{side}:low")
+        high_byte = _shift(lowering, high, 8, RoundingMode.DOWN, f"{name}:{side}:whole")
+        low = lowering.g.add(Sub(), rows[side], high_byte, name=f"{name}:{side}:low")
         upper.append(_multiply_weights(lowering, high, weights.astype(np.int32), 3, f"{name}:{side}:high:weighted"))
         lower.append(_multiply_weights(lowering, low, weights.astype(np.int32), 3, f"{name}:{side}:low:weighted"))
     total, rest = (lowering.g.add(Add(), *pair, name=f"{name}:{end}") for pair, end in ((upper, "A"), (lower, "B")))
     first = _shift(lowering, total, -12, RoundingMode.DOWN, f"{name}:first")
     cut = _shift(lowering, first, 12, RoundingMode.DOWN, f"{name}:first:whole")
-    kept = lowering.g.add(Sub(), total, cut, name=f"{name}:kept")
-    grown = _shift(lowering, kept, 8, RoundingMode.DOWN, f"{name}:kept:grown")
+    remainder = lowering.g.add(Sub(), total, cut, name=f"{name}:kept")
+    grown = _shift(lowering, remainder, 8, RoundingMode.DOWN, f"{name}:kept:grown")
     second = lowering.g.add(Add(), grown, rest, name=f"{name}:second")
     down_rounded = _shift(lowering, second, -20, RoundingMode.HALF_DOWN, f"{name}:half_down")
     up_rounded = _shift(lowering, second, -20, RoundingMode.HALF_UP, f"{name}:half_up")
@@ -181,8 +181,8 @@ def _with_float_weights(lowering: Lowering, x: Value, down: _Line, along: _Line,
         total = part if total is None else lowering.g.add(Add(), total, part, name=f"{name}:{corner}:sum")
     assert total is not None
     half = lowering.g.add(Adds(Scalar.f32(0.5)), total, name=f"{name}:half")
-    whole = lowering.g.add(Floor(), half, name=f"{name}:whole")
-    return lowering.g.add(Cast(out_dtype=U8), whole, name=name)
+    rounded = lowering.g.add(Floor(), half, name=f"{name}:whole")
+    return lowering.g.add(Cast(out_dtype=U8), rounded, name=name)
 
 
 _Form = Callable[[Lowering, Value, _Line, _Line, str], Value]

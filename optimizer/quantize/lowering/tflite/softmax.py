@@ -66,11 +66,11 @@ def softmax_of_16_bits(node: Node, lowering: Lowering) -> Lowered | None:
         total = _reduce(lowering, ReduceMethodType.REDUCE_SUM, parts, axis, f"{name}:sum")
     else:
         rows = _leading_bits(lowering, sum_of_integers(lowering, exps, [axis], f"{name}:sum"), f"{name}:sum")
-        shape = tuple(1 if place == axis else size for place, size in enumerate(static(x.shape)))
+        shape = tuple(1 if position == axis else size for position, size in enumerate(static(x.shape)))
         total = lowering.g.add(Reshape(reshape_param=shape), rows, name=f"{name}:total")
-    place = _place(lowering, total, (extent * (2**15 - 1)).bit_length(), name)
-    reciprocal = _reciprocal(lowering, total, place, name)
-    return (_divide(lowering, exps, reciprocal, place, params, name),)
+    position = _place(lowering, total, (extent * (2**15 - 1)).bit_length(), name)
+    reciprocal = _reciprocal(lowering, total, position, name)
+    return (_divide(lowering, exps, reciprocal, position, params, name),)
 
 
 def _reduce(lowering: Lowering, method: ReduceMethodType, x: Value, axis: int, name: str) -> Value:
@@ -82,9 +82,9 @@ def _exps(lowering: Lowering, x: Value, axis: int, name: str) -> Value:
     real = integers_to_float(lowering, lowering.quantized_value(x), f"{name}:real", with_zero_point=True)
     largest = _reduce(lowering, ReduceMethodType.REDUCE_MAX, real, axis, f"{name}:largest")
     below = lowering.g.add(Sub(), real, largest, name=f"{name}:below")
-    whole = float_to_int32(lowering, below, f"{name}:below:int32")
+    difference = float_to_int32(lowering, below, f"{name}:below:int32")
     multiplier, shift = multiplier_shift(float(np.float32(x.quant.scale[0])) / (10.0 / _RANGE))
-    scaled = plain_rescale(lowering, whole, multiplier, shift, f"{name}:scaled", I16, offset=2**15 - 1)
+    scaled = plain_rescale(lowering, difference, multiplier, shift, f"{name}:scaled", I16, offset=2**15 - 1)
     return table(lowering, scaled, _entries(10.0 / _RANGE, 2**15 - 1, np.exp), _PLAIN, f"{name}:exp")
 
 
@@ -100,12 +100,12 @@ def _leading_bits(lowering: Lowering, total: Value, name: str) -> Value:
 
 def _place(lowering: Lowering, total: Value, bits: int, name: str) -> Value:
     """Number of bits of the sum beyond 15, as UINT8, computed by one comparison per bit of the largest sum."""
-    found: Value | None = None
+    bits_above: Value | None = None
     for bit in range(_LEAST_BITS, max(bits, 24)):
         above = lowering.g.add(Ges(Scalar.f32(2.0**bit)), total, name=f"{name}:bit{bit}")
-        found = above if found is None else lowering.g.add(Add(), found, above, name=f"{name}:bits{bit}")
-    assert found is not None
-    return lowering.g.add(Cast(out_dtype=U8), found, name=f"{name}:place")
+        bits_above = above if bits_above is None else lowering.g.add(Add(), bits_above, above, name=f"{name}:bits{bit}")
+    assert bits_above is not None
+    return lowering.g.add(Cast(out_dtype=U8), bits_above, name=f"{name}:place")
 
 
 def _power(lowering: Lowering, place: Value, exponents: Array, name: str) -> Value:
@@ -126,8 +126,8 @@ def _reciprocal(lowering: Lowering, total: Value, place: Value, name: str) -> Va
     factor = _power(lowering, place, 2 - _PLACES, f"{name}:factor")
     short = lowering.g.add(Mul(), total, factor, name=f"{name}:short")
     half = lowering.g.add(Adds(Scalar.f32(0.5)), short, name=f"{name}:short:half")
-    whole = lowering.g.add(Floor(), half, name=f"{name}:short:whole")
-    centred = lowering.g.add(Adds(Scalar.f32(-(2.0**15 + 2.0**16))), whole, name=f"{name}:centred")
+    rounded = lowering.g.add(Floor(), half, name=f"{name}:short:whole")
+    centred = lowering.g.add(Adds(Scalar.f32(-(2.0**15 + 2.0**16))), rounded, name=f"{name}:centred")
     index = lowering.g.add(Cast(out_dtype=I16), centred, name=f"{name}:index")
     entries = _entries(1.0 / _RANGE, -(2**15), lambda x: 1.0 / (1.0 + x))
     return table(lowering, index, entries, _PLAIN, f"{name}:reciprocal")

@@ -39,7 +39,7 @@ def table(lowering: Lowering, x: Value, entries: Array, params: QuantParams, nam
     """
     if x.dtype.bits > 8:
         return wide_table(lowering, x, entries, params, name, lowest=x.dtype.min)
-    # The bit patterns of -128..-1 come after that of 127.
+    # The bit patterns of -128..-1 come after the pattern of 127.
     by_pattern = entries if x.dtype is U8 else np.roll(entries, 128)
     result = lowering.g.add(Lut(), x, lowering.g.constant(by_pattern, f"{name}:table"), name=name)
     result.quant = params
@@ -51,8 +51,8 @@ def wide_table(lowering: Lowering, x: Value, entries: Array, params: QuantParams
 
     They are gathered from a FLOAT32 constant of exact integers.
     """
-    place = plain_rescale(lowering, x, *power_of_two(), f"{name}:place", I32, offset=-lowest)
-    result = _gather_numbers(lowering, place, entries, params, name)
+    index = plain_rescale(lowering, x, *power_of_two(), f"{name}:place", I32, offset=-lowest)
+    result = _gather_numbers(lowering, index, entries, params, name)
     result.quant = params
     return result
 
@@ -64,8 +64,8 @@ def table_of_pairs(lowering: Lowering, a: Value, b: Value, entries: Array, param
     """
     row = _index(lowering, a, 8, f"{name}:row")
     column = _index(lowering, b, 0, f"{name}:column")
-    place = lowering.g.add(Add(), row, column, name=f"{name}:place")
-    result = _gather_numbers(lowering, place, entries.reshape(-1), params, name)
+    index = lowering.g.add(Add(), row, column, name=f"{name}:place")
+    result = _gather_numbers(lowering, index, entries.reshape(-1), params, name)
     result.quant = params
     return result
 
@@ -81,8 +81,8 @@ def _gather_numbers(lowering: Lowering, place: Value, entries: Array, params: Qu
     flat = lowering.g.add(Reshape(reshape_param=(-1,)), place, name=f"{name}:flat")
     numbers = _shared_numbers(lowering, entries.astype(np.float32))
     chosen = lowering.g.add(IndexSelect(dim=0), numbers, flat, name=f"{name}:chosen")
-    whole = lowering.g.add(Cast(out_dtype=params.dtype), chosen, name=f"{name}:whole")
-    return lowering.g.add(Reshape(reshape_param=static(place.shape)), whole, name=name)
+    integers = lowering.g.add(Cast(out_dtype=params.dtype), chosen, name=f"{name}:whole")
+    return lowering.g.add(Reshape(reshape_param=static(place.shape)), integers, name=name)
 
 
 def _shared_numbers(lowering: Lowering, numbers: Array) -> Value:

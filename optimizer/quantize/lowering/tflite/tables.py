@@ -73,7 +73,7 @@ def leaky_relu(x: QuantParams, y: QuantParams, alpha: float) -> Array:
 
 
 def absolute(x: QuantParams, y: QuantParams) -> Array:
-    """ABS. With equal scales, only the zero point of the operand is replaced by that of the result."""
+    """ABS. With equal scales, only the zero point of the operand is replaced by the zero point of the result."""
     values = np.abs(subtract_zero_point(x))
     result = values if x.scale == y.scale else rescale(values, _ratio(x, y))
     return saturate(result + y.zero_point[0], y.dtype)
@@ -262,9 +262,9 @@ def points(
         sample = rhaz(value * inverse).astype(real)
         between = rhaz((following * inverse + sample) / real(2)).astype(real)
         bias = rhaz((between - rhaz(middle * inverse).astype(real)) / real(2)).astype(real)
-        found = np.concatenate([sample - bias, rhaz(end * inverse).astype(real)])
-    whole: Integers = np.clip(np.nan_to_num(found, nan=0.0), low, high).astype(np.int64)
-    return whole
+        numbers = np.concatenate([sample - bias, rhaz(end * inverse).astype(real)])
+    entries: Integers = np.clip(np.nan_to_num(numbers, nan=0.0), low, high).astype(np.int64)
+    return entries
 
 
 # --- logistic function and tanh of 16 bits ----------------------------------------------------------------------------
@@ -282,9 +282,9 @@ def _sigmoid_points() -> Integers:
         return result
 
     error = value(at + 0.5) - (value(at) + value(at + 1)) / 2
-    found: Integers = np.rint(value(at) + error / 2).astype(np.int64)
-    found[-1] = 65535
-    return found
+    entries: Integers = np.rint(value(at) + error / 2).astype(np.int64)
+    entries[-1] = 65535
+    return entries
 
 
 _SIGMOID = _sigmoid_points()

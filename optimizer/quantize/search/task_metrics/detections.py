@@ -3,7 +3,7 @@
 Positions with a sufficient score are suppressed by others of the same class whose box they overlap, as after inference.
 A detection of the float network is kept if the quantized one has the same class with a box that overlaps it by a half.
 
-Boxes are those of the outputs where these define them:
+Boxes come from the outputs where these define them:
 
 - boxes that the network computes, by their corners or by center and size;
 - distances to the four sides in cells, as distributions over integers (PicoDet, NanoDet);
@@ -67,7 +67,7 @@ class ScoreKind(enum.Enum):
     LOGITS = "logits"
     """Operands of a sigmoid, or of a softmax if the first or the last one is the largest at most positions."""
     BACKGROUND_FIRST = "background first"
-    """Probabilities of a softmax, of which the first one is that of no object."""
+    """Probabilities of a softmax; the first class means that there is no object."""
     LOGITS_BACKGROUND_FIRST = "logits with the background first"
     LOGITS_BACKGROUND_LAST = "logits with the background last"
 
@@ -203,7 +203,7 @@ class Detections:
         self._first = floats[0]
         for threshold in thresholds:
             self.threshold = threshold
-            self._floats = [found for run in floats for found in self.read(run)]
+            self._floats = [detections for run in floats for detections in self.read(run)]
             if self.count >= FEWEST_DECISIONS:
                 break
 
@@ -220,7 +220,7 @@ class Detections:
     @property
     def count(self) -> int:
         """Number of detections of the float network."""
-        return sum(len(found.classes) for found in self._floats)
+        return sum(len(detections.classes) for detections in self._floats)
 
     def read(self, run: Run) -> Iterator[Found]:
         """Yield the detections of every sample of a run."""
@@ -242,26 +242,26 @@ class Detections:
             yield suppress(Found(corners, score[places], kinds[places]), NMS_IOU)
 
     def compare(self, runs: Sequence[Run]) -> TaskScore:
-        """Compare detections: twice the kept ones as a share of those of both networks (F1).
+        """Compare detections: twice the kept ones as a share of the detections of both networks (F1).
 
         Above the low threshold each counts by its score, kept ones by the smaller score of both.
         """
-        others = [found for run in runs for found in self.read(run)]
+        others = [detections for run in runs for detections in self.read(run)]
         pairs = list(zip(self._floats, others, strict=True))
-        matches = [match_detections(found, other, KEPT) for found, other in pairs]
-        kept = sum(len(places) for places in matches)
-        extra = sum(len(other.classes) for other in others) - kept
-        text = f"detections above {self.threshold:g}: {kept} of {self.count} kept, {extra} extra"
+        matches = [match_detections(detections, other, KEPT) for detections, other in pairs]
+        matched = sum(len(places) for places in matches)
+        extra = sum(len(other.classes) for other in others) - matched
+        text = f"detections above {self.threshold:g}: {matched} of {self.count} kept, {extra} extra"
         has_target = self.threshold in THRESHOLDS
         numerators, denominators = np.zeros(len(pairs)), np.zeros(len(pairs))
-        for index, ((found, other), places) in enumerate(zip(pairs, matches, strict=True)):
+        for index, ((detections, other), places) in enumerate(zip(pairs, matches, strict=True)):
             if has_target:
                 numerators[index] = 2.0 * len(places)
-                denominators[index] = len(found.classes) + len(other.classes)
+                denominators[index] = len(detections.classes) + len(other.classes)
             else:
                 rows, columns = np.array(places, np.int64).reshape(-1, 2).T
-                numerators[index] = 2.0 * np.minimum(found.scores[rows], other.scores[columns]).sum()
-                denominators[index] = found.scores.sum() + other.scores.sum()
+                numerators[index] = 2.0 * np.minimum(detections.scores[rows], other.scores[columns]).sum()
+                denominators[index] = detections.scores.sum() + other.scores.sum()
         decisions = self.count + extra  # a detection that the float network does not have is a decision too
         return TaskScore(self.outputs, "detections", text, numerators, denominators, decisions, has_target=has_target)
 
@@ -281,7 +281,7 @@ def with_score_kind(level: Level, floats: Sequence[Run]) -> Level:
 
 
 def is_sparse(levels: Sequence[Level], floats: Sequence[Run]) -> bool:
-    """Return True if few positions respond, as those of detectors do."""
+    """Return True if few positions respond, as in detectors."""
     scores = np.concatenate([level.read_scores(run)[0].ravel() for level in levels for run in floats])
     return float(np.mean(scores > _RESPONSE)) <= _MOST_RESPONDING
 

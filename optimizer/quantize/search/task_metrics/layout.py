@@ -55,7 +55,7 @@ class Layout:
         kinds: meanings of the channels.
         origins: names of the last linear operators before each channel.
         count: number of positions.
-        place: places of the positions; None if they are not those of feature maps.
+        place: coordinates of the positions; None if they do not belong to feature maps.
         rows: extents of the feature map that determines the channels; None if there are several.
     """
 
@@ -102,8 +102,10 @@ def find_layout(output: str, array: Array, feed: Feed, branches: OutputBranches)
     """
     if not branches.is_apart(output) or array.ndim < 2 or not 0 < array.size < _MOST_ELEMENTS:
         return None
-    found = branches.of(output, feed)
-    labels = np.zeros(array.shape, np.int64) if found.labels is None else found.labels.astype(np.int64)
+    output_branches = branches.of(output, feed)
+    labels = (
+        np.zeros(array.shape, np.int64) if output_branches.labels is None else output_branches.labels.astype(np.int64)
+    )
     places = branches.places(output, feed, class_axis)
     if labels.shape != array.shape or places.numbers.shape != array.shape:
         return None
@@ -111,7 +113,7 @@ def find_layout(output: str, array: Array, feed: Feed, branches: OutputBranches)
     samples = 0 if array.shape[0] == count else 1 if array.shape[1] == count > 1 else None if count == 1 else -1
     if samples == -1:
         return None
-    kinds = [_kind(branch, branches) for branch in found.branches]
+    kinds = [_kind(branch, branches) for branch in output_branches.branches]
     is_score = np.array([kind.is_score for kind in kinds])[labels]
     axis = _channel_axis(labels, places.numbers, is_score if is_score.any() else ~is_score, samples)
     columns = Columns(output, axis, 0, 1 if axis is None else array.shape[axis], samples)
@@ -126,7 +128,7 @@ def find_layout(output: str, array: Array, feed: Feed, branches: OutputBranches)
             return None
         (kind,) = present
         of_channels.append(Kind.COMPUTED if kind is Kind.RAW and computed[:, channel].any() else kind)
-    sources = [branches.source(branch) for branch in found.branches]
+    sources = [branches.source(branch) for branch in output_branches.branches]
     origins = [_linear_operators(source) for source in sources]
     of_channel = [
         frozenset(name for index in np.unique(label[:, channel]) for name in origins[index])
@@ -134,10 +136,10 @@ def find_layout(output: str, array: Array, feed: Feed, branches: OutputBranches)
     ]
     channel = next((index for index, kind in enumerate(of_channels) if kind.is_score), 0)
     extents = [places.extents[source.name] for source in sources]
-    place = _positions(label[:, channel], number[:, channel], extents)
+    positions = _positions(label[:, channel], number[:, channel], extents)
     maps = {extents[index][2:] for index in np.unique(label) if len(extents[index]) == 4}
-    rows = maps.pop() if len(maps) == 1 and place is not None else None
-    return Layout(output, axis, samples, tuple(of_channels), tuple(of_channel), len(label), place, rows)
+    rows = maps.pop() if len(maps) == 1 and positions is not None else None
+    return Layout(output, axis, samples, tuple(of_channels), tuple(of_channel), len(label), positions, rows)
 
 
 def class_axis(value: Value, shape: tuple[int, ...]) -> int:
@@ -178,7 +180,7 @@ def _is_probability(value: Value) -> bool:
 
 def _linear_operators(value: Value) -> frozenset[str]:
     """Names of the last linear operators that a value depends on."""
-    found: set[str] = set()
+    names: set[str] = set()
     seen: set[Value] = set()
     stack = [value]
     while stack:
@@ -186,13 +188,13 @@ def _linear_operators(value: Value) -> frozenset[str]:
         if node is None:
             continue
         if is_product(node.op):
-            found.add(node.name)
+            names.add(node.name)
             continue
         for operand in computed_operands(node):
             if operand not in seen:
                 seen.add(operand)
                 stack.append(operand)
-    return frozenset(found)
+    return frozenset(names)
 
 
 def _channel_axis(labels: Array, numbers: Array, counts: Array, samples: int | None) -> int | None:
@@ -205,7 +207,7 @@ def _channel_axis(labels: Array, numbers: Array, counts: Array, samples: int | N
         samples: axis of the samples.
     """
     axes = [axis for axis in range(labels.ndim) if axis != samples]
-    found = []
+    channel_axes = []
     for axis in reversed(axes):
         near, far = (
             tuple(part if index == axis else slice(None) for index in range(labels.ndim))
@@ -213,13 +215,13 @@ def _channel_axis(labels: Array, numbers: Array, counts: Array, samples: int | N
         )
         is_pair = counts[near] & counts[far] & (labels[near] == labels[far])
         if not (is_pair & (numbers[near] != numbers[far])).any():
-            found.append(axis)
-    several = [axis for axis in found if labels.shape[axis] > 1]
-    return next(iter(several or found), None)
+            channel_axes.append(axis)
+    several = [axis for axis in channel_axes if labels.shape[axis] > 1]
+    return next(iter(several or channel_axes), None)
 
 
 def _positions(labels: Array, numbers: Array, extents: Sequence[tuple[int, ...]]) -> Positions | None:
-    """Places of positions in the image, or None if they are not those of feature maps."""
+    """Coordinates of positions in the image, or None if the positions do not belong to feature maps."""
     centers, cells = np.empty((len(labels), 2)), np.empty((len(labels), 2))
     anchors = 1
     present: Collection[int] = np.unique(labels).tolist()

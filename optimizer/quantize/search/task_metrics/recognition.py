@@ -184,11 +184,11 @@ def _level_of_several(group: Sequence[Layout]) -> Level | None:
         objectness = single[-1]
         scores = [layout for layout in scores if layout is not objectness]
     score, box = scores[0], boxes[0] if boxes else None
-    place = score.positions if score.place is not None or box is None else box.positions
+    positions = score.positions if score.place is not None or box is None else box.positions
     return Level(
         score.columns(),
         _score_kind(score),
-        place,
+        positions,
         None if box is None else _box_columns(box),
         BoxKind.AROUND if box is None else _box_kind(box.channels, box.kind or Kind.COMPUTED),
         None if objectness is None else objectness.columns(),
@@ -236,7 +236,7 @@ def _mask(layout: Layout, floats: Sequence[Run], channel: int) -> Task | None:
 
 
 def describe_silent_outputs(graph: Graph, branches: OutputBranches, floats: Sequence[Run], feed: Feed) -> list[str]:
-    """Describe float outputs that decide nothing on the samples, which may have another scale than a network expects.
+    """Describe float outputs that decide nothing on the samples, which may have a wrong scale.
 
     Args:
         graph: the float graph.

@@ -64,10 +64,11 @@ class TaskScore:
         return self.counts and self.has_target and self.share < TARGET
 
     def exceeds(self, other: TaskScore) -> bool:
-        """Return True if the score is higher than that of another graph on the same samples.
+        """Return True if the score is higher than the score of another graph on the same samples.
 
         The difference has to be larger than its standard error, and than one decision. It has to be larger than
-        ``_WITHOUT_TARGET`` standard errors if the decisions are not those of programs, but smaller responses.
+        ``_WITHOUT_TARGET`` standard errors if the decisions are not the decisions that programs make, but smaller
+        responses.
         """
         decisions = max(self.decisions, other.decisions)
         if decisions < FEWEST_DECISIONS:
@@ -99,4 +100,4 @@ class Task(Protocol):
     outputs: tuple[str, ...]
 
     def compare(self, runs: Sequence[Run]) -> TaskScore:
-        """Compare the outputs of a quantized graph, one mapping per feed, with those of the float graph."""
+        """Compare the outputs of a quantized graph, one mapping per feed, with the outputs of the float graph."""

@@ -209,7 +209,7 @@ def test_int8_models_suppress_in_float(tmp_path: Path) -> None:
         ("boxes=boxes,scores=scores,max=0", "expected at least 1"),
         ("boxes=boxes,scores=scores,format=yolo", "format is 'yolo'"),
         ("score=0.5,boxes=,scores=s", "have to name outputs"),
-        ("least=3,boxes=boxes,scores=scores", "'least' is no key"),
+        ("least=3,boxes=boxes,scores=scores", "'least' is not a key"),
     ],
 )
 def test_wrong_values_are_named(text: str, complaint: str) -> None:

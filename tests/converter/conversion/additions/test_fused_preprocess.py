@@ -1,4 +1,4 @@
-"""Preprocessing as nodes of the model: the results are those of preprocessing on the host."""
+"""Preprocessing as nodes of the model: the results equal preprocessing on the host."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_models_take_planes_and_images(tmp_path: Path, order: str, quantize: str
 @pytest.mark.parametrize("fit", ["stretch", "crop", "letterbox", "letterbox-top-left"])
 @pytest.mark.parametrize("order", ["rgb", "bgr", "nv12", "i420"])
 def test_images_of_a_camera_are_fitted_by_the_model(order: str, fit: str, resize: str) -> None:
-    """The normalized tensor is that of the host for the same pixels."""
+    """The normalized tensor equals the one of the host for the same pixels."""
     cv2 = pytest.importorskip("cv2", reason="OpenCV is not installed")
     rule = Preprocess.of(f"{RULE.format(color='RGB', layout='NCHW')},size=24x32,fit={fit},resize={resize},pad=7")
     fused = Preprocess.of(f"{rule},camera=36x90,fuse={order}")

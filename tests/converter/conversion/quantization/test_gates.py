@@ -52,7 +52,7 @@ def test_leaves_out_what_increases_the_error(factors, left_out):
 
 
 class Boxes(Algorithms):
-    """A detector: the correction reduces the error of boxes, and increases that of scores, which a half of it does not.
+    """A detector: the correction reduces the error of boxes, half of it does not increase the error of scores.
 
     Args:
         scores: error of the scores with all of the correction, with half of it, and without it.
@@ -121,7 +121,7 @@ def test_a_costly_algorithm_stays_only_if_the_error_is_smaller_with_it(factor, i
     assert ("scales" in found.legalized.graph) is is_kept
     assert found.without_gain == (() if is_kept else ("scales",))
     assert ("the error is not smaller with: scales" in found.describe()) is not is_kept
-    # The error before the refinement is that of the same graph.
+    # The error before the refinement was measured on the same graph.
     assert found.unrefined.mean == pytest.approx(0.01 * (factor if is_kept else 1.0))
     if is_kept:
         assert algorithms.built[-1] == ()  # the scales of the float graph

@@ -1,4 +1,4 @@
-"""Files that are no Caffe files get one clear error that names the file and the next step."""
+"""Files that are not Caffe files get one clear error that names the file and the next step."""
 
 import random
 

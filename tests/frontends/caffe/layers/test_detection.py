@@ -20,7 +20,7 @@ def prior_boxes(folder, parameters, plane=(2, 3), image=(40, 60)):
 
 
 def test_prior_boxes_by_hand(tmp_path):
-    """Steps 20: the first centre is (10, 10); sizes 10 and sqrt(10 * 40) = 20, then the ratio 4 and its inverse."""
+    """Steps 20: the first center is (10, 10); sizes 10 and sqrt(10 * 40) = 20, then the ratio 4 and its inverse."""
     found = prior_boxes(
         tmp_path, "min_size: 10 max_size: 40 aspect_ratio: 4 aspect_ratio: 1 aspect_ratio: 0.25 variance: 0.5"
     )
@@ -43,7 +43,7 @@ def test_prior_boxes_by_hand(tmp_path):
 )
 def test_prior_box_parameters(tmp_path, parameters, box):
     image = (40, 60)
-    if "img_size" in parameters:  # steps 50 and 33.3: the centre is (16.7, 25)
+    if "img_size" in parameters:  # steps 50 and 33.3: the center is (16.7, 25)
         box = [box[1], box[0], box[3], box[2]]
     found = prior_boxes(tmp_path, parameters, image=image)
     assert found[0, 0, :4] == pytest.approx(box, abs=1e-6)
@@ -96,7 +96,7 @@ def test_the_threshold_itself_does_not_pass():
 
 
 def test_center_size_decoding():
-    """Prior 3: centre (0.7, 0.6), 0.4 x 0.2. The centre moves by 0.1 * 1 * 0.4, the width grows by exp(0.2 * 5) = e."""
+    """Prior 3: center (0.7, 0.6), 0.4 x 0.2. The center moves by 0.1 * 1 * 0.4, the width grows by exp(0.2 * 5) = e."""
     loc = np.zeros((1, 12))
     loc[0, 8:] = [1, 0, 5, 0]
     found = detect([[[0, 0], [0, 0], [0, 1]]], loc, code_type=2, confidence_threshold=0.5, keep_top_k=1)

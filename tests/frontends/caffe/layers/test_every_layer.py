@@ -78,7 +78,7 @@ def test_python_layers_are_named(tmp_path):
     ],
 )
 def test_losses_are_left_out(tmp_path, type_, parameters):
-    """Their bottoms become outputs, and labels that only they read are no inputs."""
+    """Their bottoms become outputs, and labels that only they read are not inputs."""
     data = 'layer { name: "d" type: "MemoryData" top: "x" top: "label" memory_data_param {'
     data += " batch_size: 1 channels: 4 height: 1 width: 1 } }"
     graph = load_text(

@@ -351,7 +351,7 @@ def test_embed(tmp_path):
     assert y.tolist() == [[[14, 25], [10, 21]]]
 
 
-# Normalisation
+# Normalization
 
 
 def test_batch_norm_divides_its_statistics(tmp_path):

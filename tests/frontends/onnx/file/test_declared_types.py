@@ -74,7 +74,7 @@ def test_truth_values(tmp_path: Path) -> None:
 
 
 def test_narrow_floating_point_is_rounded_at_the_border_only(tmp_path: Path) -> None:
-    """Sums are those of FLOAT32, rounded once: float16 has 2050 and 2052, and 2051 goes to the even one."""
+    """Sums are computed in FLOAT32 and rounded once: float16 has 2050 and 2052, and 2051 goes to the even one."""
     with save_and_reopen(adder(TensorProto.FLOAT16, shape=(1,)), tmp_path) as session:
         assert session.run({"x": np.array([2050], np.float16), "z": np.array([1], np.float16)})["y"] == 2052
         assert session.run({"x": np.array([65504], np.float16), "z": np.array([65504], np.float16)})["y"] == np.inf

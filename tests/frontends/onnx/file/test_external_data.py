@@ -30,7 +30,7 @@ def outside(name: str, location: str, shape: tuple[int, ...], offset: int = 0) -
 
 
 def is_mapped(array: Array) -> bool:
-    """Return True if the elements are those of a memory-mapped file."""
+    """Return True if the elements are in a memory-mapped file."""
     owner: Any = array
     while isinstance(owner, np.ndarray | memoryview):
         owner = owner.base if isinstance(owner, np.ndarray) else owner.obj

@@ -1,4 +1,4 @@
-"""Files that are no good ONNX models, and the odd ones that are."""
+"""Files that are not valid ONNX models, and unusual ones that are."""
 
 from collections.abc import Callable
 from pathlib import Path

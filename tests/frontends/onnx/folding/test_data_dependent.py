@@ -260,7 +260,7 @@ def test_problem_names_the_data_dependent_extent(tmp_path: Path) -> None:
 @pytest.mark.parametrize("chip", ["bm1684", "bm1686"])
 @pytest.mark.parametrize("seed", range(8))
 def test_computed_indices_outside_of_their_axis_are_errors(seed: int, chip: str) -> None:
-    """As in ONNX Runtime. In the flattened data such an index is that of another element."""
+    """As in ONNX Runtime. In the flattened data such an index selects another element."""
     onnxruntime = pytest.importorskip("onnxruntime")
     rng = np.random.default_rng(seed)
     shape, op = tuple(map(int, rng.integers(1, 4, 3))), "GatherND" if seed % 2 else "GatherElements"

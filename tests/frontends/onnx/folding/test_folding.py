@@ -152,7 +152,7 @@ def test_text_is_refused(tmp_path: Path) -> None:
 
 
 def test_brain_floats_round_to_even(tmp_path: Path) -> None:
-    x = np.array([1.00390625, 1.01171875, -3.0], np.float32)  # two ties between neighbouring bfloat16 values
+    x = np.array([1.00390625, 1.01171875, -3.0], np.float32)  # two ties between neighboring bfloat16 values
     nodes = [one("Cast", "c", outputs=["b"], to=TensorProto.BFLOAT16), one("Cast", "b", to=TensorProto.FLOAT)]
     found = ours(model(nodes, {"x": ramp(1)}, ["y"], {"c": x}), {"x": ramp(1)}, tmp_path)["y"]
     assert found.tolist() == [1.0, 1.015625, -3.0]

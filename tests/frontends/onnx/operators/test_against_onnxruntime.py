@@ -20,7 +20,7 @@ ELSEWHERE = {
     "test_random_numbers.py": ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
     "test_quantized.py, exactly": ("QLinearConv", "QLinearMatMul"),
 }  # fmt: skip
-"""Operators without a case: their inputs are no single tensors, or integers that have to be equal."""
+"""Operators without a case: their inputs are not single tensors, or integers that have to be equal."""
 
 
 CASES = [version for table in TABLES for case in table.CASES for version in selections(case, NEWEST_OPSET)]
@@ -30,7 +30,7 @@ CASES = [version for table in TABLES for case in table.CASES for version in sele
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_as_onnxruntime(case: Case, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime", reason="needs onnxruntime: install tpuconvert[oracles]")
-    # The tolerance is that of sums in another order, and of functions that other libraries compute.
+    # The tolerance covers sums in another order, and functions that other libraries compute.
     atol = max(case.atol, 2e-5)
     assert_same(case.model(), case.feeds, tmp_path, atol=atol, rtol=2e-4, differs=case.differs)
 

@@ -1,4 +1,4 @@
-"""Results that random graphs showed to differ from those of ONNX Runtime."""
+"""Results for which random graphs showed a difference from ONNX Runtime."""
 
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ def test_wraps_by_more_than_the_extent_of_several_axes(pads: list[int], tmp_path
 
 @pytest.mark.parametrize("of_nodes", [["x_scale"], ["x_zero"], ["x_scale", "x_zero", "w", "y_zero"]])
 def test_scales_of_constant_nodes_are_those_of_initializers(of_nodes: list[str], tmp_path: Path) -> None:
-    """The operand keeps its integers, so that ties are those of ONNX Runtime."""
+    """The operand keeps its integers, so that ties occur as in ONNX Runtime."""
     rng = np.random.default_rng(0)
     names = ["x_scale", "x_zero", "w", "w_scale", "w_zero", "y_scale", "y_zero"]
     weight = rng.integers(-50, 50, (8, 3)).astype(np.int8)
@@ -69,7 +69,7 @@ def test_moved_constants_of_rank_0_keep_their_rank(op: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("tokens", [0, 2])
 def test_constants_are_repeated_per_sample_beside_an_empty_cache(tokens: int, tmp_path: Path) -> None:
-    """The batch is that of an input whose other symbolic axis may be empty."""
+    """The batch is taken from an input whose other symbolic axis may be empty."""
     feeds = {"cache": np.ones((3, tokens), np.float32), "a": ramp(3, 1), "b": ramp(3, 5)}
     nodes = [one("Relu", "cache", outputs=["t"]), one("Where", "c", "a", "b", outputs=["y"])]
     proto = model(nodes, feeds, ["t", "y"], {"c": np.array([[True]])})

@@ -1,4 +1,4 @@
-"""Operators beyond those of ordinary networks, against the reference evaluator of the onnx package."""
+"""Operators that ordinary networks do not have, against the reference evaluator of the onnx package."""
 
 from pathlib import Path
 from typing import Any

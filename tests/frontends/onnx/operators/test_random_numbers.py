@@ -43,7 +43,7 @@ def test_generator_is_philox_with_the_bits_of_the_seed() -> None:
 def test_without_a_seed_a_note_names_the_node(tmp_path: Path) -> None:
     nodes = [one("RandomUniform", outputs=["r"], shape=[3]), one("Add", "x", "r")]
     graph = graph_of(model(nodes, {"x": ramp(3)}, ["y"]), tmp_path)
-    assert graph.notes == ["RandomUniform 'the_RandomUniform' has no seed; its numbers are those of the seed 0"]
+    assert graph.notes == ["RandomUniform 'the_RandomUniform' has no seed; its numbers are generated with the seed 0"]
     assert ops(graph) == ["add"]
 
 

@@ -131,7 +131,7 @@ def test_linear_resize(shape: list[int | str], chip: str) -> None:
 
 
 def test_one_axis_to_a_size_and_a_symbolic_one_by_a_factor() -> None:
-    """5 columns to 9 are no multiple, beside rows whose new extent is a multiple of a symbolic one."""
+    """5 columns to 9 are not a multiple, beside rows whose new extent is a multiple of a symbolic one."""
     nodes = [
         node("Shape", "x", "s"), node("Slice", "s zero three", "lead"), node("Mul", "lead ones", "scaled"),
         node("Concat", "scaled nine", "sizes", axis=0), node("Resize", "x - - sizes", "y", mode="nearest"),
@@ -180,7 +180,7 @@ def test_all_extents_but_the_channels_are_symbolic(op: str, chip: str) -> None:
 @pytest.mark.parametrize("shape", [[2, 2, 5, 5], ["N", 2, "H", "W"]], ids=str)
 @pytest.mark.parametrize("chip", CHIPS)
 def test_unpooling_to_the_shape_before_pooling(shape: list[int | str], chip: str) -> None:
-    """SegNet: the positions are those of the plane before pooling, also of an odd one."""
+    """SegNet: the positions belong to the plane before pooling, also to an odd one."""
     nodes = [
         node("MaxPool", "x", "p i", kernel_shape=[2, 2], strides=[2, 2]), node("Neg", "p", "n"),
         node("Shape", "x", "s"), node("MaxUnpool", "n i s", "y", kernel_shape=[2, 2], strides=[2, 2]),

@@ -217,7 +217,7 @@ def test_refuses_selections_between_scales(op: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("op", ["RESHAPE", "TRANSPOSE", "TILE", "MAXIMUM", "MAX_POOL_2D"])
 def test_copies_integers_between_scales(op: str, tmp_path: Path) -> None:
-    """Kernels of data movement ignore scales: the integers of the result are those of the operand."""
+    """Kernels of data movement ignore scales: the result has the integers of the operand."""
     x, y = (T("", (1, 2, 4, 3), "INT8", None, (scale,), (3,)) for scale in (0.5, 0.2))
     extra, table, options = {
         "RESHAPE": ([[24]], "ReshapeOptions", {}),

@@ -124,7 +124,7 @@ def test_bidirectional_rnn(tmp_path: Path, merged: bool) -> None:
 
 
 def test_bidirectional_lstm(tmp_path: Path) -> None:
-    """Both directions with the same weights: the second result is that of the reversed sequence, reversed."""
+    """Both directions with the same weights: the second result is the result for the reversed sequence, reversed."""
     one_way, x, expected = lstm(time_major=True)
     (operator,) = one_way.operators
     weights = list(operator.inputs)[1:18]

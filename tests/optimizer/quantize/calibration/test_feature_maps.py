@@ -1,4 +1,4 @@
-"""Ranges of networks that predict at every position are not clipped; those of classifiers are."""
+"""Ranges of networks that predict at every position are not clipped; feature maps of classifiers are."""
 
 import numpy as np
 import pytest

@@ -25,7 +25,7 @@ from tpuconvert.schema.ops.shifts.shift_arithmetic import SubShift
 from tpuconvert.schema.ops.upsample import Upsample
 from tpuconvert.schema.types import F32, I8, U8, Chip, QuantParams, Scalar, TensorType
 
-legalize_module = sys.modules[legalize.__module__]  # the name of the module in the package is that of the function
+legalize_module = sys.modules[legalize.__module__]  # in the package, the name of the module refers to the function
 CHIPS = (Chip.BM1684, Chip.BM1686)
 TANH = Active(ActiveType.ACTIVE_TANH)
 AVERAGE = Pool(stride_h=2, stride_w=2, kernel_h=2, kernel_w=2, pooling_type=PoolType.AVE)

@@ -1,4 +1,4 @@
-"""Means of accumulators from sums of operands equal those of the operator itself."""
+"""Means of accumulators from sums of operands equal the means of the operator itself."""
 
 import numpy as np
 import pytest

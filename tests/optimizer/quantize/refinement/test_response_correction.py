@@ -93,7 +93,7 @@ def test_biases_stay_if_the_outputs_are_worse_with_the_correction() -> None:
 
 
 def test_logits_of_detections_are_compared_up_to_a_bound() -> None:
-    """Logits of the background go down to -1000: their errors would outweigh that of the responses."""
+    """Logits of the background go down to -1000: their errors would outweigh the error of the responses."""
     graph, _ = detector(has_sigmoid=False, background=-500.0)
     feeds = pictures(12, 1.0)
     error = OutputError(graph, Chip.BM1686, feeds)

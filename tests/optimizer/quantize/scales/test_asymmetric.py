@@ -54,7 +54,7 @@ def quant_of(model: tc.Model, name: str) -> QuantParams:
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_skewed_tensors_have_less_error(activation: str) -> None:
-    """The scale is that of (high - low) / 255 instead of 2 * max / 255; both engines compute the same bytes."""
+    """The scale is (high - low) / 255 instead of 2 * max / 255; both engines compute the same bytes."""
     net, first, output = network(activation)
     noise = {}
     with tc.Session(tc.convert(net.model(output))) as session:

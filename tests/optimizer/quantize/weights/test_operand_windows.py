@@ -1,4 +1,4 @@
-"""Windows of operands: those of the native engine equal those of NumPy."""
+"""Windows of operands: the windows of the native engine equal the windows of NumPy."""
 
 import numpy as np
 import pytest

@@ -143,7 +143,7 @@ def test_transposed_convolutions_get_and_give_one_scale_per_tensor():
 
 
 def test_averages_of_channels_with_scales_are_integers():
-    """They are a depthwise convolution with one multiplier: the ratio of the scales is that of every channel."""
+    """They are a depthwise convolution with one multiplier: the ratio of the scales is the same for every channel."""
     net = Net((1, 32, 8, 8))
     hidden = net.conv(net.x, 32, "first", kernel=1)
     average = Pool(stride_h=1, stride_w=1, kernel_h=8, kernel_w=8, pooling_type=PoolType.AVE)

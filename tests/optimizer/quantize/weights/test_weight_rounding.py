@@ -41,7 +41,7 @@ def test_weights_stay_within_the_symmetric_range():
 
 @pytest.mark.parametrize("count", [16000, 20000])
 def test_merged_sums_are_exact(count):
-    """The sums of 32768 observations fit INT32, those of 40000 do not."""
+    """The sums of 32768 observations fit INT32, the sums of 40000 do not."""
     rows = np.full((1, count, 2), 255, np.uint8)
     sums = InputSums.of(rows)
     sums.merge(InputSums.of(rows))

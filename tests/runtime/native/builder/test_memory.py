@@ -54,7 +54,7 @@ def test_arenas_of_all(name, chip, data_root):
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="how the peak is read is Linux's")
 def test_start_up_and_peak_of_a_process(data_root, tmp_path):
-    """Memory of a process that loads and runs one file, minus that of a process that only imports the package."""
+    """Memory of a process that loads and runs one file, minus the memory of a process that only imports the package."""
     model, _ = convert_model(data_root, "imagenet_squeezenet_v1.1_onnx", "bm1686", "int8")
     model.save(tmp_path / "model.tpum")
     program = """

@@ -46,7 +46,7 @@ def linear(
 
 
 def kernels_of(graph: Graph, isa: str = "scalar") -> list[str]:
-    """Names of the kernels of a plan. The results are those of the reference, also at the ends of the range."""
+    """Names of the kernels of a plan. The results equal the reference, also at the ends of the range."""
     ends = np.array([-32768, -32767, -129, -128, -1, 0, 127, 128, 32639, 32640, 32767], np.int16)
     feed = {"x": np.random.default_rng(1).choice(ends, (1, 5, 6, 7))}
     wanted = Session(graph, backend="reference").run(feed)

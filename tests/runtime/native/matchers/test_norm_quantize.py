@@ -21,9 +21,9 @@ from tpuconvert.schema.types import F32, I8, U8, Chip, TensorType
 pytestmark = needs_extension
 
 
-def reals(case: Drawing, shape: tuple[int, ...], centre: float = 0.0, spread: float = 1.0) -> Value:
-    """A graph input with numbers around a centre."""
-    case.feeds.append(case.rng.normal(centre, spread, shape).astype(np.float32))
+def reals(case: Drawing, shape: tuple[int, ...], center: float = 0.0, spread: float = 1.0) -> Value:
+    """A graph input with numbers around a center."""
+    case.feeds.append(case.rng.normal(center, spread, shape).astype(np.float32))
     return case.graph.input("x", TensorType(F32, shape))
 
 
@@ -45,8 +45,8 @@ def test_alone(seed: int) -> None:
     case = Drawing(seed)
     rng = case.rng
     rows, count = int(rng.integers(1, 40)), int(rng.choice([1, 2, 7, 15, 16, 17, 33, 100, 192, 768]))
-    centre, spread = float(rng.choice([0.0, 3.0, 1000.0])), float(rng.choice([1e-6, 1.0, 1e4]))
-    x = reals(case, (2, rows, count), centre, spread)
+    center, spread = float(rng.choice([0.0, 3.0, 1000.0])), float(rng.choice([1e-6, 1.0, 1e4]))
+    x = reals(case, (2, rows, count), center, spread)
     given = factors(case, count)[: int(rng.integers(0, 3))]
     y = case.graph.add(LayerNorm(axis=2, epsilon=float(rng.choice([0.0, 1e-6, 1e-2]))), x, *given)
     offset = int(rng.choice([0, 3, -128, 100]))

@@ -75,7 +75,7 @@ def test_window_sums_are_those_of_numpy(op, kernel, dtype, by_numpy):
         assert found.dtype == np.int64 and np.array_equal(found, by_numpy(window_sums, x, op.geometry, kernel))
 
 
-@pytest.mark.skipif(not available_isas(), reason="without the native engine, the windows are those of patches()")
+@pytest.mark.skipif(not available_isas(), reason="without the native engine, the windows come from patches()")
 def test_positions_and_extents_are_checked():
     image, windows = np.zeros((2, 4, 4), np.uint8), np.zeros((8, 3), np.uint8)
     assert can_copy_windows(image)

@@ -12,7 +12,7 @@ ORDERS = [(0, 1, 2), (0, 2, 1), (2, 1, 0)]
 
 
 def drawn(shape, order=(0, 1, 2)) -> np.ndarray:
-    """Float32 numbers with an uneven distribution; ``order`` is that of the axes in memory."""
+    """Float32 numbers with an uneven distribution; ``order`` is the order of the axes in memory."""
     rng = np.random.default_rng(sum(shape))
     x = (rng.normal(size=[shape[axis] for axis in order]) ** 3).astype(np.float32)
     x[np.abs(x) < 0.1] = 0

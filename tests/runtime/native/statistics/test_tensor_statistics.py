@@ -1,4 +1,4 @@
-"""Statistics that the engine collects in observed runs are those of single calls."""
+"""Statistics that the engine collects in observed runs equal the statistics of single calls."""
 
 from collections.abc import Callable
 from typing import Any

@@ -12,7 +12,7 @@ from tpuconvert.schema.types import F32, I8, U8, DType, TensorType
 
 
 def row(first: int, *, length: int = 8, fill: int = 0x88) -> list[int]:
-    """A row of packed codes; all codes after those of the first byte are 8, the default zero point."""
+    """A row of packed codes; all codes after the first byte are 8, the default zero point."""
     return [first, *[fill] * (length - 1)]
 
 

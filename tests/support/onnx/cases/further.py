@@ -1,4 +1,4 @@
-"""Operators beyond those of ordinary networks."""
+"""Operators that ordinary networks do not have."""
 
 from collections.abc import Sequence
 from typing import Any

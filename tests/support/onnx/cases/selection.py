@@ -13,7 +13,7 @@ from tests.support.onnx.cases.case import FIRST_OPSET, Case
 from tpuconvert.frontends.onnx.node import folds, onnx_op
 
 MOST = 99
-"""Larger numbers are no opsets."""
+"""Larger numbers are not opsets."""
 
 FRONTEND = "tpuconvert.frontends.onnx."
 

@@ -416,7 +416,7 @@ def _is_broadcastable(a: Value, b: Value) -> bool:
 
 
 def _reads(node: NodeProto) -> list[str]:
-    """Names that a node reads, including those of an outer graph in its subgraphs."""
+    """Names that a node reads, including names of an outer graph in its subgraphs."""
     names = [name for name in node.input if name]
     for attribute in node.attribute:
         if attribute.type == onnx.AttributeProto.GRAPH:

@@ -46,7 +46,7 @@ _COMPARING = names(
     ScatterND ScatterElements Sign ReduceMax ReduceMin Hardmax ArgMax ArgMin TopK MaxPool GlobalMaxPool
     """
 )
-"""Results of a NaN depend on the order of comparisons; that of Sign in ONNX Runtime on the element type."""
+"""Results of a NaN depend on the order of comparisons; the result of Sign in ONNX Runtime on the element type."""
 _RECURRENT = names("LSTM GRU RNN")
 _WITH_LIMIT = names("HardSwish Mish Gelu")
 """ONNX Runtime multiplies 0 by minus infinity; the result here is the limit (docs/onnx.md)."""

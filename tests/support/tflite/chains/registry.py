@@ -39,7 +39,7 @@ _STEPS: dict[str, Step] = {}
 def step(
     *types: str, name: str = "", ranks: tuple[int, ...] = ANY_RANK, weight: float = 1.0
 ) -> Callable[[Callable[[Chain, int], None]], Callable[[Chain, int], None]]:
-    """Register a function that adds an operator; its name in capitals is that of the operator."""
+    """Register a function that adds an operator; its name in capitals is the name of the operator."""
 
     def register(function: Callable[[Chain, int], None]) -> Callable[[Chain, int], None]:
         operator = name or function.__name__.upper()

@@ -25,7 +25,7 @@ def rows(repository: Path, pattern: str) -> list[tuple[str, ...]]:
 
 
 def test_every_inexact_operator_has_the_reason_of_the_tests(repository: Path) -> None:
-    """The differences that the tests allow are at least those of the page."""
+    """The differences that the tests allow are at least as large as the differences of the page."""
     told = rows(repository, r"^\| `(\w+)` \| (U?INT\d+) \| (\d+) steps? \| [\d,]+ of [\d,]+ \| (.*) \|$")
     known = {(name.upper(), dtype): (item.steps, item.reason) for (name, dtype), item in EXCEPTIONS.items()}
     known |= {key: (2**16, reason) for key, reason in REASONS.items()}
@@ -51,7 +51,7 @@ def test_page_promises_no_more_than_a_short_run_shows(repository: Path) -> None:
 
 
 def first_of_each(items: Iterable[Sample]) -> Iterator[Sample]:
-    """Yield the first sample of each operator and type, and of sums and products also that of one operand twice."""
+    """Yield the first sample of each operator and type; for sums and products also one with equal operands."""
     seen: Counter[tuple[str, str]] = Counter()
     for item in items:
         seen[item.op, item.dtype] += 1

@@ -40,7 +40,7 @@ MIDDLES: dict[str, list[Step]] = {
 
 
 def model_of(dtype: str, steps: list[Step], before: str, after: str, seed: int) -> S:
-    """DEQUANTIZE, the steps, QUANTIZE; ``before`` and ``after`` are quantized neighbours."""
+    """DEQUANTIZE, the steps, QUANTIZE; ``before`` and ``after`` are quantized neighbors."""
     g = np.random.default_rng(seed)
     zeros = {"INT8": (-20, 20), "UINT8": (100, 160), "INT16": (0, 1)}[dtype]
     first = float(np.float32(g.uniform(0.01, 0.05) * (0.01 if dtype == "INT16" else 1)))
@@ -80,26 +80,26 @@ def model_of(dtype: str, steps: list[Step], before: str, after: str, seed: int) 
 
 
 def _cases() -> list[Any]:
-    """Every combination; the ordinary run has one type per operator, with and without neighbours in turns."""
+    """Every combination; the ordinary run has one type per operator, with and without neighbors in turns."""
     types = ("INT8", "INT16", "UINT8")
     return [
         pytest.param(
             dtype,
             name,
-            neighbour,
-            id=f"{name}-{dtype}-{neighbour}",
+            neighbor,
+            id=f"{name}-{dtype}-{neighbor}",
             marks=() if (number + column + row) % 6 == 0 else (pytest.mark.slow,),
         )
         for number, name in enumerate(MIDDLES)
         for column, dtype in enumerate(types)
-        for row, neighbour in ((0, ""), (3, "both"))
+        for row, neighbor in ((0, ""), (3, "both"))
     ]
 
 
-@pytest.mark.parametrize(("dtype", "name", "neighbour"), _cases())
-def test_equals_the_reference_kernels(dtype: str, name: str, neighbour: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("dtype", "name", "neighbor"), _cases())
+def test_equals_the_reference_kernels(dtype: str, name: str, neighbor: str, tmp_path: Path) -> None:
     pytest.importorskip("ai_edge_litert.interpreter")
-    model = serialize(model_of(dtype, MIDDLES[name], neighbour, neighbour, seed=len(name)))
+    model = serialize(model_of(dtype, MIDDLES[name], neighbor, neighbor, seed=len(name)))
     (tmp_path / "model.tflite").write_bytes(model)
     interpreter = reference_runner(model)
     (detail,) = interpreter.get_input_details()

@@ -1,6 +1,6 @@
-"""Top-1 accuracy of the labelled test models in float and INT8, as a Markdown table.
+"""Top-1 accuracy of the labeled test models in float and INT8, as a Markdown table.
 
-    python -m tools.accuracy labelled [--chip bm1686] [--method auto] [--exact-on bm1684] [MODEL ...]
+    python -m tools.accuracy labeled [--chip bm1686] [--method auto] [--exact-on bm1684] [MODEL ...]
 
 Columns: float top-1, INT8 top-1, difference in points, share of samples whose predicted class changed, mean cosine
 similarity of the outputs, nodes that stayed float, seconds per INT8 sample.
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import tpuconvert as tc
-from tools.accuracy.datasets import Entry, LabelledSet, data_root, entries, input_shapes, labelled_set, model_files
+from tools.accuracy.datasets import Entry, LabeledSet, data_root, entries, input_shapes, labeled_set, model_files
 from tpuconvert.schema.types import Array
 
 
@@ -26,7 +26,7 @@ class Row:
 
     Args:
         model: its id in the manifest.
-        images: number of labelled samples.
+        images: number of labeled samples.
         float_correct: samples that the float model classifies correctly.
         int8_correct: the same for the INT8 model.
         flips: samples whose predicted class changed.
@@ -64,7 +64,7 @@ HEADING = ("model", "samples", "float", "INT8", "difference", "changed %", "cosi
 
 
 def classifiers() -> list[str]:
-    """Ids of the labelled models that can be quantized."""
+    """Ids of the labeled models that can be quantized."""
     return [
         name
         for name, entry in entries(data_root()).items()
@@ -82,7 +82,7 @@ def scores(model: tc.Model, samples: list[Array]) -> tuple[Array, float]:
         return np.array(found), (time.perf_counter() - start) / len(samples)
 
 
-def measure(entry: Entry, data: LabelledSet, chip: str, method: str, exact_on: str = "none") -> Row:
+def measure(entry: Entry, data: LabeledSet, chip: str, method: str, exact_on: str = "none") -> Row:
     """Convert a float model to float and to INT8, and compare their accuracy."""
     source, weights = model_files(data_root(), entry)
     shapes = input_shapes(entry)
@@ -117,7 +117,7 @@ def measure(entry: Entry, data: LabelledSet, chip: str, method: str, exact_on: s
 def main(arguments: Sequence[str]) -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(
-        prog="python -m tools.accuracy labelled", description=(__doc__ or "").splitlines()[0]
+        prog="python -m tools.accuracy labeled", description=(__doc__ or "").splitlines()[0]
     )
     parser.add_argument("models", nargs="*")
     parser.add_argument("--chip", default="bm1686")
@@ -130,7 +130,7 @@ def main(arguments: Sequence[str]) -> int:
     print("| " + " | ".join(HEADING) + " |")
     print("|" + " --- |" * len(HEADING))
     for name in chosen:
-        data = labelled_set(data_root(), known[name])
+        data = labeled_set(data_root(), known[name])
         row = measure(known[name], data, options.chip, options.method, options.exact_on)
         print("| " + " | ".join(row.cells()) + " |", flush=True)
     return 0
