@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Any
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion
 
 from tpuconvert.installed import NAME
+from tpuconvert.schema.text.plain_values import Plain
 
 
 @dataclass(frozen=True)
-class Package:
+class Package(Plain, added=("fits",)):
     """A Python package that tpuconvert uses.
 
     Args:
@@ -42,13 +42,9 @@ class Package:
             return f"{self.name} {self.installed}"
         return f"{self.name} {self.installed or 'missing'} (needs {self.required or 'any version'})"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {**vars(self), "fits": self.fits}
-
 
 @dataclass(frozen=True)
-class Extra:
+class Extra(Plain, added=("install",)):
     """A group of optional packages: ``pip install 'tpuconvert[NAME]'``."""
 
     name: str
@@ -59,11 +55,6 @@ class Extra:
         """Command that installs what is missing; None if nothing is."""
         complete = all(package.fits for package in self.packages)
         return None if complete else f"pip install '{NAME}[{self.name}]'"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        packages = [package.to_dict() for package in self.packages]
-        return {"name": self.name, "packages": packages, "install": self.install}
 
 
 def read_requirements() -> tuple[tuple[Package, ...], tuple[Extra, ...]]:

@@ -7,12 +7,13 @@ a wrong file gives the same message in each frontend.
 from __future__ import annotations
 
 import os
+from functools import cached_property
 from typing import NamedTuple
 
 from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError, UsageError
 from tpuconvert.schema.system.absent_file import absent_file
 from tpuconvert.schema.system.bounded_files import open_regular
-from tpuconvert.schema.system.limits import Limits, current_limits
+from tpuconvert.schema.system.limits import Limits
 
 HEAD_BYTES = 4096
 _ONNX_FIRST_BYTES = (0x08, 0x12, 0x1A, 0x22, 0x2A, 0x32, 0x3A, 0x42)  # tags of ModelProto fields 1 to 8
@@ -210,71 +211,81 @@ def _looks_like_frozen_graph(head: bytes) -> bool:
     return head[:1] == b"\x0a" and (b"\x12\x0bPlaceholder" in head[:256] or b"\x12\x05Const" in head[:256])
 
 
-def read_head(path: str | os.PathLike[str]) -> bytes:
-    """Read the first ``HEAD_BYTES`` of a file.
-
-    Raises:
-        UsageError: the file does not exist, is a folder, or cannot be read.
-
-    """
-    try:
-        with open_regular(path) as file:
-            return file.read(HEAD_BYTES)
-    except FileNotFoundError:
-        raise absent_file(path) from None
-    except IsADirectoryError:
-        hint = "a SavedModel has to be converted with tf2onnx or tf.lite.TFLiteConverter first"
-        is_saved_model = os.path.exists(os.path.join(path, "saved_model.pb"))
-        raise UsageError(f"{path}: is a folder, not a model file", hint=hint if is_saved_model else "") from None
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
-
-
-def identify_file(path: str | os.PathLike[str]) -> FileKind | None:
-    """Read the beginning of a file and identify its format by :func:`identify`."""
-    head = read_head(path)
-    return identify(head, os.path.getsize(path), os.path.basename(path))
-
-
-def read_checked(path: str | os.PathLike[str], expected: str, *, limits: Limits | None = None) -> bytes:
-    """Check a binary model file by :func:`check_file`, which documents arguments and errors, and read it."""
-    check_file(path, expected, limits=limits)
-    with open(path, "rb") as file:
-        return file.read()
-
-
-def check_file(path: str | os.PathLike[str], expected: str, *, limits: Limits | None = None) -> int:
-    """Check the size and the first bytes of a binary model file.
+class SourceFile(os.PathLike[str]):
+    """A file whose first bytes are read and identified once.
 
     Args:
         path: the file.
-        expected: expected format: "onnx", "tflite" or "caffemodel". Only files that certainly have another format are
-            rejected here; the parser rejects other invalid files.
-        limits: bounds on sizes.
-
-    Returns:
-        Size of the file in bytes.
-
-    Raises:
-        CorruptInputError: the file is empty, or has another format.
-        ResourceLimitError: the file is too large.
-        UsageError: the file cannot be read.
 
     """
-    limits = limits or current_limits()
-    head = read_head(path)
-    size = os.path.getsize(path)
-    if size > min(limits.max_file_bytes, limits.max_message_bytes):
-        raise ResourceLimitError(
-            f"{size} bytes, more than {min(limits.max_file_bytes, limits.max_message_bytes)}",
-            file=str(path),
-            hint="save the weights as external data" if expected == "onnx" else "",
-        )
-    kind = identify(head, size, os.path.basename(path))
-    binary_formats = ("onnx", "caffemodel", "tensorflow", "savedmodel")  # ambiguous: protobuf has no magic number
-    if kind is not None and kind.id != expected and not (kind.id in binary_formats and expected in binary_formats):
-        raise corrupt_input(path, expected, kind=kind)
-    return size
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+
+    @staticmethod
+    def of(path: str | os.PathLike[str]) -> SourceFile:
+        """Return the file, which may be identified already."""
+        return path if isinstance(path, SourceFile) else SourceFile(path)
+
+    def __fspath__(self) -> str:
+        return self.path
+
+    def __str__(self) -> str:
+        return self.path
+
+    @cached_property
+    def head(self) -> bytes:
+        """The first ``HEAD_BYTES``.
+
+        Raises:
+            UsageError: the file does not exist, is a folder, or cannot be read.
+
+        """
+        try:
+            with open_regular(self.path) as file:
+                return file.read(HEAD_BYTES)
+        except FileNotFoundError:
+            raise absent_file(self.path) from None
+        except IsADirectoryError:
+            hint = "a SavedModel has to be converted with tf2onnx or tf.lite.TFLiteConverter first"
+            is_saved_model = os.path.exists(os.path.join(self.path, "saved_model.pb"))
+            error = UsageError(f"{self.path}: is a folder, not a model file", hint=hint if is_saved_model else "")
+            raise error from None
+        except OSError as error:
+            raise UsageError(f"{self.path}: cannot be read ({error.strerror})") from error
+
+    @cached_property
+    def kind(self) -> FileKind | None:
+        """The format; None if it is unknown."""
+        return identify(self.head, self.size, os.path.basename(self.path))
+
+    @property
+    def size(self) -> int:
+        """Size in bytes."""
+        return os.path.getsize(self.path)
+
+    def check(self, expected: str, limits: Limits) -> None:
+        """Check the size and the first bytes of a binary model file.
+
+        Args:
+            expected: expected format: "onnx" or "caffemodel". Only files that certainly have another format are
+                rejected here; the parser rejects other invalid files.
+            limits: bounds on sizes.
+
+        Raises:
+            CorruptInputError: the file is empty, or has another format.
+            ResourceLimitError: the file is too large.
+            UsageError: the file cannot be read.
+
+        """
+        most = min(limits.max_file_bytes, limits.max_message_bytes)
+        kind = self.kind
+        if self.size > most:
+            hint = "save the weights as external data" if expected == "onnx" else ""
+            raise ResourceLimitError(f"{self.size} bytes, more than {most}", file=self.path, hint=hint)
+        binary_formats = ("onnx", "caffemodel", "tensorflow", "savedmodel")  # ambiguous: protobuf has no magic number
+        if kind is not None and kind.id != expected and not (kind.id in binary_formats and expected in binary_formats):
+            raise corrupt_input(self, expected, kind=kind)
 
 
 _NAMES = {
@@ -302,8 +313,7 @@ def corrupt_input(
 
     """
     wanted = _NAMES.get(expected, expected)
-    if kind is None:
-        kind = identify_file(path)
+    kind = kind or SourceFile.of(path).kind
     if kind is not None and kind.id != expected:
         return CorruptInputError(f"not {wanted}: this is {kind.description}", file=str(path), hint=kind.hint)
     found = f": {detail}" if detail else ""

@@ -233,6 +233,7 @@ def test_an_operator_and_its_converter_are_all_that_a_quantized_network_needs(co
     definition = next(iter(Page("operator").files.items()))
     files = dict([definition, ("frontends/onnx/operators/soft_shrink.py", CONVERTER)])
     copy.write(files)
+    copy.root.joinpath("build").mkdir(exist_ok=True)
     copy.root.joinpath("build", "end_to_end.py").write_text(END_TO_END, encoding="utf-8")
     done = copy.run(".venv/bin/python build/end_to_end.py")
     assert done.returncode == 0, done.stderr

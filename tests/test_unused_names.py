@@ -11,6 +11,9 @@ from pathlib import Path
 FOLDERS = ("converter", "frontends", "optimizer", "runtime", "schema")
 
 CALLED_BY_OTHERS = {
+    "ReportDescription": "tools/pages/json_schemas.py generates a schema from it",
+    "SourceRow": "tools/pages/json_schemas.py generates a schema from it",
+    "TpuRow": "tools/pages/json_schemas.py generates a schema from it",
     "_repr_png_": "notebooks",
     "check_files": "the command tpuconvert-check",
     "customed_function": "plugins register functions for the operator customed_ops",

@@ -30,7 +30,7 @@ from tpuconvert.ci.measures import Measurement
 from tpuconvert.conversion.options.options import Options
 from tpuconvert.conversion.recipe import write_options
 from tpuconvert.conversion.reproduction import file_sha256
-from tpuconvert.conversion.source_loading import source_format
+from tpuconvert.conversion.source import Source
 from tpuconvert.frontends.onnx.file.external_files import external_file
 from tpuconvert.installed import version
 from tpuconvert.model.model import load
@@ -219,7 +219,7 @@ def recipe_of(job: Job) -> dict[str, Any]:
     """Return the parts of the recipe of a job's model that are known before the conversion."""
     source = job.files["source"]
     found: dict[str, Any] = {
-        "source": {"format": source_format(source), ALGORITHM: file_digest(source)},
+        "source": {"format": Source(source).format, ALGORITHM: file_digest(source)},
         "options": write_options(Options.of(**job.options)),
     }
     if "weights" in job.files:
@@ -273,7 +273,7 @@ def _external(source: Path, allow_root: str | os.PathLike[str] | None) -> Iterab
     Raises:
         CorruptInputError: the model names a file that a conversion may not read.
     """
-    if not os.path.isfile(source) or source_format(source) != "onnx" or not _contains(source, b"location"):
+    if not os.path.isfile(source) or Source(source).format != "onnx" or not _contains(source, b"location"):
         return
     import onnx
     from google.protobuf.message import DecodeError

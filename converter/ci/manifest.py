@@ -24,7 +24,7 @@ from typing import Any
 from tpuconvert.conversion.fixed_inputs import read_fixed
 from tpuconvert.conversion.options.options import OPTIONS, Options
 from tpuconvert.conversion.options.rule_files import expand_rules
-from tpuconvert.conversion.source_loading import SOURCE_SUFFIXES
+from tpuconvert.conversion.source import SOURCE_SUFFIXES
 from tpuconvert.plugins import load_plugins
 from tpuconvert.samples.preprocess import YAML_SUFFIXES
 from tpuconvert.schema.errors import UsageError

@@ -16,6 +16,7 @@ import numpy as np
 from tpuconvert.ci.manifest import Job
 from tpuconvert.conversion.conversion import Conversion
 from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.source import Source
 from tpuconvert.evaluation.evaluation import evaluate
 from tpuconvert.evaluation.result import Evaluation
 from tpuconvert.model.accuracy_notes import KEY as ACCURACY
@@ -58,9 +59,7 @@ def convert_and_measure(job: Job, target: Path) -> Measurement:
     load_plugins(job.plugins)
     options = Options.of(**job.options)
     started = time.perf_counter()
-    converted = Conversion(options, job.files.get("calibration")).of_source(
-        job.files["source"], job.files.get("weights")
-    )
+    converted = Conversion(options, job.files.get("calibration")).of_source(_source(job))
     seconds = time.perf_counter() - started
     converted.save(target)
     model = load(target)
@@ -93,9 +92,7 @@ def _compare(job: Job, model: Model, options: Options) -> Verification:
         OutputError: an output is NaN or dead.
     """
     data = job.files.get("data") or job.files.get("calibration")
-    result = verify_source(
-        model, job.files["source"], job.files.get("weights"), options, data, samples=job.samples, oracle="auto"
-    )
+    result = verify_source(model, _source(job), options, data, samples=job.samples, oracle="auto")
     result.check_outputs()
     return result
 
@@ -148,7 +145,7 @@ def _accuracy(found: Evaluation) -> Measures:
 
 
 def _float_version(job: Job) -> Model:
-    return Conversion(Options.of(**job.options).in_float()).of_source(job.files["source"], job.files.get("weights"))
+    return Conversion(Options.of(**job.options).in_float()).of_source(_source(job))
 
 
 def _latency(job: Job, model: Model) -> Measures:
@@ -184,3 +181,7 @@ def _seconds(session: Session, feed: dict[str, Array]) -> float:
         session.run(feed)
         found.append(time.perf_counter() - before)
     return statistics.median(found)
+
+
+def _source(job: Job) -> Source:
+    return Source(job.files["source"], job.files.get("weights"))

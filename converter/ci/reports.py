@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree
 
 from tpuconvert.ci.manifest import LIMITS
-from tpuconvert.ci.runner import Miss, Outcome
+from tpuconvert.ci.runner import Outcome
 from tpuconvert.installed import version
 from tpuconvert.schema.text.visible_text import for_json, one_line, visible
 from tpuconvert.text.markdown_text import table_code_span
@@ -27,22 +27,12 @@ _MARKS = {"made": "made", "cached": "unchanged", "failed": "**limit not kept**",
 _STYLES: dict[str, Style] = {"made": "good", "cached": "good", "failed": "bad", "error": "bad"}
 
 
-def to_json(outcomes: Sequence[Outcome]) -> str:
-    """All outcomes as JSON; numbers that are not finite are null."""
-    models = [
-        {
-            "name": outcome.name,
-            "source": outcome.source,
-            "status": outcome.status,
-            "measures": {name: _finite(value) for name, value in outcome.measures.items()},
-            "limits": outcome.limits,
-            "misses": [_miss(miss) for miss in outcome.misses],
-            "note": outcome.note,
-            "error": None if outcome.trouble is None else {"id": outcome.trouble.id, "message": outcome.trouble.text},
-        }
-        for outcome in outcomes
-    ]  # fmt: skip
-    return for_json(json.dumps({"version": _version(), "models": models}, indent=2)) + "\n"
+@dataclass(frozen=True)
+class CiDocument:
+    """Results of the models of a manifest."""
+
+    version: str
+    models: Sequence[Outcome]
 
 
 def to_text(outcome: Outcome) -> str:
@@ -132,7 +122,7 @@ def to_sarif(outcomes: Sequence[Outcome]) -> str:
             results.append(_sarif_result(outcome, rule, f"{outcome.name}: {miss}"))
     driver = {
         "name": "tpuconvert",
-        "version": _version(),
+        "version": version(),
         "informationUri": HOME,
         "rules": [{"id": rule, "shortDescription": {"text": text}} for rule, text in sorted(rules.items())],
     }
@@ -164,10 +154,6 @@ def _sarif_result(outcome: Outcome, rule: str, text: str) -> dict[str, Any]:
     return {"ruleId": rule, "level": "error", "message": {"text": text}, "locations": [place]}
 
 
-def _miss(miss: Miss) -> dict[str, Any]:
-    return {"limit": miss.limit.key, "wanted": miss.wanted, "found": _finite(miss.found), "message": str(miss)}
-
-
 def _facts(outcome: Outcome) -> str:
     found = outcome.measures
     parts = [f"{found['integer_nodes']} of {found['nodes']} nodes in integers", bytes_text(found["size"])]
@@ -179,11 +165,3 @@ def _facts(outcome: Outcome) -> str:
 
 def _seconds(outcome: Outcome) -> float:
     return 0.0 if outcome.is_cached else float(outcome.measures.get("seconds", 0.0))
-
-
-def _finite(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _version() -> str:
-    return version()

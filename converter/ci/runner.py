@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 
 from tpuconvert.ci.cache import Cache, DamagedEntry, Entry, key_of
 from tpuconvert.ci.manifest import ACCEPTED, ACCURACY, LIMITS, Job, Limit
@@ -22,6 +22,7 @@ from tpuconvert.schema.system.content_digest import CHUNK
 from tpuconvert.schema.system.file_replacement import replacing
 from tpuconvert.schema.system.input_files import refuse_input
 from tpuconvert.schema.system.temporary_files import remove_abandoned
+from tpuconvert.schema.text.plain_values import Plain, Unbounded
 from tpuconvert.text.text_format import against_limit
 from tpuconvert.workers.choice import open_workers
 from tpuconvert.workers.workers import Failure, Shard, ThisProcess, Workers
@@ -31,13 +32,18 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Miss:
+class Miss(Plain, hidden=("limit", "reason"), keys={"key": "limit", "__str__": "message"}):
     """A limit that a model misses."""
 
     limit: Limit
-    wanted: float
-    found: float
+    wanted: Unbounded
+    found: Unbounded
     reason: str = ""
+
+    @property
+    def key(self) -> str:
+        """Key of the limit in the manifest."""
+        return self.limit.key
 
     def __str__(self) -> str:
         if self.reason:
@@ -47,7 +53,7 @@ class Miss:
 
 
 @dataclass(frozen=True)
-class Trouble:
+class Trouble(Plain, hidden=("exit_code",), keys={"text": "message"}):
     """Error of a model's conversion: its id, exit code and text."""
 
     id: str
@@ -61,7 +67,12 @@ class Trouble:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Outcome(
+    Plain,
+    hidden=("is_cached", "accepted", "model", "sections"),
+    added=("status", "misses"),
+    keys={"trouble": "error"},
+):
     """Result of one model.
 
     Args:
@@ -80,7 +91,7 @@ class Outcome:
     name: str
     source: str
     is_cached: bool = False
-    measures: Measures = field(default_factory=dict)
+    measures: Annotated[Measures, dict[str, float | str | None]] = field(default_factory=dict)
     limits: dict[str, float] = field(default_factory=dict)
     accepted: tuple[str, ...] = ()
     trouble: Trouble | None = None
@@ -108,7 +119,7 @@ class Outcome:
         return texts if isinstance(texts, Mapping) else {}
 
     @property
-    def status(self) -> str:
+    def status(self) -> Literal["made", "cached", "failed", "error"]:
         """``error`` if there is no model, ``failed`` if it misses a limit, otherwise ``cached`` or ``made``."""
         if self.trouble is not None:
             return "error"

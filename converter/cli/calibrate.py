@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,8 +16,27 @@ from tpuconvert.cli.shared_options import calibration_option, progress_option
 from tpuconvert.cli.terminal import echo
 from tpuconvert.conversion.calibrate import RANGE_OPTIONS, calibrate
 from tpuconvert.conversion.options.options import READING_OPTIONS, group_options
+from tpuconvert.schema.text.plain_values import MERGED, Plain
+
+if TYPE_CHECKING:
+    from tpuconvert.conversion.quantization.ranges_file import MeasuredRanges
 
 SUFFIX = ".json"
+
+
+@dataclass(frozen=True)
+class CalibrationDocument(Plain, keys={"ranges": MERGED}):
+    """Result of a calibration.
+
+    Args:
+        source: the source.
+        output: the ranges file.
+
+    """
+
+    source: str
+    output: str
+    ranges: MeasuredRanges
 
 
 @click.command("calibrate", cls=SectionedCommand)
@@ -54,6 +74,6 @@ def command(
             **group_options(**options),
         )
     if as_json:
-        print_json({"source": model, "output": output, **found.to_dict()})
+        print_json(CalibrationDocument(model, output, found))
     else:
         echo(f"{model}: {found}\nwrote {output}")

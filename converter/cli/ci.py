@@ -14,12 +14,13 @@ from tpuconvert.ci.manifest import read_manifest
 from tpuconvert.ci.report_page import cached_outcomes, describe_outcomes, overview
 from tpuconvert.ci.runner import Outcome, exit_code, run, select_jobs
 from tpuconvert.cli.file_parameters import InputFile, OutputFolder
-from tpuconvert.cli.json_output import json_option, print_document
+from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.option_fields import command_options
 from tpuconvert.cli.problems import ensure, ensure_writable
 from tpuconvert.cli.shared_options import no_plugins_option, report_option
 from tpuconvert.cli.terminal import echo, write_commands
 from tpuconvert.conversion.options.declaration import option
+from tpuconvert.installed import version
 from tpuconvert.report.report_file import write_reports
 from tpuconvert.schema.system.file_replacement import replacing
 from tpuconvert.schema.system.input_files import note_input, refuse_input
@@ -104,7 +105,7 @@ def command(
 
     outcomes = run(wanted, Cache(Path(options.folder)), options.jobs or os.cpu_count() or 1, watch, options.scheduler)
     if as_json:
-        print_document(reports.to_json(outcomes))
+        print_json(reports.CiDocument(version(), outcomes))
     written = [
         (options.junit, reports.to_junit),
         (options.sarif, reports.to_sarif),

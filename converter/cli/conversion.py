@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tpuconvert.cli.json_output import print_json
 from tpuconvert.cli.problems import ensure, ensure_model_name
 from tpuconvert.cli.terminal import echo_text
 from tpuconvert.conversion.conversion import Conversion
 from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.source import Source
 from tpuconvert.model.accuracy_notes import KEY as ACCURACY
 from tpuconvert.model.model import Model
 from tpuconvert.progress import Progress
-from tpuconvert.report.conversion_summary import summarize, summary_lines
+from tpuconvert.report.conversion_summary import ConversionSummary, summarize, summary_lines
 from tpuconvert.report.report import report
 from tpuconvert.samples.random_samples import unknown_extents
 from tpuconvert.schema.errors import UsageError
@@ -76,7 +77,7 @@ def convert_files(
     watch: Watch | None = None,
     with_verification: bool,
     source_args: Callable[[str], list[str]],
-) -> dict[str, Any]:
+) -> ConversionSummary:
     """Convert, compare with the source on request, and write model and report. Return the summary.
 
     Args:
@@ -94,10 +95,9 @@ def convert_files(
         from tpuconvert.conversion.quantization.ranges_file import read_ranges
 
         measured = read_ranges(files.ranges)
-    model = Conversion(options, files.calibration, ranges=measured, progress=progress, watch=watch).of_source(
-        files.model, files.weights
-    )
-    verification = _verify(model, files, options, progress) if with_verification else None
+    source = Source(files.model, files.weights)
+    model = Conversion(options, files.calibration, ranges=measured, progress=progress, watch=watch).of_source(source)
+    verification = _verify(model, source, files, options, progress) if with_verification else None
     progress.stage("write")
     model.save(files.target)
     if files.report is not None:
@@ -108,7 +108,7 @@ def convert_files(
     return summarize(model, files.target, verification, remedy if is_inaccurate else next_command, remedy)
 
 
-def _verify(model: Model, files: Files, options: Options, progress: Progress) -> Verification:
+def _verify(model: Model, source: Source, files: Files, options: Options, progress: Progress) -> Verification:
     if files.calibration is None:
         for name, extents in unknown_extents(model.graph.input_ports).items():
             found = f"--verify needs samples, and input '{name}' has no fixed shape ({', '.join(extents)})"
@@ -116,14 +116,12 @@ def _verify(model: Model, files: Files, options: Options, progress: Progress) ->
     # 330 ms: imports the quantizer, the engine and the oracles
     from tpuconvert.verify.source_comparison import verify_source
 
-    verification = verify_source(
-        model, files.model, files.weights, options, files.calibration, oracle="auto", progress=progress
-    )
+    verification = verify_source(model, source, options, files.calibration, oracle="auto", progress=progress)
     verification.check()
     return verification
 
 
-def print_summary(summary: dict[str, Any], *, as_json: bool) -> None:
+def print_summary(summary: ConversionSummary, *, as_json: bool) -> None:
     """Print the summary of a conversion."""
     if as_json:
         print_json(summary)

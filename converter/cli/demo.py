@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -12,9 +13,18 @@ from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import no_plugins_option, progress_option
 from tpuconvert.cli.terminal import echo
-from tpuconvert.report.demo import HEADING, cells, run_demo
+from tpuconvert.report.demo import HEADING, Row, cells, run_demo
 from tpuconvert.text.styled_text import concat
 from tpuconvert.text.table import table
+
+
+@dataclass(frozen=True)
+class DemoDocument:
+    """The bundled example in each format."""
+
+    models: str
+    report: Path
+    formats: list[Row]
 
 
 @click.command("demo")
@@ -37,13 +47,10 @@ def command(output: str, chip: str, progress_mode: str, as_json: bool) -> None:
     \b
     tpuconvert demo -o demo/ --chip bm1684
     """
-    import dataclasses
-
     with show_progress(progress_mode) as progress:
         rows, report = run_demo(Path(output), chip, progress)
     if as_json:
-        formats = [dataclasses.asdict(row) for row in rows]
-        print_json({"models": output, "report": str(report.resolve()), "formats": formats})
+        print_json(DemoDocument(output, report.resolve(), rows))
         return
     echo(concat(table([HEADING, *map(cells, rows)]), "\n"))
     echo(f"models: {output}\nreport: {report.resolve()}")

@@ -27,7 +27,7 @@ from tpuconvert.diff.change import CATEGORIES
 from tpuconvert.diff.compare import SAMPLES, compare
 from tpuconvert.diff.limits import ANY, GROWTH_LIMITS, OUTPUTS, parse_categories, parse_growth
 from tpuconvert.diff.markdown import to_markdown
-from tpuconvert.frontends.sniffing import identify_file
+from tpuconvert.frontends.sniffing import SourceFile
 from tpuconvert.plugins import load_plugins
 from tpuconvert.text.text_format import several
 
@@ -147,7 +147,7 @@ def command(
     if markdown is not None:
         write_text(Path(markdown), to_markdown(found))
     if as_json:
-        print_json(found.to_dict())
+        print_json(found)
     else:
         echo(found.text(everything=settings.everything))
     found.check(**vars(limits), **growth)
@@ -163,7 +163,7 @@ def _pair_files(files: tuple[str, ...]) -> list[tuple[str, str | None]]:
     """Return both models, each with its weights: a caffemodel that follows another file."""
     found: list[tuple[str, str | None]] = []
     for file in files:
-        kind = identify_file(file) if os.path.isfile(file) else None
+        kind = SourceFile(file).kind if os.path.isfile(file) else None
         is_weights = file.lower().endswith(".caffemodel") or (kind is not None and kind.id == "caffemodel")
         if is_weights and found and found[-1][1] is None:
             found[-1] = (found[-1][0], file)

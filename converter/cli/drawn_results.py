@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tpuconvert.cli.problems import ensure
 from tpuconvert.conversion.options.declaration import option
@@ -19,6 +19,7 @@ from tpuconvert.samples.image_files import IMAGE_SUFFIXES
 from tpuconvert.schema.arithmetic.boxes import MIN_SCORE, NMS_IOU
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.system.input_files import refuse_input
+from tpuconvert.schema.text.plain_values import Plain, Unbounded
 
 if TYPE_CHECKING:
     from tpuconvert.model.model import Model
@@ -152,11 +153,43 @@ def write_pictures(options: DrawingOptions, feeds: FeedSource, found: Sequence[I
     return written
 
 
+@dataclass
+class Score(Plain, keys={"label": "label?"}):
+    """Score of one class.
+
+    Args:
+        label: name of the class, if it is known.
+
+    """
+
+    index: int
+    value: Unbounded
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class OutputSummary:
+    """Statistics of an output.
+
+    Args:
+        best: the highest scores of the first samples.
+
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    min: Unbounded
+    max: Unbounded
+    mean: Unbounded
+    best: list[list[Score]]
+
+
 def result_lines(
-    images: Sequence[str], found: Sequence[Interpretation], summaries: Sequence[Mapping[str, Any]]
+    images: Sequence[str], found: Sequence[Interpretation], summaries: Sequence[OutputSummary]
 ) -> list[str]:
     """Return the results of every image as text, unless they are in the summaries of the outputs already."""
-    if not found or (found[0].classes and any(summary["best"] for summary in summaries)):
+    if not found or (found[0].classes and any(summary.best for summary in summaries)):
         return []
     lines = []
     for image, results in zip(images, found, strict=True):
@@ -164,18 +197,16 @@ def result_lines(
     return lines
 
 
-def add_labels(summaries: Sequence[dict[str, Any]], names: ClassNames, images: Sequence[str]) -> None:
+def add_labels(summaries: Sequence[OutputSummary], names: ClassNames, images: Sequence[str]) -> None:
     """Add the name of the class to every score in the summaries of outputs.
 
     Raises:
         UsageError: the user gave labels, but no output has that many classes.
 
     """
-    fitting = [item for item in summaries if item["best"] and item["shape"][1] == len(names.names)]
-    for summary in fitting:
-        for scores in summary["best"]:
-            for score in scores:
-                score["label"] = names.name(score["index"])
+    fitting = [item for item in summaries if item.best and item.shape[1] == len(names.names)]
+    for score in (score for summary in fitting for scores in summary.best for score in scores):
+        score.label = names.name(score.index)
     if names.is_given and not fitting and not images:
-        scored = [item for item in summaries if item["best"]]
-        names.fit(scored[0]["shape"][1] if scored else 0)
+        scored = [item for item in summaries if item.best]
+        names.fit(scored[0].shape[1] if scored else 0)

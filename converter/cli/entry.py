@@ -10,7 +10,14 @@ import warnings
 import click
 
 from tpuconvert.cli.group import COMPLETION, complete, run_command
-from tpuconvert.cli.json_output import describe_error, to_json, write_document
+from tpuconvert.cli.json_output import (
+    ErrorDescription,
+    ErrorDocument,
+    ProblemDescription,
+    describe_error,
+    to_json,
+    write_document,
+)
 from tpuconvert.cli.option_hints import qualify_options
 from tpuconvert.cli.stdout_document import StdoutDocument
 from tpuconvert.cli.terminal import echo, style_error
@@ -53,11 +60,12 @@ def _run(arguments: list[str], answer: StdoutDocument) -> int:
 
 def _write_error(error: TpuConvertError, arguments: list[str]) -> None:
     """Write an error to stdout instead of the document of the command."""
-    described = describe_error(error)["error"]
-    for item in (described, *described["problems"]):
-        item["hint"] = qualify_options(item["hint"], arguments)
+    described = describe_error(error)
+    items: list[ErrorDescription | ProblemDescription] = [described, *described.problems]
+    for item in items:
+        item.hint = qualify_options(item.hint, arguments)
     try:
-        write_document(to_json({"error": described}))
+        write_document(to_json(ErrorDocument(described)))
         sys.stdout.flush()
     except BrokenPipeError:
         _close_stdout()

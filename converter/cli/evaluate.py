@@ -16,15 +16,29 @@ from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import EngineOptions, plugin_option, progress_option, report_option
 from tpuconvert.cli.terminal import echo, echo_text
 from tpuconvert.conversion.options.declaration import REQUIRED, option
-from tpuconvert.doctor.doctor import doctor
+from tpuconvert.doctor.doctor import Diagnosis, doctor
 from tpuconvert.evaluation.evaluation import DEFAULT_METRICS, evaluate
 from tpuconvert.evaluation.metric import METRIC_NAMES, Setup
-from tpuconvert.evaluation.result import check_names, measure_names
+from tpuconvert.evaluation.result import Evaluation, check_names, measure_names
 from tpuconvert.model.model import load
 from tpuconvert.outputs.head import detector_names
 from tpuconvert.plugins import load_plugins
 from tpuconvert.report.report import report as write_model_report
+from tpuconvert.schema.text.plain_values import MERGED, Plain
 from tpuconvert.text.styled_text import join_lines
+
+
+@dataclass(frozen=True)
+class EvaluationDocument(Plain, keys={"evaluation": MERGED}):
+    """Measures on labeled samples.
+
+    Args:
+        doctor: result of doctor, with --doctor.
+
+    """
+
+    evaluation: Evaluation
+    doctor: Diagnosis | None
 
 
 class _Limit(click.ParamType):  # type: ignore[type-arg]  # a generic class only in later versions of click
@@ -165,7 +179,7 @@ def command(
     if report is not None:
         write_model_report(file, report, evaluation=found)
     if as_json:
-        print_json({**found.to_dict(), "doctor": None if examined is None else examined.to_dict()})
+        print_json(EvaluationDocument(found, examined))
     else:
         echo(join_lines(found.lines(per_class=checks.per_class)))
         if examined is not None:

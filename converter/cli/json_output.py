@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
 from tpuconvert.cli.stdout_document import StdoutDocument
 from tpuconvert.cli.terminal import echo
 from tpuconvert.schema.errors import UnsupportedError
+from tpuconvert.schema.text.plain_values import Keyword, to_plain
 from tpuconvert.schema.text.visible_text import for_json
 
 if TYPE_CHECKING:
@@ -22,24 +23,19 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON i
 
 
 def print_json(content: Any) -> None:
-    """Print the one document of a command."""
-    print_document(to_json(content))
+    """Print the one document of a command: a result, or plain values."""
+    answer = click.get_current_context().find_object(StdoutDocument)
+    assert answer is not None, "commands are run by tpuconvert.cli.entry.run"
+    answer.is_given = True
+    write_document(to_json(content))
 
 
 def print_result(found: Result, *, as_json: bool, wraps: bool = False) -> None:
     """Print a result as JSON or as text; on a terminal, ``wraps`` breaks long lines of the text at word boundaries."""
     if as_json:
-        print_json(found.to_dict())
+        print_json(found)
     else:
         echo(str(found), wraps=wraps)
-
-
-def print_document(text: str) -> None:
-    """Print the one document of a command, given as JSON text."""
-    answer = click.get_current_context().find_object(StdoutDocument)
-    assert answer is not None, "commands are run by tpuconvert.cli.entry.run"
-    answer.is_given = True
-    write_document(text)
 
 
 def write_document(text: str) -> None:
@@ -48,39 +44,56 @@ def write_document(text: str) -> None:
 
 
 def to_json(content: Any) -> str:
-    """Convert plain values to JSON text, deterministically. NaN and infinity become null."""
-    return for_json(json.dumps(_finite(content), indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
+    """Convert a result or plain values to JSON text, deterministically. NaN and infinity become null."""
+    return for_json(json.dumps(to_plain(content), indent=2, ensure_ascii=False, allow_nan=False)) + "\n"
 
 
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+@dataclass
+class ProblemDescription:
+    """A node that prevents a conversion.
+
+    Args:
+        operator: the operator, as the format of the source names it.
+    """
+
+    id: Annotated[str, Keyword("pattern", r"^TC31\d\d$")]
+    kind: str
+    operator: str
+    node: str
+    message: str
+    hint: str
 
 
-def describe_error(error: TpuConvertError) -> dict[str, Any]:
-    """Return the document of an error, as docs/schemas/error.schema.json describes."""
-    described: dict[str, Any] = {
-        "id": error.id,
-        "exit_code": error.exit_code,
-        "message": error.message,
-        "file": error.file,
-        "node": error.node,
-        "hint": error.hint,
-        "problems": [],
-    }
-    if isinstance(error, UnsupportedError):
-        described["problems"] = [
-            {
-                "id": problem.kind.id,
-                "kind": problem.kind.heading,
-                "operator": problem.op,
-                "node": problem.node,
-                "message": problem.message,
-                "hint": problem.hint,
-            }
-            for problem in error.problems
-        ]
-    return {"error": described}
+@dataclass
+class ErrorDescription:
+    """An error.
+
+    Args:
+        id: an entry of docs/errors.md.
+        hint: the next step.
+        problems: what prevents a conversion, one entry per node.
+    """
+
+    id: Annotated[str, Keyword("pattern", r"^TC[1-7][01]\d\d$")]
+    exit_code: Annotated[int, Keyword("minimum", 1), Keyword("maximum", 8)]
+    message: str
+    file: str
+    node: str
+    hint: str
+    problems: list[ProblemDescription]
+
+
+@dataclass(frozen=True)
+class ErrorDocument:
+    """Document that any command prints with --json when it fails without a result."""
+
+    error: ErrorDescription
+
+
+def describe_error(error: TpuConvertError) -> ErrorDescription:
+    """Return the description of an error."""
+    problems = [
+        ProblemDescription(item.kind.id, item.kind.heading, item.op, item.node, item.message, item.hint)
+        for item in (error.problems if isinstance(error, UnsupportedError) else ())
+    ]
+    return ErrorDescription(error.id, error.exit_code, error.message, error.file, error.node, error.hint, problems)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from tpuconvert.conversion.source_loading import SOURCE_SUFFIXES
+from tpuconvert.conversion.source import SOURCE_SUFFIXES
 from tpuconvert.report.report_file import check_report_name
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.system.input_files import refuse_input

@@ -22,7 +22,7 @@ from tpuconvert.cli.shared_options import (
 from tpuconvert.conversion.options.options import READING_OPTIONS, Options, names_of
 from tpuconvert.conversion.options.quantization import Quantization
 from tpuconvert.conversion.quantize import check_data
-from tpuconvert.frontends.sniffing import identify_file
+from tpuconvert.frontends.sniffing import SourceFile
 from tpuconvert.plugins import load_plugins
 
 
@@ -71,7 +71,7 @@ def command(
         "--verify needs samples: ranges are not made for random numbers",
         hint="--calibration DATA, or tpuconvert verify MODEL FILE.tpum --data DATA afterwards",
     )
-    kind = identify_file(model)
+    kind = SourceFile(model).kind
     ensure(
         kind is None or kind.id != "tpum",
         f"{model}: is converted already",

@@ -18,7 +18,7 @@ from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import LimitOptions, plugin_option, progress_option
 from tpuconvert.conversion.options.declaration import option
 from tpuconvert.conversion.options.options import OPTIONS, group_options
-from tpuconvert.conversion.source_loading import source_format
+from tpuconvert.conversion.source import Source
 from tpuconvert.reduction.reduce import reduce
 from tpuconvert.reduction.source_files import SUFFIXES
 
@@ -79,7 +79,7 @@ def command(
     tpuconvert reduce net.tflite --until "python check.py {}" --budget 1h
     tpuconvert reduce net.prototxt net.caffemodel -o small.prototxt
     """
-    target = search.output or str(Path(model).with_suffix(f".reduced{SUFFIXES[source_format(model)]}"))
+    target = search.output or str(Path(model).with_suffix(f".reduced{SUFFIXES[Source(model).format]}"))
     ensure_writable(target)
     with show_progress(progress_mode) as progress:
         arguments = {**vars(search), "output": target, **group_options(**options)}

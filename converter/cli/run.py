@@ -10,6 +10,8 @@ import click
 
 from tpuconvert.cli.drawn_results import (
     DrawingOptions,
+    OutputSummary,
+    Score,
     add_labels,
     interpret_images,
     result_lines,
@@ -34,10 +36,29 @@ from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.text.spelling import did_you_mean
 
 if TYPE_CHECKING:
+    from tpuconvert.outputs.interpretation import Interpretation
     from tpuconvert.schema.types import Array
 
 BEST = 5
 """Number of samples that are shown, and of highest scores per sample."""
+
+
+@dataclass(frozen=True)
+class RunDocument:
+    """Results of a run in numbers that show whether they are plausible.
+
+    Args:
+        samples: number of samples.
+        results: with --draw, --decode or --labels: the results for each image, in the order of ``pictures``.
+        drawn: the pictures that were written.
+
+    """
+
+    samples: int
+    pictures: list[str]
+    outputs: list[OutputSummary]
+    results: list[Interpretation]
+    drawn: list[Path]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,25 +125,18 @@ def command(
     summaries = [_summary(name, array) for name, array in outputs.items()]
     add_labels(summaries, names, images)
     if as_json:
-        described = {
-            "samples": feeds.samples,
-            "pictures": images,
-            "outputs": summaries,
-            "results": [results.to_dict() for results in found],
-            "drawn": list(map(str, pictures)),
-        }
-        print_json(described)
+        print_json(RunDocument(feeds.samples, images, summaries, found, pictures))
         return
     echo(feeds.description)
     for summary in summaries:
         echo(
-            f"{summary['name']}  {summary['dtype']}{summary['shape']}  "
-            f"min {summary['min']:.6g}  max {summary['max']:.6g}  mean {summary['mean']:.6g}"
+            f"{summary.name}  {summary.dtype}{list(summary.shape)}  "
+            f"min {summary.min:.6g}  max {summary.max:.6g}  mean {summary.mean:.6g}"
         )
-        samples = summary["shape"][0] if summary["best"] else 0
+        samples = summary.shape[0] if summary.best else 0
         titles = images if len(images) == samples else [f"sample {index}" for index in range(samples)]
-        for title, best in zip(titles, summary["best"], strict=False):
-            scores = "  ".join(f"{_class(item)}: {item['value']:.4g}" for item in best)
+        for title, best in zip(titles, summary.best, strict=False):
+            scores = "  ".join(f"{f'{item.index} {item.label}'.strip()}: {item.value:.4g}" for item in best)
             echo(f"    {title:<{max(map(len, titles[:BEST]))}}  {scores}")
         if samples > BEST:
             echo(f"    and {samples - BEST} more" + ("" if output else "; -o OUT.npz writes all"))
@@ -130,11 +144,6 @@ def command(
         echo(line)
     for path in [*([output] if output is not None else []), *pictures]:
         echo(f"wrote {path}")
-
-
-def _class(item: dict[str, Any]) -> str:
-    """Return the number of a class, and its name if it has one."""
-    return f"{item['index']} {item['label']}" if "label" in item else str(item["index"])
 
 
 def _inputs(texts: tuple[str, ...], names: list[str]) -> Any:
@@ -164,7 +173,7 @@ def _inputs(texts: tuple[str, ...], names: list[str]) -> Any:
     return arrays
 
 
-def _summary(name: str, array: Array) -> dict[str, Any]:
+def _summary(name: str, array: Array) -> OutputSummary:
     """Return statistics of an output, and the highest scores of the first samples."""
     import numpy as np
 
@@ -173,14 +182,6 @@ def _summary(name: str, array: Array) -> dict[str, Any]:
     if array.ndim == 2 and array.shape[1] > 1:
         for row in numbers[:BEST]:
             order = np.argsort(-row, kind="stable")[:BEST]
-            best.append([{"index": int(index), "value": float(row[index])} for index in order])
-    empty = array.size == 0
-    return {
-        "name": name,
-        "dtype": array.dtype.name,
-        "shape": list(array.shape),
-        "min": 0.0 if empty else float(numbers.min()),
-        "max": 0.0 if empty else float(numbers.max()),
-        "mean": 0.0 if empty else float(numbers.mean()),
-        "best": best,
-    }
+            best.append([Score(int(index), float(row[index])) for index in order])
+    low, high, mean = (numbers.min(), numbers.max(), numbers.mean()) if array.size else (0.0, 0.0, 0.0)
+    return OutputSummary(name, array.dtype.name, array.shape, float(low), float(high), float(mean), best)

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from tpuconvert.cli.problems import ensure
-from tpuconvert.frontends.sniffing import identify_file
+from tpuconvert.frontends.sniffing import SourceFile
 from tpuconvert.text.text_format import several
 
 
@@ -26,7 +26,7 @@ def source_and_model(command: str, files: Sequence[str]) -> tuple[str, str | Non
         f"{several(len(files), 'file')} where two are needed: a source (with its weights) and a model made from it",
         hint=f"tpuconvert {command} MODEL [WEIGHTS] FILE.tpum",
     )
-    kinds = [identify_file(file) for file in files]
+    kinds = [SourceFile(file).kind for file in files]
     converted = [file for file, kind in zip(files, kinds, strict=True) if kind is not None and kind.id == "tpum"]
     if len(converted) == 1:
         others = [file for file in files if file != converted[0]]

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tpuconvert.conversion.memory_sources import AnySource, Weights, source_files
 from tpuconvert.conversion.options.options import Options, takes_groups
 from tpuconvert.conversion.options.quantization import Quantization
 from tpuconvert.conversion.quantization.ranges_file import MeasuredRanges, measure_ranges
+from tpuconvert.conversion.source import AnySource, Weights, open_source
 from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.schema.types import Chip
@@ -69,8 +69,8 @@ def calibrate(
     load_plugins(plugins)
     fields = {name: getattr(quantization, name) for name in RANGE_OPTIONS if quantization is not None}
     settings = Options.of(source_options, chip=chip, preprocess=preprocess, quantize=Quantization(**fields))
-    with source_files(source, weights) as files:
-        measured = measure_ranges(*files, settings, calibration, progress=progress or SILENT)
+    with open_source(source, weights) as opened:
+        measured = measure_ranges(opened, settings, calibration, progress=progress or SILENT)
     if output is not None:
         measured.save(output)
     return measured

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpuconvert.conversion.conversion import Conversion
-from tpuconvert.conversion.memory_sources import AnySource, Weights, source_files
 from tpuconvert.conversion.options.options import Options, takes_groups
+from tpuconvert.conversion.source import AnySource, Weights, open_source
 from tpuconvert.conversion.source_loading import load_source
 from tpuconvert.model.description import describe_model
 from tpuconvert.model.notes import SHARE, NoteGroup, group_line, group_notes, operators_of
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class Check(Result):
+class Check(Result, hidden=("target",)):
     """A source model that can be converted.
 
     Args:
@@ -53,17 +53,6 @@ class Check(Result):
         ability = "converted" if self.target is None else f"quantized and exported to {self.target}"
         verdict = f"{self.file}: can be {ability} for {self.chip.value}: {several(self.nodes, 'node')}"
         return [verdict, *(group_line(group) for group in self.notes if group.kind != SHARE)]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as plain values, as printed by ``check --json``."""
-        return {
-            "file": self.file,
-            "chip": self.chip.value,
-            "quantize": self.quantize,
-            "nodes": self.nodes,
-            "operators": dict(self.operators),
-            "notes": [group.to_dict() for group in self.notes],
-        }
 
     def _notebook(self) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
         return self.lines(), [("operator", "nodes"), *((name, str(count)) for name, count in self.operators.items())]
@@ -114,9 +103,9 @@ def check(
     load_plugins(plugins)
     settings = Options.of(source_options, chip=chip, preprocess=preprocess, strict_set=strict_set)
     watcher = progress or SILENT
-    with source_files(source, weights) as files:
+    with open_source(source, weights) as opened:
         watcher.stage("load")
-        graph = load_source(*files, settings, require_weights=False)
+        graph = load_source(opened, settings, require_weights=False)
     if target is None:
         converted = Conversion(settings, progress=watcher).of_graph(graph)
     else:

@@ -25,7 +25,8 @@ from tpuconvert.conversion.optimization import OptimizedGraph, optimize_graph
 from tpuconvert.conversion.options.options import Options
 from tpuconvert.conversion.quantization.calibration_feeds import calibration_feeds
 from tpuconvert.conversion.recipe import make_recipe
-from tpuconvert.conversion.source_loading import Source, load_source, with_preprocessing_of
+from tpuconvert.conversion.source import Source
+from tpuconvert.conversion.source_loading import load_source, with_preprocessing_of
 from tpuconvert.model.model import Model
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.schema.errors import ShapeError, UsageError
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 
 def with_sources(model: Model, files: Iterable[str]) -> Model:
-    """Return a model with the existing files that its conversion has read, without files of ``memory_sources``."""
+    """Return a model with the existing files that its conversion has read, without files of ``open_source``."""
     return replace(model, sources=tuple(file for file in files if os.path.exists(file)))
 
 
@@ -80,21 +81,15 @@ class Conversion:
         self._feeds: FeedSource | None = None
         self._check: AccuracyCheck | None = None
 
-    def of_source(self, source: Source, weights: str | os.PathLike[str] | None = None) -> Model:
-        """Convert a source to a model with its recipe. ``Model.sources`` are the files that were read.
-
-        Args:
-            source: the file, or one that contains a model in memory (``memory_sources``).
-            weights: the caffemodel of a prototxt.
-
-        """
+    def of_source(self, source: Source) -> Model:
+        """Convert a source to a model with its recipe. ``Model.sources`` are the files that were read."""
         with (
             MemoryErrors("the conversion"),
             noting_inputs() as files,
             np.errstate(all="ignore"),
             reduced_gc_frequency(),
         ):
-            model = self._of_source(source, weights)  # ``check_finite`` and ``verify`` detect infinities and NaN
+            model = self._of_source(source)  # ``check_finite`` and ``verify`` detect infinities and NaN
         return with_sources(model, files)
 
     def of_graph(self, graph: Graph) -> Model:
@@ -107,18 +102,18 @@ class Conversion:
             error.file = error.file or graph.file
             raise
 
-    def _of_source(self, source: Source, weights: str | os.PathLike[str] | None) -> Model:
+    def _of_source(self, source: Source) -> Model:
         self._check_options()
         self._progress.stage("load")
-        graph = load_source(source, weights, self._options)
+        graph = load_source(source, self._options)
         files = graph.files
         if self._ranges is not None:
-            self._ranges.check_source(source, weights, *files)
+            self._ranges.check_source(source, files)
         self._options = with_preprocessing_of(graph, self._options)
         self._prepare_samples(graph)
         model = self._with_golden_vectors(self._measured(self.of_graph(graph)))
         mapped = large_files(model.graph)
-        recipe = make_recipe(source, weights, self._options, self._feeds, self._ranges, files, mapped)
+        recipe = make_recipe(source, self._options, self._feeds, self._ranges, files, mapped)
         others = model.metadata
         metadata = LateMetadata(others, "recipe", recipe) if mapped else {**others, "recipe": recipe()}
         return Model(replace(model.content, metadata=metadata))

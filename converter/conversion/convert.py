@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpuconvert.conversion.conversion import Conversion, with_sources
-from tpuconvert.conversion.memory_sources import source_files
 from tpuconvert.conversion.options.options import OPTIONS, Options, takes_groups
+from tpuconvert.conversion.source import open_source
 from tpuconvert.model.accuracy_notes import warn_of_inaccurate_outputs
 from tpuconvert.model.model import Model
 from tpuconvert.plugins import load_plugins
@@ -105,8 +105,8 @@ def convert(
         load_plugins(plugins)
         options = Options.of(source_options, packed_weights, **given)
         conversion = Conversion(options, calibration, progress=progress or SILENT, watch=watch)
-        with source_files(source, weights) as files:
-            model = conversion.of_source(*files)
+        with open_source(source, weights) as opened:
+            model = conversion.of_source(opened)
             own_constants(model.graph)
     warn_of_inaccurate_outputs(model, stacklevel=4)
     return with_sources(model, read)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tpuconvert.optimizer.pipeline import PassRow, describe_passes
 from tpuconvert.plugins import load_plugins
@@ -14,7 +13,7 @@ from tpuconvert.text.table import table
 
 
 @dataclass(frozen=True, repr=False)
-class PassList(Result):
+class PassList(Result, keys={"rows": "passes"}):
     """Passes and rules of the optimizer in execution order.
 
     Args:
@@ -37,10 +36,6 @@ class PassList(Result):
     def lines(self) -> list[str]:
         """Return the table."""
         return table(self._cells())
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the rows by the key ``passes``; ``passes --json`` prints the list alone."""
-        return {"passes": list(self.rows)}
 
     def _cells(self) -> list[tuple[str, ...]]:
         cells = ((str(row["order"]), row["name"], row["rule"] or "-", row["about"]) for row in self.rows)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpuconvert.conversion.conversion import Conversion
-from tpuconvert.conversion.memory_sources import AnySource, Weights, source_files
 from tpuconvert.conversion.options.options import Options, takes_groups
 from tpuconvert.conversion.quantization.ranges_file import MeasuredRanges, read_ranges
+from tpuconvert.conversion.source import AnySource, Weights, open_source
 from tpuconvert.model.accuracy_notes import warn_of_inaccurate_outputs
 from tpuconvert.model.model import Model
 from tpuconvert.plugins import load_plugins
@@ -85,9 +85,9 @@ def quantize(
         strict_accuracy=strict_accuracy,
     )
     measured = ranges if ranges is None or isinstance(ranges, MeasuredRanges) else read_ranges(ranges)
-    with source_files(source, weights) as files:
+    with open_source(source, weights) as opened:
         conversion = Conversion(settings, calibration, ranges=measured, progress=progress or SILENT)
-        model = conversion.of_source(*files)
+        model = conversion.of_source(opened)
         own_constants(model.graph)
     warn_of_inaccurate_outputs(model, stacklevel=4)
     return model

@@ -12,14 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tpuconvert.conversion.options.options import OPTIONS, Options, declaration, default_of
-from tpuconvert.conversion.source_loading import Source, source_format
-from tpuconvert.schema.errors import UsageError
+from tpuconvert.conversion.source import Source
 from tpuconvert.schema.system.content_digest import ALGORITHM, digest_of
 from tpuconvert.schema.system.file_digest import file_digest
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
-
     from tpuconvert.samples.calibration_data import FeedSource
     from tpuconvert.schema.file.file_model import Json
     from tpuconvert.schema.system.mapped_pages import MappedFile
@@ -38,7 +35,6 @@ class RangesDigest(Protocol):
 
 def make_recipe(
     source: Source,
-    weights: str | os.PathLike[str] | None,
     options: Options,
     calibration: FeedSource | None,
     ranges: RangesDigest | None = None,
@@ -50,13 +46,13 @@ def make_recipe(
     ``external`` lists the external data files of the source. Files in ``mapped`` are memory-mapped: they are digested
     later, while their constants are written or when the recipe is computed, without opening them again.
     """
-    digest_of_source = _digest_of(source, mapped)
-    digests = [_digest_of(file, mapped) for file in external]
-    source_entry: dict[str, Json] = {"format": source_format(source)}
+    digest_of_source = _digest_when_written(source.model, mapped) or _known(source.digest())
+    digests = [_digest_when_written(file, mapped) or _known(file_digest(file)) for file in external]
+    source_entry: dict[str, Json] = {"format": source.format}
     external_entry: dict[str, Json] = {"files": len(external)}
     recipe: dict[str, Json] = {"source": source_entry}
-    if weights is not None:
-        recipe["weights"] = {ALGORITHM: file_digest(weights)}
+    if source.weights is not None:
+        recipe["weights"] = {ALGORITHM: file_digest(source.weights)}
     if external:
         recipe["external"] = external_entry
     if calibration is not None:
@@ -74,42 +70,15 @@ def make_recipe(
     return complete
 
 
-def _digest_of(source: Source, mapped: Sequence[MappedFile]) -> Callable[[], str]:
-    """Return a function for the digest of a file: computed now, or for a mapped file while its data are copied."""
-    if isinstance(source, (str, os.PathLike)):
-        for file in mapped:
-            if file.is_at(source):
-                return file.digest_while_reading()
-    digest = source_digest(source)
+def _digest_when_written(file: object, mapped: Sequence[MappedFile]) -> Callable[[], str] | None:
+    """Return a function for the digest of a mapped file while its data are copied; None for another file."""
+    if isinstance(file, (str, os.PathLike)):
+        return next((each.digest_while_reading() for each in mapped if each.is_at(file)), None)
+    return None
+
+
+def _known(digest: str) -> Callable[[], str]:
     return lambda: digest
-
-
-def source_digest(source: Source) -> str:
-    """Digest of a file, or of the serialized bytes of a message, in hexadecimal digits.
-
-    Raises:
-        UsageError: the file cannot be read, or protobuf cannot serialize the message.
-
-    """
-    if isinstance(source, (str, os.PathLike)):
-        return file_digest(source)
-    return digest_of(serialize(source)).hex()
-
-
-def serialize(message: ModelProto) -> bytes:
-    """Return the bytes of an ONNX message.
-
-    Raises:
-        UsageError: protobuf cannot serialize the message.
-
-    """
-    from google.protobuf.message import EncodeError  # the import takes 3 ms and is needed only for a message in memory
-
-    try:
-        return message.SerializeToString()
-    except EncodeError as error:
-        hint = "save the model with external data and convert the file"
-        raise UsageError("an onnx.ModelProto of more than 2 GiB cannot be serialized", hint=hint) from error
 
 
 def write_options(options: Options) -> dict[str, Json]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import itertools
 import os
@@ -13,12 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpuconvert.conversion.conversion import Conversion
-from tpuconvert.conversion.memory_sources import AnySource, Weights, source_files
 from tpuconvert.conversion.options.options import OPTIONS, Options, declaration
 from tpuconvert.conversion.provenance import make_statement, write_statement
 from tpuconvert.conversion.quantization.ranges_file import MeasuredRanges, read_ranges
-from tpuconvert.conversion.recipe import source_digest
-from tpuconvert.conversion.source_loading import Source
+from tpuconvert.conversion.source import AnySource, Source, Weights, open_source
 from tpuconvert.model.model import Model, load
 from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import SILENT, Progress
@@ -71,7 +68,7 @@ def _recipe(model: Model) -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True, repr=False)
-class Reproduction(Result):
+class Reproduction(Result, added=("is_same",)):
     """Result of a second conversion.
 
     Args:
@@ -103,10 +100,6 @@ class Reproduction(Result):
             return [concat([f"{self.file}: ", verdict]), f"SHA-256 {self.found}"]
         verdict = style("a second conversion gives other bytes", "bad")
         return [concat([f"{self.file}: ", verdict, f": {self.difference}"])]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as plain values, as printed by ``reproduce --json``."""
-        return {**dataclasses.asdict(self), "is_same": self.is_same}
 
     def check(self) -> None:
         """Check that the bytes are equal.
@@ -170,8 +163,8 @@ def reproduce(
     model = load(file)
     recipe, options = _recipe(model), read_options(model, allow_root)
     measured = ranges if ranges is None or isinstance(ranges, MeasuredRanges) else read_ranges(ranges)
-    with source_files(source, weights) as files:
-        check_source(model, *files, file)
+    with open_source(source, weights) as opened:
+        check_source(model, opened, file)
         if calibration is None and "calibration" in recipe:
             count = several(int(recipe["calibration"]["samples"]), "sample")
             raise UsageError(f"{file}: was quantized with {count}", hint="give them: --calibration DATA")
@@ -180,18 +173,20 @@ def reproduce(
             raise UsageError(f"{file}: was quantized {needs}", hint="--ranges FILE names what calibrate has written")
         if measured is not None:
             _check_same("ranges", recipe["ranges"], measured.digest(), "the given file")
-        made = Conversion(options, calibration, ranges=measured, progress=progress or SILENT).of_source(*files)
+        made = Conversion(options, calibration, ranges=measured, progress=progress or SILENT).of_source(opened)
         parts = made.metadata["recipe"]
         if "external" in parts:
-            _check_same("external data", recipe.get("external"), parts["external"][ALGORITHM], _name(files[0]))
+            _check_same("external data", recipe.get("external"), parts["external"][ALGORITHM], _name(opened))
         if "calibration" in recipe:
             found = parts["calibration"][ALGORITHM]
             _check_same("samples", recipe["calibration"], found, str(calibration))
         found = _compare(file, model, made, output)
         if statement is not None and found.is_same:
-            given = dict(zip(("source", "weights"), files, strict=True))
-            paths = {role: path for role, path in given.items() if isinstance(path, (str, os.PathLike))}
-            hashed = {role: (os.path.basename(path), file_sha256(path).hex()) for role, path in paths.items()}
+            roles = ("source", "weights") if opened.name else ("weights",)
+            hashed = {
+                role: (os.path.basename(path), file_sha256(path).hex())
+                for role, path in zip(roles, opened.files, strict=False)
+            }
             text = make_statement(found.file, found.found, model.chip.name, recipe, hashed, found.version)
             write_statement(statement, text)
         return found
@@ -212,9 +207,7 @@ def _compare(
     )
 
 
-def check_source(
-    model: Model, source: Source, weights: str | os.PathLike[str] | None, path: str | os.PathLike[str]
-) -> None:
+def check_source(model: Model, source: Source, path: str | os.PathLike[str]) -> None:
     """Check that a source is the one that a model was converted from. ``path`` names the model in messages.
 
     Raises:
@@ -222,7 +215,8 @@ def check_source(
 
     """
     recipe = _recipe(model)
-    _check_same("source", recipe.get("source"), source_digest(source), _name(source))
+    _check_same("source", recipe.get("source"), source.digest(), _name(source))
+    weights = source.weights
     if (weights is None) != ("weights" not in recipe):
         needs = "a weight file belongs to it" if weights is None else "no weight file belongs to it"
         raise UsageError(f"{path}: was made otherwise: {needs}")
@@ -231,7 +225,7 @@ def check_source(
 
 
 def _name(source: Source) -> str:
-    return str(source) if isinstance(source, (str, os.PathLike)) else "the given model"
+    return source.name or "the given model"
 
 
 def file_sha256(path: str | os.PathLike[str]) -> bytes:

@@ -1,11 +1,10 @@
-"""Load a source file as a graph: detect the format, call its frontend, and make the checks common to all formats."""
+"""Load a source as a graph: call the frontend of its format, and make the checks common to all formats."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,84 +12,31 @@ from tpuconvert.conversion.additions.appended_nms import append_nms
 from tpuconvert.conversion.final_checks import check_finite, check_not_empty
 from tpuconvert.conversion.options.nms_options import NmsTail
 from tpuconvert.conversion.options.options import Options, default_of
+from tpuconvert.conversion.source import Source
 from tpuconvert.frontends import caffe, onnx, tflite
 from tpuconvert.frontends.integer_range import note_inexact_integers
 from tpuconvert.frontends.open_extents import KEEP
-from tpuconvert.frontends.sniffing import identify_file
 from tpuconvert.frontends.tflite.file.stated_preprocessing import preprocessing
 from tpuconvert.samples.preprocess import Preprocess
-from tpuconvert.schema.errors import CorruptInputError, UsageError
+from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.graph.shape_buckets import KEY as BUCKETS
 from tpuconvert.schema.graph.shape_buckets import Bucket, extents_of, format_buckets
 from tpuconvert.schema.system.constant_budget import constant_budget
 from tpuconvert.schema.system.gc_control import collect_if_due, note_arrays
-from tpuconvert.schema.system.input_files import note_input
 from tpuconvert.schema.system.limits import current_limits, reading_time
 from tpuconvert.schema.types import Array, Dim, format_shape
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
-
     from tpuconvert.frontends.origins import Origin
-
-Source: TypeAlias = "str | os.PathLike[str] | ModelProto"
-"""A model to convert: the path of a file, or an ONNX model in memory."""
-
-SOURCE_FORMATS = {"onnx": "onnx", "tflite": "tflite", "prototxt": "caffe", "caffemodel": "caffe"}
-SOURCE_SUFFIXES = tuple(f".{extension}" for extension in SOURCE_FORMATS)
-"""Format of a file, detected from its content -> name of the frontend that reads it."""
-
-
-def source_format(source: Source) -> str:
-    """Return the name of the frontend for a source. The format of a file is detected from its content, then its name.
-
-    Raises:
-        CorruptInputError: the file has another format, which the message names.
-        UsageError: the file cannot be read, or the source is neither a path nor an ``onnx.ModelProto``.
-
-    """
-    if not isinstance(source, (str, os.PathLike)):
-        return _format_of_object(source)
-    path = os.fspath(source)
-    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
-        raise UsageError(f"{path}: is a pipe or a device, not a file", hint="save the model to a file first")
-    kind = identify_file(path)
-    if kind is not None:
-        if kind.id in SOURCE_FORMATS:
-            return SOURCE_FORMATS[kind.id]
-        found = f"not a model of a known format: this is {kind.description}"
-        raise CorruptInputError(found, file=path, hint=kind.hint)
-    by_name = SOURCE_FORMATS.get(os.path.splitext(path)[1].lower().lstrip("."))
-    if by_name is None:
-        raise CorruptInputError(
-            "not a model of a known format, or a damaged one",
-            file=path,
-            hint="known are ONNX (.onnx), TFLite (.tflite) and Caffe (.prototxt with .caffemodel)",
-        )
-    return by_name
-
-
-def _format_of_object(source: object) -> str:
-    descriptor = getattr(source, "DESCRIPTOR", None)  # of protobuf, whose import takes 15 ms
-    if getattr(descriptor, "full_name", "") == "onnx.ModelProto":
-        return "onnx"
-    raise UsageError(f"the source has the type {type(source).__name__}, expected a path, bytes or an onnx.ModelProto")
 
 
 @np.errstate(all="ignore")
-def load_source(
-    source: Source,
-    weights: str | os.PathLike[str] | None,
-    options: Options,
-    *,
-    require_weights: bool = True,
-) -> Graph:
-    """Read a source file with the frontend of its format.
+def load_source(source: Source, options: Options, *, require_weights: bool = True) -> Graph:
+    """Read a source with the frontend of its format.
 
     Args:
-        source: the file, or an ``onnx.ModelProto``.
-        weights: the caffemodel of a prototxt.
+        source: the source.
         options: options of the conversion.
         require_weights: False replaces a missing caffemodel by zeros, to inspect a network without its weights.
 
@@ -99,9 +45,9 @@ def load_source(
 
     """
     collect_if_due()
-    name = str(source) if isinstance(source, (str, os.PathLike)) else ""
-    with reading_time(name), constant_budget(name, _size_of(source) + _size_of(weights)):
-        graph = _load(source, weights, options, require_weights=require_weights)
+    source.note()
+    with reading_time(source.name), constant_budget(source.name, source.size):
+        graph = _load(source, options, require_weights=require_weights)
         note_inexact_integers(graph, options.chip)
     note_arrays(sum(value.data.nbytes for value in graph.values if value.data is not None))
     if options.fuse_preprocess != "none":
@@ -114,49 +60,25 @@ def load_source(
     _store_buckets(graph, options.buckets)
     check_not_empty(graph, options.inputs, options.outputs)
     if not options.allow_non_finite:
-        check_finite(graph, lambda name: _origin(source, weights, options, name))
+        check_finite(graph, lambda name: _find_origin(source, options, name))
     return graph
 
 
-def _size_of(source: Source | None) -> int:
-    """Return the size of a model in bytes, without external data; 0 if there is no such file."""
-    if source is None:
-        return 0
-    if isinstance(source, (str, os.PathLike)):
-        return os.path.getsize(source) if os.path.isfile(source) else 0
-    size: int = source.ByteSize() if hasattr(source, "ByteSize") else 0
-    return size
-
-
-def _origin(source: Source, weights: str | os.PathLike[str] | None, options: Options, name: str) -> Origin | None:
+def _find_origin(source: Source, options: Options, name: str) -> Origin | None:
     """Find the tensor of a source file from which a non-finite constant of its graph was computed."""
     # 60 ms: imports the readers of all formats, and only sources with an error need them
     from tpuconvert.conversion.source_origins import find_origin
 
-    return find_origin(source_format(source), source, weights, name, options.allow_root)
+    return find_origin(source, name, options.allow_root)
 
 
-def _path(source: Source) -> str | os.PathLike[str]:
-    """Return the path of a source that is not an ONNX model. Only ONNX models can be messages in memory."""
-    return cast("str | os.PathLike[str]", source)
-
-
-def _load(
-    source: Source,
-    weights: str | os.PathLike[str] | None,
-    options: Options,
-    *,
-    require_weights: bool,
-) -> Graph:
-    for path in (source, weights):
-        if isinstance(path, (str, os.PathLike)):
-            note_input(path)
-    kind = source_format(source)
-    input_shapes = _shapes_of_buckets(options, kind, str(source))
+def _load(source: Source, options: Options, *, require_weights: bool) -> Graph:
+    kind, file = source.format, source.name
+    input_shapes = _shapes_of_buckets(options, kind, file)
     named = [name for name, shape in options.input_shapes.items() if any(isinstance(extent, str) for extent in shape)]
     if named and kind != "onnx":
         shape = format_shape(options.input_shapes[named[0]])
-        raise UsageError(f"input_shapes: {named[0]}={shape}: only ONNX models can keep extents open", file=str(source))
+        raise UsageError(f"input_shapes: {named[0]}={shape}: only ONNX models can keep extents open", file=file)
     arguments: dict[str, Any] = {
         "input_shapes": input_shapes or None,
         "inputs": options.inputs,
@@ -166,28 +88,28 @@ def _load(
     if options.fix_inputs:
         if kind == "caffe":
             hint = "leave it out; a Caffe network has no inputs that decide its structure"
-            raise UsageError("--fix-input belongs to ONNX and TFLite models only", file=str(source), hint=hint)
+            raise UsageError("--fix-input belongs to ONNX and TFLite models only", file=file, hint=hint)
         arguments["fixed"] = fixed_arrays(options)
     if options.allow_root is not None:
         if kind != "onnx":
-            raise UsageError("--allow-root belongs to ONNX models only", file=str(source), hint="leave it out")
+            raise UsageError("--allow-root belongs to ONNX models only", file=file, hint="leave it out")
         arguments["allow_root"] = options.allow_root
     if options.max_iterations != default_of("max_iterations"):
         if kind != "onnx":
-            raise UsageError("--max-iterations belongs to ONNX models only", file=str(source), hint="leave it out")
+            raise UsageError("--max-iterations belongs to ONNX models only", file=file, hint="leave it out")
         arguments["limits"] = replace(current_limits(), max_loop_iterations=options.max_iterations)
     if kind == "tflite" and options.quantize is None:
         arguments["hybrid"] = "dynamic"  # without --quantize: as the kernels, which quantize activations at run time
     if kind == "caffe":
-        graph = caffe.load(_path(source), weights, require_weights=require_weights, **arguments)
-        if weights is None and any(value.is_constant for value in graph.values):
+        graph = caffe.load(source.path, source.weights, require_weights=require_weights, **arguments)
+        if source.weights is None and any(value.is_constant for value in graph.values):
             graph.notes.append("no weight file was given: weights are taken as zeros")
         return graph
-    if weights is not None:
-        raise UsageError(f"{weights}: a second file belongs to Caffe models only", hint="leave it out")
+    if source.weights is not None:
+        raise UsageError(f"{source.weights}: a second file belongs to Caffe models only", hint="leave it out")
     if kind == "tflite":
-        return tflite.load(_path(source), **arguments)
-    return onnx.load(source, **arguments)
+        return tflite.load(source.path, **arguments)
+    return onnx.load(source.model, **arguments)
 
 
 def _shapes_of_buckets(options: Options, kind: str, file: str) -> Mapping[str, Sequence[Dim]]:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -51,7 +50,7 @@ class TensorDifference:
 
 
 @dataclass(frozen=True, repr=False)
-class DumpComparison(Result):
+class DumpComparison(Result, hidden=("equal",), keys={"equal_tensors": "equal"}):
     """Result of a comparison.
 
     Attributes:
@@ -67,6 +66,11 @@ class DumpComparison(Result):
     missing: tuple[str, ...]
     unknown: tuple[str, ...]
     fault: Fault | None
+
+    @property
+    def equal_tensors(self) -> int:
+        """Number of integer tensors with equal elements."""
+        return len(self.equal)
 
     @property
     def is_equal(self) -> bool:
@@ -97,16 +101,6 @@ class DumpComparison(Result):
         if self.fault is not None:
             lines += [f"first difference: {self.fault.kind}: {self.fault.text}", f"next: {self.fault.hint}"]
         return lines
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as printed by ``device compare --json``."""
-        return {
-            "equal": len(self.equal),
-            "differing": [vars(item) for item in self.differing],
-            "missing": list(self.missing),
-            "unknown": list(self.unknown),
-            "fault": self.fault.to_dict() if self.fault else None,
-        }
 
 
 def load_dumps(path: str) -> dict[str, Array]:

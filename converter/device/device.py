@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tpuconvert.device.compare import DumpComparison, compare_dumps, load_dumps
-from tpuconvert.device.plan import make_plan, plan_feeds
+from tpuconvert.device.plan import PlanContent, make_plan, plan_feeds
 from tpuconvert.model.golden import KEY, changed_tensors, golden_digests, golden_feeds
 from tpuconvert.model.model import Model, load
 from tpuconvert.plugins import load_plugins
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class DevicePlan(Result):
+class DevicePlan(Result, keys={"content": "*"}):
     """A folder for a test on a device.
 
     Args:
@@ -34,7 +34,7 @@ class DevicePlan(Result):
     """
 
     folder: str
-    content: Mapping[str, Any]
+    content: PlanContent
 
     def lines(self) -> list[str]:
         """Return the number of samples and tensors, and the next step."""
@@ -43,10 +43,6 @@ class DevicePlan(Result):
             f"wrote {self.folder}",
             f"next: on the device, python3 {self.folder}/run_device.py PROGRAM.bmodel dumps.npz",
         ]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the folder and the contents of the plan, as printed by ``device plan --json``."""
-        return {"folder": self.folder, **self.content}
 
 
 @dataclass(frozen=True, repr=False)
@@ -78,10 +74,6 @@ class GoldenCheck(Result):
         """Return the number of equal tensors."""
         count = f"{self.tensors - len(self.changed)} of {self.tensors}"
         return [concat([style(count, "bad" if self.changed else "good"), " integer tensors have their stored digests"])]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as plain values, as printed by ``device check --json``."""
-        return {"tensors": self.tensors, "samples": self.samples, "changed": list(self.changed)}
 
 
 def device_plan(

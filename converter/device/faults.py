@@ -100,10 +100,6 @@ class Fault:
     hint: str
     is_exact: bool = False
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        return dataclasses.asdict(self)
-
 
 @dataclass(frozen=True)
 class Evidence:

@@ -7,11 +7,12 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
 from tpuconvert.exporters.folder import write_folder
+from tpuconvert.exporters.manifest import TensorOfProgram, describe_tensor
 from tpuconvert.exporters.program_digest import program_digest
 from tpuconvert.model.golden import golden_feeds
 from tpuconvert.model.model import Model
@@ -36,7 +37,31 @@ SAMPLES = 2
 SCRIPT = Path(__file__).with_name("run_device.py")
 
 
-def make_plan(model: Model, folder: str | os.PathLike[str], samples: Any = None) -> dict[str, Any]:
+class PlannedInput(TypedDict):
+    """An input of a plan."""
+
+    name: str
+    device_name: str
+    shape: list[int | str]
+
+
+class PlannedTensor(TensorOfProgram):
+    """An integer tensor of a plan."""
+
+    operator: str
+
+
+class PlanContent(TypedDict):
+    """Contents of plan.json."""
+
+    format: int
+    program_digest: str
+    samples: int
+    inputs: list[PlannedInput]
+    tensors: list[PlannedTensor]
+
+
+def make_plan(model: Model, folder: str | os.PathLike[str], samples: Any = None) -> PlanContent:
     """Write a folder for a test on a device.
 
     Args:
@@ -61,7 +86,7 @@ def make_plan(model: Model, folder: str | os.PathLike[str], samples: Any = None)
         raise UsageError(
             "the model has no integers to compare", file=graph.file, hint="convert it with --quantize int8"
         )
-    plan = {
+    plan: PlanContent = {
         "format": FORMAT,
         "program_digest": program_digest(graph),
         "samples": len(feeds),
@@ -147,12 +172,6 @@ def _device_inputs(model: Model, feeds: Sequence[Mapping[str, Array]]) -> dict[s
     return arrays
 
 
-def _describe(value: Value) -> dict[str, Any]:
-    return {
-        "name": value.name,
-        "operator": value.producer.op.name if value.producer else "input",
-        "dtype": value.dtype.numpy.name,
-        "shape": list(value.shape),
-        "scale": list(value.quant.scale) if value.quant else None,
-        "zero_point": list(value.quant.zero_point) if value.quant else None,
-    }
+def _describe(value: Value) -> PlannedTensor:
+    operator = value.producer.op.name if value.producer else "input"
+    return {**describe_tensor(value.name, value.dtype.numpy.name, value.shape, value.quant), "operator": operator}

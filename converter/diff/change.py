@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, TypeAlias
+
+from tpuconvert.diff.constants import ConstantDifference
+from tpuconvert.schema.text.plain_values import Keyword, Plain
 
 CATEGORIES: Mapping[str, str] = {
     "interface": "inputs and outputs: names, order, shapes, types",
@@ -21,14 +24,18 @@ CATEGORIES: Mapping[str, str] = {
 }
 """Category -> its contents. Text reports have this order: by the likely effect on a user."""
 
+Category: TypeAlias = Annotated[str, Keyword("enum", tuple(CATEGORIES))]
+
+ACTIONS = ("added", "removed", "changed", "moved", "replaced", "renamed", "reordered", "rewired")
+
 
 @dataclass(frozen=True)
-class Change:
+class Change(Plain, hidden=("severity",)):
     """One difference.
 
     Args:
         category: a key of ``CATEGORIES``.
-        action: ``added``, ``removed``, ``changed``, ``moved``, ``replaced``, ``renamed``, ``reordered`` or ``rewired``.
+        action: one of ``ACTIONS``.
         name: name of the node, tensor or setting, in the second model if both have it.
         what: the changed property, such as ``attribute stride_h`` or ``operand filter``; may be empty.
         before: the property in the first model, as text.
@@ -37,12 +44,12 @@ class Change:
         severity: size of the change within its category; the largest are shown first.
         nodes_before: indices of the nodes in the first model.
         nodes_after: indices of the nodes in the second model.
-        measured: measurements, for constants.
+        measured: differences of the elements, for constants of one shape.
 
     """
 
-    category: str
-    action: str
+    category: Category
+    action: Annotated[str, Keyword("enum", ACTIONS)]
     name: str
     what: str = ""
     before: str = ""
@@ -51,19 +58,4 @@ class Change:
     severity: float = 0.0
     nodes_before: tuple[int, ...] = ()
     nodes_after: tuple[int, ...] = ()
-    measured: Mapping[str, Any] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as plain values."""
-        return {
-            "category": self.category,
-            "action": self.action,
-            "name": self.name,
-            "what": self.what,
-            "before": self.before,
-            "after": self.after,
-            "follows": self.follows,
-            "nodes_before": list(self.nodes_before),
-            "nodes_after": list(self.nodes_after),
-            "measured": dict(self.measured) or None,
-        }
+    measured: ConstantDifference | None = None

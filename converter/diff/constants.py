@@ -2,27 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
 from tpuconvert.diff.network import data_digest
 from tpuconvert.schema.graph.graph import Value
+from tpuconvert.schema.text.plain_values import Unbounded
 from tpuconvert.schema.types import Array, QuantParams
 
 _RESCALED = 1e-6
 """Largest deviation from a rescaled constant, as a share of its largest magnitude: a few ULP of float32."""
 
 
-def compare_data(first: Value, second: Value) -> dict[str, Any] | None:
-    """Compare the elements of two constants of one shape. Return None if they are equal.
+@dataclass(frozen=True)
+class ConstantDifference:
+    """How much the elements of two constants of one shape differ.
 
-    Returns:
-        ``elements``, ``different``, ``max_difference``, ``mean_difference``, the largest magnitude ``magnitude`` of the
-        first constant, and ``factor`` if the second is the first times a number, or ``factor_axis`` if it is
-        the first times a number per index of that axis.
+    Args:
+        elements: number of elements.
+        different: number of elements that differ.
+        max_difference: largest difference; None if an element is not finite.
+        mean_difference: mean difference; None if an element is not finite.
+        magnitude: largest magnitude in the first constant.
+        factor: the second constant is the first times this number.
+        factor_axis: the second constant is the first times a number per index of this axis.
 
     """
+
+    elements: int
+    different: int
+    max_difference: float | None
+    mean_difference: float | None
+    magnitude: Unbounded
+    factor: float | None
+    factor_axis: int | None
+
+
+def compare_data(first: Value, second: Value) -> ConstantDifference | None:
+    """Compare the elements of two constants of one shape. Return None if they are equal."""
     if first.data is second.data or (first.dtype is second.dtype and data_digest(first) == data_digest(second)):
         return None
     a, b = first.array.astype(np.float64), second.array.astype(np.float64)
@@ -34,15 +52,16 @@ def compare_data(first: Value, second: Value) -> dict[str, Any] | None:
         return None
     finite = distance[np.isfinite(distance)]
     factor, axis = _find_factor(a, b)
-    return {
-        "elements": int(a.size),
-        "different": different,
-        "max_difference": float(finite.max()) if finite.size == distance.size else None,
-        "mean_difference": float(finite.mean()) if finite.size == distance.size else None,
-        "magnitude": float(np.abs(a[np.isfinite(a)]).max(initial=0.0)),
-        "factor": factor,
-        "factor_axis": axis,
-    }
+    is_finite = finite.size == distance.size
+    return ConstantDifference(
+        elements=int(a.size),
+        different=different,
+        max_difference=float(finite.max()) if is_finite else None,
+        mean_difference=float(finite.mean()) if is_finite else None,
+        magnitude=float(np.abs(a[np.isfinite(a)]).max(initial=0.0)),
+        factor=factor,
+        factor_axis=axis,
+    )
 
 
 def is_within_one_step(first: Value, second: Value) -> bool:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tpuconvert.diff.change import CATEGORIES, Change
+from tpuconvert.diff.record import MEASURES
 from tpuconvert.diff.text import (
-    MEASURES,
     by_category,
     growth_text,
     measured_text,
@@ -53,7 +53,7 @@ def difference_sections(found: DifferenceRecord) -> list[str]:
 def _table(changes: Sequence[Change]) -> str:
     rows: list[Sequence[Cell]] = []
     for change in changes:
-        after = measured_text(change) if change.measured else change.after
+        after = measured_text(change.measured) if change.measured else change.after
         name: Cell = ("w", _link(change))
         rows.append([name, escape(change.action), ("t", escape(change.what)), *_texts((change.before, after))])
     return html_table(_HEADING, rows)
@@ -92,7 +92,7 @@ def _outputs(found: DifferenceRecord) -> str:
         return "".join(panel("Outputs", f"{_sentence(line)}.", "") for line in output_lines(outputs))
     rows: list[Sequence[Cell]] = []
     for output in outputs.outputs:
-        measured = output.difference
+        measured = output
         cells = (
             f"{measured.cosine:.6f}",
             "equal" if output.is_equal else f"{measured.sqnr:.1f}",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tpuconvert.diff.change import CATEGORIES
-from tpuconvert.diff.text import MEASURES
+from tpuconvert.diff.record import MEASURES
 from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.text.spelling import did_you_mean
 from tpuconvert.text.text_format import against_limit, several
@@ -98,9 +98,7 @@ def check_difference(
     failures = [*_categories(found, fail_on)]
     if thresholds is not None and thresholds != Thresholds():
         _require_outputs(found)
-        failures += [
-            text for output in found.outputs.outputs for text in limit_failures("output", output.difference, thresholds)
-        ]
+        failures += [text for output in found.outputs.outputs for text in limit_failures("output", output, thresholds)]
     for limit in GROWTH_LIMITS:
         most = (growth or {}).get(limit.key)
         if most is None:

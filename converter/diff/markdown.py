@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tpuconvert.diff.change import Change
+from tpuconvert.diff.record import MEASURES
 from tpuconvert.diff.text import (
-    MEASURES,
     NAMED,
     alike,
     by_category,
@@ -75,7 +75,7 @@ def _change(change: Change) -> str:
     what = f" {_short_span(change.what)}" if change.what else ""
     text = f"{change.action} {_short_span(change.name)}{what}"
     if change.measured:
-        return f"{text}: {_short_span(measured_text(change))}"
+        return f"{text}: {_short_span(measured_text(change.measured))}"
     if change.action in ("added", "removed"):
         detail = change.after if change.action == "added" else change.before
         return f"{text}: {_short_span(detail)}" if detail else text

@@ -217,7 +217,7 @@ def _data(old: Value, new: Value, operand: str, common: dict[str, Any], is_resca
     measured = compare_data(old, new)
     if measured is None:
         return
-    largest, magnitude = measured["max_difference"], measured["magnitude"]
+    largest, magnitude = measured.max_difference, measured.magnitude
     is_bias = new.dtype.is_integer and new.dtype.bits > 8
     has_other_steps = old.quant != new.quant and is_within_one_step(old, new)
     yield Change(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -33,42 +32,25 @@ RANDOM = "of random numbers"
 BEYOND_RANGES = "random numbers are not what the ranges of an INT8 model are made for: give samples (--data)"
 
 
-@dataclass(frozen=True)
-class OutputDifference:
-    """Difference of one output over all samples.
+@dataclass
+class OutputDifference(
+    Difference,
+    hidden=("op", "stage", "reads", "integers", "different", "steps", "added", "clipped_share"),
+    added=("is_equal",),
+):
+    """Difference of one output over all samples, with the first model as the reference.
 
     Args:
-        name: name of the output in the second model.
-        difference: measures, with the first model as the reference.
         changed_classes: share of the samples whose highest score has another class; None for other outputs.
 
     """
 
-    name: str
-    difference: Difference
     changed_classes: float | None = None
 
     @property
     def is_equal(self) -> bool:
         """Return True if all elements are equal."""
-        return self.difference.max_absolute == 0.0 and self.difference.different == 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values. Infinities and NaN are None; ``sqnr_db`` is None for equal outputs, too."""
-        found = self.difference
-        numbers = {
-            "max_absolute": found.max_absolute,
-            "relative": found.relative,
-            "cosine": found.cosine,
-            "sqnr_db": found.sqnr,
-        }
-        return {
-            "name": self.name,
-            "is_equal": self.is_equal,
-            **{key: number if math.isfinite(number) else None for key, number in numbers.items()},
-            "not_finite": found.not_finite,
-            "changed_classes": self.changed_classes,
-        }
+        return self.max_absolute == 0.0 and self.different == 0
 
 
 @dataclass(frozen=True)
@@ -94,16 +76,6 @@ class OutputComparison:
     def is_equal(self) -> bool:
         """Return True if every compared output is equal."""
         return all(output.is_equal for output in self.outputs)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {
-            "samples": self.samples,
-            "origin": self.origin,
-            "outputs": [output.to_dict() for output in self.outputs],
-            "problem": self.problem,
-            "advice": self.advice,
-        }
 
 
 @np.errstate(all="ignore")  # Difference counts non-finite elements
@@ -137,7 +109,7 @@ def compare_outputs(
     first, second = _program(before), _program(after)
     ports = [(before.graph.output_ports[a], after.graph.output_ports[b]) for a, b in outputs]
     scores = [has_classes(before.graph.outputs[a]) and has_classes(after.graph.outputs[b]) for a, b in outputs]
-    differences = [Difference(port.name, "output") for _, port in ports]
+    differences = [OutputDifference(port.name, "output") for _, port in ports]
     flips, counted, done = [0] * len(ports), [0] * len(ports), 0
     progress.stage("compare the outputs", samples)
     with Session(first) as mine, Session(second) as theirs:
@@ -157,9 +129,9 @@ def compare_outputs(
             progress.advance(done)
     if not done:
         return OutputComparison(origin=origin, problem="there are no samples")
-    shares = [flip / count if count else None for flip, count in zip(flips, counted, strict=True)]
-    compared = [OutputDifference(each.name, each, share) for each, share in zip(differences, shares, strict=True)]
-    result = OutputComparison(done, origin, tuple(compared))
+    for difference, flip, count in zip(differences, flips, counted, strict=True):
+        difference.changed_classes = flip / count if count else None
+    result = OutputComparison(done, origin, tuple(differences))
     is_beyond = data is None and not result.is_equal and (_has_ranges(before) or _has_ranges(after))
     return replace(result, advice=BEYOND_RANGES if is_beyond else "")
 

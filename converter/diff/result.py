@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tpuconvert.diff.html import difference_sections, to_html
 from tpuconvert.diff.limits import check_difference, parse_categories
@@ -104,19 +103,3 @@ class ModelDifference(DifferenceRecord):
         text = to_markdown(self) if suffix == ".md" else to_html(self)
         with replacing(path) as file:
             file.write(text.encode("utf-8"))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as printed by ``tpuconvert diff --json``."""
-        return {
-            "before": self.before,
-            "after": self.after,
-            "is_equal": self.is_equal,
-            "nodes": {"before": self.nodes[0], "after": self.nodes[1], "matched": self.matched},
-            "counts": self.counts(),
-            "changes": [change.to_dict() for change in self.changes],
-            "measures": {
-                name: {"unit": m.unit, "before": m.before, "after": m.after, "growth": m.growth}
-                for name, m in self.measures.items()
-            },
-            "outputs": self.outputs.to_dict(),
-        }

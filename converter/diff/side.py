@@ -5,20 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tpuconvert.conversion.conversion import Conversion
 from tpuconvert.conversion.options.options import Options, names_of
 from tpuconvert.conversion.options.quantization import Quantization
 from tpuconvert.conversion.reproduction import stored_options
-from tpuconvert.conversion.source_loading import Source, load_source, with_preprocessing_of
-from tpuconvert.frontends.sniffing import identify_file
+from tpuconvert.conversion.source import Source
+from tpuconvert.conversion.source_loading import load_source, with_preprocessing_of
+from tpuconvert.frontends.sniffing import SourceFile
 from tpuconvert.model.model import Model, load
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.errors import TpuConvertError, UsageError
 from tpuconvert.schema.graph.graph import Graph
 
-Compared: TypeAlias = "Source | Model | Graph"
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+Compared: TypeAlias = "str | os.PathLike[str] | ModelProto | Model | Graph"
 """A model to compare: a path, a model, a graph, or an ONNX model in memory."""
 
 _ONLY_INT8 = ("quantize", *names_of(Quantization))
@@ -84,7 +88,7 @@ def load_sides(
             sides.append(Side(each.file or each.name, each))
         else:
             assert not isinstance(each, Model)
-            sides.append(_load_source(each, weights[number], models[1 - number], options, as_read=as_read))
+            sides.append(_load_source(Source(each, weights[number]), models[1 - number], options, as_read=as_read))
     return sides[0], sides[1]
 
 
@@ -96,7 +100,7 @@ def _load_model(given: Compared, weights: str | os.PathLike[str] | None) -> Mode
         return given
     if not isinstance(given, (str, os.PathLike)):
         return None
-    kind = identify_file(os.fspath(given))
+    kind = SourceFile(given).kind
     if kind is None or kind.id != "tpum":
         return None
     if weights is not None:
@@ -106,7 +110,6 @@ def _load_model(given: Compared, weights: str | os.PathLike[str] | None) -> Mode
 
 def _load_source(
     source: Source,
-    weights: str | os.PathLike[str] | None,
     other: Model | None,
     given: Mapping[str, Any],
     *,
@@ -122,17 +125,15 @@ def _load_source(
     options = Options.of(**{**written, **reading, **given})
     if other is not None and options.fuse_preprocess != "none":
         options = options.for_model(other.preprocess)
-    is_file = isinstance(source, (str, os.PathLike))
-    name = os.path.basename(os.fspath(source)) if isinstance(source, (str, os.PathLike)) else ""
-    graph = load_source(source, weights, options)
+    name = os.path.basename(source.name)
+    graph = load_source(source, options)
     if as_read:
         return Side(name or graph.file or graph.name, graph)
     options = with_preprocessing_of(graph, options)
     try:
         model = Conversion(options).of_graph(graph)
     except TpuConvertError as error:
-        if is_file and not error.file:
-            error.file = str(source)
+        error.file = error.file or source.name
         error.hint = f"{error.hint}\n" if error.hint else ""
         error.hint += "or compare the source without conversion: --as-read"
         raise

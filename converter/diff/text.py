@@ -7,7 +7,9 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from tpuconvert.diff.change import CATEGORIES, Change
+from tpuconvert.diff.constants import ConstantDifference
 from tpuconvert.diff.outputs import OutputComparison
+from tpuconvert.diff.record import MEASURES
 from tpuconvert.schema.text.visible_text import one_line
 from tpuconvert.text.styled_text import concat, style
 from tpuconvert.text.table import number, table
@@ -21,17 +23,6 @@ SHOWN = 5
 
 NAMED = 3
 """Number of names of changes that are alike."""
-
-MEASURES = {
-    "file_bytes": "file",
-    "constant_bytes": "constants",
-    "parameters": "parameters",
-    "nodes": "nodes",
-    "macs": "multiply-accumulates",
-    "traffic_bytes": "global-memory traffic",
-    "seconds": "least time on the chip",
-}
-"""Measure -> its title."""
 
 
 def difference_lines(found: DifferenceRecord, *, everything: bool = False) -> list[str]:
@@ -114,7 +105,7 @@ def change_text(change: Change) -> str:
     what = f" {one_line(change.what)}" if change.what else ""
     before, after = shorten(change.before, 100), shorten(change.after, 100)
     if change.measured:
-        return f"{name}{what}: {measured_text(change)}"
+        return f"{name}{what}: {measured_text(change.measured)}"
     if change.action in ("added", "removed"):
         detail = after if change.action == "added" else before
         return f"{change.action} {name}{what}: {detail}" if detail else f"{change.action} {name}{what}"
@@ -124,23 +115,16 @@ def change_text(change: Change) -> str:
     return f"{text}: {before} -> {after}"
 
 
-def measured_text(change: Change) -> str:
+def measured_text(found: ConstantDifference) -> str:
     """Format how the elements of a constant changed."""
-    found = change.measured
-    if found["factor"] is not None:
-        return f"multiplied by {found['factor']:.6g}"
-    if found["factor_axis"] is not None:
-        return f"rescaled along axis {found['factor_axis']}; {_distances(change)}"
-    return _distances(change)
-
-
-def _distances(change: Change) -> str:
-    found = change.measured
-    largest = f"at most {number(found['max_difference'])}, {number(found['mean_difference'])} on average"
-    return (
-        f"{found['different']:,} of {found['elements']:,} elements differ, by {largest} "
-        f"(largest magnitude {number(found['magnitude'])})"
+    if found.factor is not None:
+        return f"multiplied by {found.factor:.6g}"
+    largest = f"at most {number(found.max_difference)}, {number(found.mean_difference)} on average"
+    distances = (
+        f"{found.different:,} of {found.elements:,} elements differ, by {largest} "
+        f"(largest magnitude {number(found.magnitude)})"
     )
+    return distances if found.factor_axis is None else f"rescaled along axis {found.factor_axis}; {distances}"
 
 
 def measure_lines(found: DifferenceRecord, *, everything: bool = False) -> list[str]:
@@ -187,7 +171,7 @@ def output_lines(outputs: OutputComparison) -> Iterator[str]:
         return
     yield f"outputs on {samples}:"
     for output in outputs.outputs:
-        found = output.difference
+        found = output
         if output.is_equal:
             yield f"  '{shorten(output.name)}': equal"
             continue

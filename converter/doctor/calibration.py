@@ -13,6 +13,7 @@ from tpuconvert.optimizer.quantize.ranges.ranges import Range
 from tpuconvert.runtime.session.session import Session
 from tpuconvert.samples.finding import Finding
 from tpuconvert.schema.graph.graph import Graph, Value
+from tpuconvert.schema.text.plain_values import Plain
 from tpuconvert.schema.types import Array
 
 SETTLED = 0.01
@@ -32,7 +33,7 @@ FEWEST = 8
 
 
 @dataclass(frozen=True)
-class Sufficiency:
+class Sufficiency(Plain, keys={"lone": "lone_samples"}):
     """Dependence of the calibration thresholds on the number of samples and on single samples.
 
     Args:

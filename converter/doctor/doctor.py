@@ -12,13 +12,13 @@ import numpy as np
 
 from tpuconvert.conversion.conversion import Conversion
 from tpuconvert.conversion.input_expectations import Expected, check_activations, expectations
-from tpuconvert.conversion.memory_sources import AnySource, Weights, source_files
 from tpuconvert.conversion.options.options import Options, takes_groups
 from tpuconvert.conversion.options.readers import read_method
 from tpuconvert.conversion.options.source import SourceOptions
-from tpuconvert.conversion.source_loading import Source, is_quantized_source, load_source, with_preprocessing_of
+from tpuconvert.conversion.source import AnySource, Source, Weights, open_source
+from tpuconvert.conversion.source_loading import is_quantized_source, load_source, with_preprocessing_of
 from tpuconvert.doctor.calibration import Sufficiency, lone_findings, measure
-from tpuconvert.doctor.trial import Predict, Trial, compare_variants
+from tpuconvert.doctor.trial import Predict, Trial, VariantResult, compare_variants
 from tpuconvert.doctor.variants import TrialSamples, short
 from tpuconvert.evaluation.classes import LABELS, Labeled, in_order, load_labeled, read_labels
 from tpuconvert.model.model import Model, load
@@ -47,7 +47,7 @@ Backend = Literal["auto", "native", "reference"]
 
 
 @dataclass(frozen=True, repr=False)
-class Diagnosis(Result):
+class Diagnosis(Result, hidden=("trial",), added=("variants", "calibration"), keys={"findings": "warnings"}):
     """The report of the doctor.
 
     Args:
@@ -67,6 +67,11 @@ class Diagnosis(Result):
     trial: Trial | None = None
     calibration: Sufficiency | None = None
 
+    @property
+    def variants(self) -> list[VariantResult]:
+        """The present preprocessing, then the others, best first; empty if they cannot be compared."""
+        return [] if self.trial is None else [self.trial.current, *self.trial.variants]
+
     def check(self) -> None:
         """Turn warnings into an error.
 
@@ -80,25 +85,6 @@ class Diagnosis(Result):
     def _notebook(self) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
         rows = [(found.id, found.seen, found.expected, found.advice) for found in self.findings]
         return self._lines([]), [("warning", "found", "expected", "change"), *rows]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain values, as printed by ``doctor --json``."""
-        trial, found = self.trial, self.calibration
-        return {
-            "file": self.file,
-            "samples": self.samples,
-            "preprocess": self.preprocess,
-            "warnings": [finding.to_dict() for finding in self.findings],
-            "variants": [] if trial is None else [vars(item) for item in (trial.current, *trial.variants)],
-            "calibration": None
-            if found is None
-            else {
-                "samples": found.samples,
-                "enough": found.enough,
-                "moved": {str(count): share for count, share in found.moved.items()},
-                "lone_samples": {str(index): names for index, names in found.lone.items()},
-            },
-        }
 
     def lines(self) -> list[str]:
         """The report as text."""
@@ -189,14 +175,13 @@ def doctor(
     if isinstance(source, Model):
         if weights is not None:
             raise UsageError("weights with a converted model, which contains them", hint="leave them out")
-        return _diagnose(source, None, settings, method, data, labels, scores, backend, threads, progress or SILENT)
-    with source_files(source, weights) as files:
-        return _diagnose(*files, settings, method, data, labels, scores, backend, threads, progress or SILENT)
+        return _diagnose(source, settings, method, data, labels, scores, backend, threads, progress or SILENT)
+    with open_source(source, weights) as opened:
+        return _diagnose(opened, settings, method, data, labels, scores, backend, threads, progress or SILENT)
 
 
 def _diagnose(
     source: Source | Model,
-    weights: str | os.PathLike[str] | None,
     options: Options,
     method: str,
     data: Any,
@@ -210,14 +195,14 @@ def _diagnose(
     expected: dict[str, Expected] | None = None
     if isinstance(source, Model):
         model, name = source, source.graph.name
-    elif isinstance(source, (str, os.PathLike)) and Path(source).suffix.lower() == ".tpum":
-        if weights is not None:
-            raise UsageError(f"{weights}: a second file belongs to Caffe models only", hint="leave it out")
-        model, name = load(source), os.fspath(source)
+    elif source.name.lower().endswith(".tpum"):
+        if source.weights is not None:
+            raise UsageError(f"{source.weights}: a second file belongs to Caffe models only", hint="leave it out")
+        model, name = load(source.path), source.name
     else:
         options = options.without_fused_preprocess()  # on the host the same preprocessing can be varied
-        graph = load_source(source, weights, options)
-        name = os.fspath(source) if isinstance(source, (str, os.PathLike)) else graph.name
+        graph = load_source(source, options)
+        name = source.name or graph.name
         options = with_preprocessing_of(graph, options)
         expected = None if is_quantized_source(graph) else expectations(graph)
         model = Conversion(options, progress=progress).of_graph(graph)

@@ -12,6 +12,7 @@ from typing import Any
 
 from tpuconvert.conversion.conversion import Conversion
 from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.source import Source
 from tpuconvert.doctor.example import PIXELS, SOURCES, example_folder, load_part
 from tpuconvert.installed import NAME, version
 from tpuconvert.requirements import Extra, Package, read_requirements
@@ -87,7 +88,7 @@ class SelfTest:
 
 
 @dataclass(frozen=True, repr=False)
-class Installation(Result):
+class Installation(Result, keys={"problem_messages": "problems"}):
     """The state of an installation. A bug report contains its text.
 
     Args:
@@ -128,6 +129,11 @@ class Installation(Result):
             found.append(ThresholdError(f"self-test: {self.self_test}", hint=hint))
         return found
 
+    @property
+    def problem_messages(self) -> list[str]:
+        """Messages of the problems; empty with exit code 0."""
+        return [problem.message for problem in self.problems]
+
     def check(self) -> None:
         """Turn a problem into an error.
 
@@ -138,21 +144,6 @@ class Installation(Result):
         """
         for problem in self.problems:
             raise problem
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as printed by ``doctor --json`` without a model."""
-        return {
-            "version": self.version,
-            "python": self.python,
-            "system": self.system,
-            "engine": {**vars(self.engine), "instruction_sets": list(self.engine.instruction_sets)},
-            "required": [package.to_dict() for package in self.required],
-            "extras": [extra.to_dict() for extra in self.extras],
-            "cxx_compiler": self.cxx_compiler,
-            "vendor_compiler": self.vendor_compiler,
-            "self_test": None if self.self_test is None else dict(vars(self.self_test)),
-            "problems": [problem.message for problem in self.problems],
-        }
 
     def lines(self) -> list[str]:
         """Return the report as text."""
@@ -258,7 +249,7 @@ def _count_differences() -> int:
     source, _, layout = SOURCES["onnx"]
     images, _ = load_part(folder, "calibration")
     options = Options.of(preprocess=f"{PIXELS},layout={layout}", quantize="int8", effort="low", outputs=[LOGITS])
-    model = Conversion(options, images).of_source(folder / source)
+    model = Conversion(options, images).of_source(Source(folder / source))
     feeds = list(load_feeds(images[:SAMPLES], model.graph.input_ports, model.preprocess))
     with Session(model, backend="native") as engine, Session(model, backend="reference") as reference:
         return sum(not _have_same_bytes(engine.run(feed), reference.run(feed)) for feed in feeds)

@@ -49,7 +49,7 @@ Predict = Callable[[Array], Array]
 
 
 @dataclass(frozen=True)
-class Result:
+class VariantResult:
     """Results of one variant; ``right`` is the number of correctly classified samples, None without labels."""
 
     name: str
@@ -64,8 +64,8 @@ class Result:
 class Trial:
     """The present preprocessing, the variants (best first), and the warnings."""
 
-    current: Result
-    variants: list[Result]
+    current: VariantResult
+    variants: list[VariantResult]
     findings: list[Finding]
 
 
@@ -105,10 +105,10 @@ class _Scores:
         """Return the scores of the first ``count`` samples."""
         return _Scores(self.probabilities[:count], None if self.labels is None else self.labels[:count])
 
-    def result(self, name: str, advice: str) -> Result:
+    def result(self, name: str, advice: str) -> VariantResult:
         """Return the results of the variant with this name and advice."""
         right = None if self.labels is None else int(self.right.sum())
-        return Result(
+        return VariantResult(
             name, advice, len(self.probabilities), right, float(self.entropies.mean()), max(0.0, self.information)
         )
 

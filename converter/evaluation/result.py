@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from tpuconvert.evaluation.metric import find_metric
 from tpuconvert.schema.errors import ThresholdError, UsageError
@@ -92,14 +91,6 @@ class Evaluation(Result):
         ]
         if failed:
             raise ThresholdError(f"{'; '.join(failed)} on {several(self.samples, 'sample')}")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as plain values, as printed by ``evaluate --json``."""
-        per_class = {
-            metric: {str(index): value for index, value in found.items()} for metric, found in self.per_class.items()
-        }
-        names = {"file": self.file, "reference_file": self.reference_file}
-        return {**names, **asdict(self), "per_class": per_class}
 
 
 def measure_text(name: str, value: float) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from tpuconvert.model.model import Model
 from tpuconvert.runtime.session.session import Session
 from tpuconvert.runtime.session.session_state import SessionState
 from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.text.plain_values import Plain
 from tpuconvert.schema.types import Array, DType
 
 MOST_TOKENS = 12
@@ -31,7 +31,7 @@ Run = Callable[[Part, Mapping[str, Array]], Mapping[str, Array]]
 
 
 @dataclass(frozen=True)
-class PartsCheck:
+class PartsCheck(Plain):
     """Result of a comparison.
 
     Args:
@@ -45,10 +45,6 @@ class PartsCheck:
     tokens: int
     difference: float
     same_tokens: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields."""
-        return dict(vars(self))
 
 
 def check_parts(model: Model, parts: Parts) -> PartsCheck:

@@ -11,11 +11,11 @@ from tpuconvert.exporters.decoder_check import PartsCheck, check_parts
 from tpuconvert.exporters.decoder_interface import DETAIL, MASKED
 from tpuconvert.exporters.decoder_parts import Part, Parts, part_model, split_decoder
 from tpuconvert.exporters.folder import MANIFEST, write_folder
+from tpuconvert.exporters.manifest import DecoderPart, describe_tensor
 from tpuconvert.exporters.program_digest import program_digest
 from tpuconvert.exporters.request import Request
 from tpuconvert.schema.definition.op import Trait
 from tpuconvert.schema.errors import NO_EXACT_FORM, ProblemList, UnsupportedError, UsageError
-from tpuconvert.schema.graph.graph import Port
 from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized
 
 WITH_FLOATS = "onnx"
@@ -120,8 +120,8 @@ def _describe(
         **{key: first[key] for key in ("format", "to", "chip", "opset", "compiler") if key in first},
         "name": request.name,
         "program_digest": program_digest(graph),
-        "inputs": [_describe_port(port) for port in inputs],
-        "outputs": [_describe_port(port) for port in outputs],
+        "inputs": [describe_tensor(port.name, port.dtype, port.shape) for port in inputs],
+        "outputs": [describe_tensor(port.name, port.dtype, port.shape) for port in outputs],
         "programs": list(files.values()),
         "decoder": {
             "context": parts.context,
@@ -136,23 +136,19 @@ def _describe(
     }
 
 
-def _describe_part(part: Part, file: str, written: Mapping[str, Any]) -> dict[str, Any]:
+def _describe_part(part: Part, file: str, written: Mapping[str, Any]) -> DecoderPart:
     names = {port.name for port in part.graph.input_ports}
     return {
         "name": part.name,
         "file": file,
-        "inputs": [_describe_port(port) for port in part.graph.input_ports],
-        "outputs": [_describe_port(port) for port in part.graph.output_ports],
+        "inputs": [describe_tensor(port.name, port.dtype, port.shape) for port in part.graph.input_ports],
+        "outputs": [describe_tensor(port.name, port.dtype, port.shape) for port in part.graph.output_ports],
         "caches": [
             {"source": source, "input": name if name in names else None, "output": result}
             for source, name, result in part.caches
         ],
         "program_digest": written["program_digest"],
     }
-
-
-def _describe_port(port: Port) -> dict[str, Any]:
-    return {"name": port.name, "dtype": port.dtype, "shape": list(port.shape), "scale": None, "zero_point": None}
 
 
 def describe_check(decoder: Mapping[str, Any]) -> str:

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 from tpuconvert.exporters.bucket_graphs import graph_of_bucket
 from tpuconvert.exporters.decoder_export import describe_check, export_decoder
 from tpuconvert.exporters.folder import MANIFEST, write_folder
+from tpuconvert.exporters.manifest import Manifest
 from tpuconvert.exporters.onnx_model.package import export_onnx, lower_model
 from tpuconvert.exporters.request import Request
 from tpuconvert.exporters.tpu_mlir.package import CHIPS, export_tpu_mlir, lower_for_chip
@@ -80,7 +81,7 @@ FORMS: Mapping[str, Form] = MappingProxyType(
 
 
 @dataclass(frozen=True, repr=False)
-class Export(Result):
+class Export(Result, hidden=("to",), keys={"manifest": "*"}):
     """Result of an export.
 
     Attributes:
@@ -91,7 +92,7 @@ class Export(Result):
     """
 
     path: Path
-    manifest: dict[str, Any]
+    manifest: Annotated[dict[str, Any], Manifest]
     to: str = ""
 
     def lines(self) -> list[str]:
@@ -111,10 +112,6 @@ class Export(Result):
             lines.append(f"  host    {node['operator']} '{node['name']}': the program ends before it")
         following = form.next_step.format_map({**self.manifest, "path": self.path})
         return [*lines, f"wrote {self.path}", f"next: {following}"]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the path and the manifest, as printed by ``export --json``."""
-        return {"path": str(self.path), **self.manifest}
 
 
 def export(

@@ -18,6 +18,7 @@ from typing import Any
 from tpuconvert.schema.arithmetic.count_levels import counts_of
 from tpuconvert.schema.errors import CorruptInputError
 from tpuconvert.schema.graph.graph import Graph, Value
+from tpuconvert.schema.text.plain_values import Plain
 
 KEY = "conversion"
 """Key of the record in the metadata of a model."""
@@ -27,7 +28,12 @@ COLUMNS = ("positions", "low", "high", "thresholds", "method", "clipped", "expon
 
 
 @dataclass(frozen=True)
-class TensorStatistics:
+class TensorStatistics(
+    Plain,
+    hidden=("width", "levels"),
+    added=("counts",),
+    keys={"low": "minimum", "high": "maximum", "lower_end": "low", "upper_end": "high"},
+):
     """Calibration result of one tensor.
 
     Args:
@@ -49,22 +55,24 @@ class TensorStatistics:
     width: float = 0.0
     levels: tuple[int, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON and reports."""
-        return {
-            "minimum": self.low,
-            "maximum": self.high,
-            "threshold": self.threshold,
-            "method": self.method,
-            "clipped": self.clipped,
-            "low": 0.0,
-            "high": self.width * len(self.levels),
-            "counts": counts_of(self.levels),
-        }
+    @property
+    def lower_end(self) -> float:
+        """Lower end of the histogram of magnitudes: 0."""
+        return 0.0
+
+    @property
+    def upper_end(self) -> float:
+        """Upper end of the histogram."""
+        return self.width * len(self.levels)
+
+    @property
+    def counts(self) -> list[int]:
+        """Number of values in bins of equal width, with an error of at most 4.5 %; empty without a histogram."""
+        return counts_of(self.levels)
 
 
 @dataclass(frozen=True)
-class Convergence:
+class Convergence(Plain):
     """Growth of the largest magnitude of the tensors with the number of samples, relative to all samples.
 
     Args:
@@ -78,10 +86,6 @@ class Convergence:
     median: tuple[float, ...]
     smallest: tuple[float, ...]
     slowest: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON and reports."""
-        return {name: list(item) if isinstance(item, tuple) else item for name, item in vars(self).items()}
 
 
 @dataclass(frozen=True)

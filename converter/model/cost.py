@@ -8,28 +8,84 @@ parallel.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
+from tpuconvert.model.description import Description
 from tpuconvert.optimizer.grouping.group_cost import group_cost
-from tpuconvert.optimizer.grouping.groups import Group
+from tpuconvert.optimizer.grouping.groups import Group, Tiles
 from tpuconvert.optimizer.grouping.planner import plan_groups
-from tpuconvert.schema.definition.hardware import Hardware, hardware_of
+from tpuconvert.schema.definition.hardware import Hardware, LocalMemory, hardware_of
 from tpuconvert.schema.graph import cost
+from tpuconvert.schema.text.plain_values import to_plain
+from tpuconvert.schema.types import Chip
 from tpuconvert.text.table import table
 from tpuconvert.text.text_format import bytes_text, operator_counts, several, shorten
 
 if TYPE_CHECKING:
     from tpuconvert.model.model import Model
 
-Description = dict[str, Any]
+MACS = "multiply-accumulates; null if they depend on extents"
+BYTES = "bytes moved to and from memory"
 
 
-def describe_cost(model: Model) -> Description:
+class PeakDescription(TypedDict):
+    """Peak performance of a chip."""
+
+    bytes_per_second: float
+    macs_per_second: Annotated[dict[str, float], "by data type"]
+
+
+class GroupDescription(TypedDict):
+    """Nodes that share on-chip memory."""
+
+    first: Annotated[int, "index of the first node"]
+    nodes: Annotated[int, "number of nodes"]
+    tiles: Annotated[dict[str, int], Tiles, "number of tiles along each axis"]
+    keeps_constants: Annotated[bool, "whether constants stay in on-chip memory"]
+    lane_bytes: Annotated[int, "bytes of on-chip memory per lane"]
+    macs: int
+    repeated_macs: Annotated[int, "multiply-accumulates that tiles repeat"]
+    bytes_node_by_node: int
+    bytes: Annotated[int, BYTES]
+    saved: Annotated[float, "share of the traffic"]
+    seconds: float
+    operators: dict[str, int]
+
+
+class LayerCost(TypedDict):
+    """Cost of a node alone."""
+
+    index: int
+    macs: Annotated[int | None, MACS]
+    bytes: Annotated[int | None, BYTES]
+    seconds: float
+    group: int | None
+
+
+class CostDescription(TypedDict):
+    """Cost of a model on its chip."""
+
+    chip: Annotated[str, Chip]
+    memory: Annotated[dict[str, int], LocalMemory]
+    peak: PeakDescription
+    macs: Annotated[int, MACS]
+    repeated_macs: int
+    bytes_node_by_node: int
+    bytes: Annotated[int, BYTES]
+    saved: Annotated[float, "share of the traffic"]
+    seconds_node_by_node: float
+    seconds: float
+    not_known: Annotated[int, "nodes whose extents are known when the model runs"]
+    groups: list[GroupDescription]
+    layers: list[LayerCost]
+
+
+def describe_cost(model: Model) -> CostDescription:
     """Plan layer groups. Return them, their cost, and totals as plain values. Bytes and seconds are per run."""
     hardware = hardware_of(model.chip)
     nodes = model.graph.nodes
     memory = hardware.memory
-    layers: list[Description] = []
+    layers: list[LayerCost] = []
     for index, node in enumerate(nodes):
         moved = cost.bytes_alone(node)
         seconds = cost.roofline_seconds(cost.computing_seconds(node, hardware), moved or 0, hardware)
@@ -43,7 +99,7 @@ def describe_cost(model: Model) -> Description:
     after = sum(layer["bytes"] or 0 for layer in alone) + sum(group["bytes"] for group in groups)
     return {
         "chip": model.chip.value,
-        "memory": {"lanes": memory.lanes, "lane_bytes": memory.lane_bytes, "row_bytes": memory.row_bytes},
+        "memory": to_plain(memory),
         "peak": {
             "bytes_per_second": hardware.bytes_per_second,
             "macs_per_second": {
@@ -69,16 +125,16 @@ def _share(before: int, after: int) -> float:
     return 1.0 - after / before if before else 0.0
 
 
-def _group(model: Model, group: Group, layers: list[Description], hardware: Hardware) -> Description:
+def _group(model: Model, group: Group, layers: list[LayerCost], hardware: Hardware) -> GroupDescription:
     """Describe one group of nodes."""
     nodes = model.graph.nodes[group.first : group.stop]
     outputs = set(model.graph.outputs)
     found = group_cost(nodes, outputs, group.tiles, group.keeps_constants, hardware.memory, hardware)
-    before = sum(layer["bytes"] for layer in layers[group.first : group.stop])
+    before = sum(layer["bytes"] or 0 for layer in layers[group.first : group.stop])
     return {
         "first": group.first,
         "nodes": group.count,
-        "tiles": {"n": group.tiles.n, "c": group.tiles.c, "h": group.tiles.h},
+        "tiles": group.tiles._asdict(),
         "keeps_constants": group.keeps_constants,
         "lane_bytes": found.lane_bytes,
         "macs": found.macs,

@@ -4,22 +4,120 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Annotated, Any, TypeAlias, TypedDict
 
-from tpuconvert.model.conversion_record import KEY, read_record
+from tpuconvert.model.conversion_record import KEY, Convergence, TensorStatistics, read_record
 from tpuconvert.model.float_names import float_names
 from tpuconvert.schema.file.file_model import FileModel
 from tpuconvert.schema.graph.control_flow import all_graphs, subgraphs_of
 from tpuconvert.schema.graph.cost import total_macs
-from tpuconvert.schema.graph.graph import Graph, Node, Port, Value
-from tpuconvert.schema.types import Array, QuantParams, format_shape
+from tpuconvert.schema.graph.graph import Graph, Node, Value
+from tpuconvert.schema.types import Array, Chip, QuantParams, format_shape
 
-Description = dict[str, Any]
+Description: TypeAlias = "Mapping[str, Any]"
+"""Description of a model or of a part of it, as plain values; the classes below have the keys."""
+
+Shape: TypeAlias = Annotated[list[int | str], "an extent that is open has a name"]
+
+
+class QuantDescription(TypedDict):
+    """Quantization parameters: real = (q - zero_point) * scale."""
+
+    scale: list[float]
+    zero_point: list[int]
+    dtype: str
+    axis: Annotated[int | None, "of the channels, where each has a scale of its own"]
+
+
+class TensorDescription(TypedDict):
+    """An input, an output or a result of a node."""
+
+    name: str
+    dtype: str
+    shape: Shape
+    quantization: QuantDescription | None
+
+
+class NoteDescription(TypedDict):
+    """A note of the conversion, or of the frontend about a source."""
+
+    kind: str
+    node: str
+    message: str
+
+
+class SubgraphDescription(TypedDict):
+    """A subgraph that the host executes."""
+
+    node: Annotated[str, "name of the node that has the subgraph"]
+    parameter: Annotated[str, "body, then_branch or else_branch"]
+    nodes: int
+    macs: Annotated[int | None, "multiply-accumulates of one run of the subgraph; no value if it depends on extents"]
+    operators: dict[str, int]
+
+
+class LayerDescription(TypedDict):
+    """A node."""
+
+    index: int
+    name: str
+    op: str
+    parameters: str
+    inputs: list[str | None]
+    outputs: list[TensorDescription]
+    sources: list[str]
+    rules: Annotated[list[str], "names of the rewrite rules that the node comes from, the earliest first"]
+    keep_float: Annotated[str | None, "name by which --keep-float selects the float node of an integer node"]
+
+
+class GraphNumbers(TypedDict):
+    """Numbers of a graph."""
+
+    nodes: int
+    operators: dict[str, int]
+    conversions: Annotated[int, "nodes that turn integers into floats or floats into integers"]
+    constant_bytes: Annotated[int, "bytes of all constants"]
+
+
+class GraphDescription(GraphNumbers):
+    """A graph: a source model as it is before the conversion."""
+
+    name: str
+    file: str
+    metadata: dict[str, Any]
+    notes: list[NoteDescription]
+    inputs: list[TensorDescription]
+    outputs: list[TensorDescription]
+    input_values: Annotated[list[str], "names of the tensors of the inputs, as the operands of the nodes have them"]
+    output_values: Annotated[list[str], "names of the tensors of the outputs, as the results of the nodes have them"]
+    arithmetic: Annotated[dict[str, int], "number of nodes by element type of the first result"]
+    subgraphs: Annotated[list[SubgraphDescription], "of control-flow operators, each after its node"]
+    parameters: int
+    layers: list[LayerDescription]
+
+
+class ConversionSettings(TypedDict):
+    """Settings of a conversion."""
+
+    tool_version: str
+    chip: Annotated[str, Chip]
+    quantize: Annotated[str, "int8 or none"]
+    preprocessing: dict[str, Any]
+    plugins: list[str]
+    transposes: Annotated[int, "transposes that are left"]
+
+
+class ModelDescription(GraphDescription, ConversionSettings):
+    """A converted model."""
+
+    histograms: Annotated[dict[str, Any], dict[str, TensorStatistics], "calibration by name of an integer tensor"]
+    convergence: Annotated[dict[str, Any] | None, Convergence | None]
+    verification: dict[str, Any] | None
 
 
 def describe_model(
     content: FileModel, verification: Mapping[str, Any] | None = None, *, layers: bool = True
-) -> Description:
+) -> ModelDescription:
     """Return everything that a report shows, as plain values. Without ``layers``, the list of nodes is left out."""
     record = read_record(content.graph, content.metadata)
     graph = describe_graph(content.graph, layers=layers)
@@ -43,7 +141,7 @@ def describe_model(
     }
 
 
-def describe_graph(graph: Graph, *, layers: bool = True) -> Description:
+def describe_graph(graph: Graph, *, layers: bool = True) -> GraphDescription:
     """Return the part of a description that depends on the graph only. Arguments as for ``describe_model``."""
     constants = [value.data for each in all_graphs(graph) for value in each.values if value.data is not None]
     return {
@@ -51,8 +149,8 @@ def describe_graph(graph: Graph, *, layers: bool = True) -> Description:
         "file": graph.file,
         "metadata": graph.metadata,
         "notes": [{"kind": "source", "node": "", "message": note} for note in graph.notes],
-        "inputs": [_port(port) for port in graph.input_ports],
-        "outputs": [_port(port) for port in graph.output_ports],
+        "inputs": [_tensor(port.name, port.dtype, port.shape, port.quant) for port in graph.input_ports],
+        "outputs": [_tensor(port.name, port.dtype, port.shape, port.quant) for port in graph.output_ports],
         "input_values": [value.name for value in graph.inputs],
         "output_values": [value.name for value in graph.outputs],
         "nodes": len(graph),
@@ -69,7 +167,7 @@ def describe_graph(graph: Graph, *, layers: bool = True) -> Description:
                 "op": node.op.name,
                 "parameters": str(node.op).removeprefix(node.op.name).strip("()"),
                 "inputs": [None if value is None else value.name for value in node.inputs],
-                "outputs": [_value(value) for value in node.outputs],
+                "outputs": [_tensor(value.name, value.dtype.value, value.shape, value.quant) for value in node.outputs],
                 "sources": [str(source) for source in node.sources],
                 "rules": list(node.rules),
                 "keep_float": None,
@@ -79,9 +177,9 @@ def describe_graph(graph: Graph, *, layers: bool = True) -> Description:
     }
 
 
-def _subgraphs(graph: Graph) -> list[Description]:
+def _subgraphs(graph: Graph) -> list[SubgraphDescription]:
     """Describe the subgraphs that the host executes, each before those inside it."""
-    found = []
+    found: list[SubgraphDescription] = []
     for node in graph.nodes:
         for name, subgraph in subgraphs_of(node.op).items():
             inner = subgraph.graph
@@ -98,20 +196,11 @@ def _subgraphs(graph: Graph) -> list[Description]:
     return found
 
 
-def _port(port: Port) -> Description:
-    return {"name": port.name, "dtype": port.dtype, "shape": list(port.shape), "quantization": _quant(port.quant)}
+def _tensor(name: str, dtype: str, shape: Iterable[int | str], quant: QuantParams | None) -> TensorDescription:
+    return {"name": name, "dtype": dtype, "shape": list(shape), "quantization": _quant(quant)}
 
 
-def _value(value: Value) -> Description:
-    return {
-        "name": value.name,
-        "dtype": value.dtype.value,
-        "shape": list(value.shape),
-        "quantization": _quant(value.quant),
-    }
-
-
-def _quant(quant: QuantParams | None) -> Description | None:
+def _quant(quant: QuantParams | None) -> QuantDescription | None:
     if quant is None:
         return None
     return {

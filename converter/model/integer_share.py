@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from tpuconvert.model.description import NoteDescription
 from tpuconvert.model.notes import SHARE, group_notes, names_text
 from tpuconvert.schema.errors import ThresholdError
 from tpuconvert.schema.file.file_model import Note
@@ -53,7 +54,7 @@ def share_notes(graph: Graph, float_notes: Sequence[Note]) -> list[Note]:
     operators = {node.name: node.op.name for node in graph.nodes}
     reasons = {note.node: note.message for note in float_notes}
     kept = [name for name, count in steps.items() if count or (not total and name in reasons)]
-    messages = [
+    messages: list[NoteDescription] = [
         {"kind": "float", "node": name, "message": reasons.get(name, f"{operators[name]}: {_NO_REASON}")}
         for name in kept
     ]

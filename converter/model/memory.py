@@ -7,7 +7,7 @@ needs less, because it computes several nodes in one step; ``Session.memory`` ha
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Annotated, TypedDict
 
 from tpuconvert.optimizer.engine.node_properties import computed_operands
 from tpuconvert.runtime.native.builder.arena import live_bytes, place
@@ -15,13 +15,20 @@ from tpuconvert.runtime.native.builder.storage import ARENA, Buffer
 from tpuconvert.schema.definition.op import Trait
 from tpuconvert.schema.graph.graph import Graph, Value
 
-Description = dict[str, Any]
+
+class MemoryDescription(TypedDict):
+    """Memory of the tensors in one run, without constants."""
+
+    live_bytes: Annotated[list[int], "bytes that are live while each node runs"]
+    peak_bytes: Annotated[int, "most bytes of tensors that are live at one node"]
+    arena_bytes: Annotated[int | None, "size of one arena for all tensors; no value if there are too many"]
+
 
 _MOST_BUFFERS = 3000
 """Largest number of tensors that are placed in an arena. The time grows with its square: 0.4 s for 3,000."""
 
 
-def describe_memory(graph: Graph) -> Description | None:
+def describe_memory(graph: Graph) -> MemoryDescription | None:
     """Return the memory of one run as plain values; None if extents are known only when the model runs.
 
     A tensor is live from the node that computes it to its last use. Inputs are live from the start, and outputs to the

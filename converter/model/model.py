@@ -103,7 +103,7 @@ class Model:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the description of the model as plain values; ``tpuconvert.inspect`` adds its cost on the chip."""
-        return describe_model(self.content)
+        return {**describe_model(self.content)}
 
     def __str__(self) -> str:
         return self.summary()

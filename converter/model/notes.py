@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tpuconvert.model.description import NoteDescription
+from tpuconvert.schema.text.plain_values import Plain
 from tpuconvert.text.text_format import operator_counts, shorten
 
 HEADINGS = {
@@ -42,7 +44,7 @@ _UNFINISHED = re.compile(r"the vendor marks .+ as unfinished on (\w+)")
 
 
 @dataclass()
-class NoteGroup:
+class NoteGroup(Plain, hidden=("reason", "subjects", "is_alike"), keys={"text": "reason"}):
     """Notes of one kind that give the same reason.
 
     Args:
@@ -71,12 +73,8 @@ class NoteGroup:
             return _QUOTED.sub(lambda _: f"{names} and {more} more" if more > 0 else names, self.reason, count=1)
         return f"{self.reason} (the others alike)" if self.is_alike else self.reason
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {"kind": self.kind, "reason": self.text, "operators": dict(self.operators), "nodes": self.nodes}
 
-
-def group_notes(notes: Sequence[Mapping[str, str]], operators: Mapping[str, str] | None = None) -> list[NoteGroup]:
+def group_notes(notes: Sequence[NoteDescription], operators: Mapping[str, str] | None = None) -> list[NoteGroup]:
     """Group notes by kind and reason. Reasons that differ only in quoted names are in the same group.
 
     Args:
@@ -114,7 +112,7 @@ def _split(message: str, operator: str) -> tuple[str, str]:
     return (found[1], found[2]) if found else (operator, message)
 
 
-def note_lines(notes: Sequence[Mapping[str, str]], operators: Mapping[str, str] | None = None) -> list[str]:
+def note_lines(notes: Sequence[NoteDescription], operators: Mapping[str, str] | None = None) -> list[str]:
     """Return one line per reason, without the notes about the INT8 share (see ``share_lines``)."""
     return [group_line(group) for group in group_notes(notes, operators) if group.kind != SHARE]
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tpuconvert.operators.generated_tests import Outcome, raise_if_failed, run_tests
 from tpuconvert.plugins import operators_of_file
@@ -16,7 +14,7 @@ from tpuconvert.text.table import table
 
 
 @dataclass(frozen=True, repr=False)
-class OpTests(Result):
+class OpTests(Result, keys={"outcomes": "tests"}):
     """Results of the tests of the operators in a plugin.
 
     Args:
@@ -43,10 +41,6 @@ class OpTests(Result):
     def lines(self) -> list[str]:
         """Return the table of tests."""
         return table(self._cells())
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the outcomes as plain values, as printed by ``op test --json``."""
-        return {"tests": [dataclasses.asdict(outcome) for outcome in self.outcomes]}
 
     def _cells(self) -> list[tuple[str, ...]]:
         words = {True: style("passed", "good"), False: style("FAILED", "bad"), None: "-"}

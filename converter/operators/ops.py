@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tpuconvert.operators.description import OperatorDescription, describe
 from tpuconvert.operators.tables import (
@@ -27,7 +25,7 @@ SOURCE_FORMATS = ("onnx", "tflite", "caffe")
 
 
 @dataclass(frozen=True, repr=False)
-class OperatorList(Result):
+class OperatorList(Result, hidden=("refused", "source_format"), keys={"rows": "operators"}):
     """Operators, one row each.
 
     Args:
@@ -59,10 +57,6 @@ class OperatorList(Result):
         """Return the table."""
         return table(self._cells())
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the rows by the key ``operators``; ``ops --json`` prints the list alone."""
-        return {"operators": list(self.rows)}
-
     def _cells(self) -> list[tuple[str, ...]]:
         heading = tuple(self.rows[0]) if self.rows else ("operator",)
         cells = (
@@ -79,7 +73,7 @@ class OperatorList(Result):
 
 
 @dataclass(frozen=True, repr=False)
-class OperatorExplanation(Result):
+class OperatorExplanation(Result, keys={"description": "*"}):
     """Explanation of a TPU operator: formula, operands, parameters, data types per chip, locality, and an example."""
 
     description: OperatorDescription
@@ -87,10 +81,6 @@ class OperatorExplanation(Result):
     def lines(self) -> list[str]:
         """Return the explanation as sections."""
         return description_lines(self.description)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the explanation as plain values, as printed by ``ops NAME --json``."""
-        return dataclasses.asdict(self.description)
 
 
 def ops(*, chip: str | None = None, format: str | None = None, plugins: Iterable[str | Path] = ()) -> OperatorList:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from typing import Annotated, Any, NotRequired, TypedDict
 
 from tpuconvert.frontends.registry import Kind, Registration, registry
 from tpuconvert.schema.definition.chip_names import parse_chip
@@ -13,6 +13,26 @@ from tpuconvert.schema.text.spelling import meant, nearest
 from tpuconvert.schema.types import Chip, DType
 
 Row = dict[str, Any]
+
+
+class TpuRow(TypedDict):
+    """A TPU operator: the data types that any of its operands may have on each chip."""
+
+    operator: str
+    kind: str
+    bm1682: NotRequired[list[str]]
+    bm1684: NotRequired[list[str]]
+    bm1686: NotRequired[list[str]]
+
+
+class SourceRow(TypedDict):
+    """An operator of a source format."""
+
+    operator: str
+    domain: Annotated[str, "of the operator, empty for the format's own"]
+    versions: Annotated[list[str], "operator-set versions that are covered"]
+    kind: str
+    limits: str
 
 
 def tpu_operators(chip: str | None = None) -> list[Row]:

@@ -14,6 +14,7 @@ from tpuconvert.outputs.head import ClassMap, DecodedImage, Head, Points, Scores
 from tpuconvert.outputs.labels import ClassNames, labels_of_metadata
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.arithmetic.boxes import MIN_SCORE, NMS_IOU, Detections
+from tpuconvert.schema.text.plain_values import Plain, Unbounded
 from tpuconvert.schema.types import Array
 from tpuconvert.text.text_format import several
 from tpuconvert.user_functions import is_function_name
@@ -34,7 +35,7 @@ class ClassScore:
 
     index: int
     label: str
-    score: float
+    score: Unbounded
 
 
 @dataclass(frozen=True)
@@ -43,13 +44,13 @@ class FoundObject:
 
     index: int
     label: str
-    score: float
+    score: Unbounded
     box: tuple[float, float, float, float]
     points: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True)
-class Segment:
+class Segment(Plain, hidden=("is_background",)):
     """Class of a segmentation, and the share of the pixels that have it, from 0 to 1."""
 
     index: int
@@ -59,7 +60,7 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Interpretation:
+class Interpretation(Plain, hidden=("size", "class_of_pixel"), added=("height", "width")):
     """Results of a model for one image.
 
     Args:
@@ -81,6 +82,16 @@ class Interpretation:
     points: tuple[tuple[float, float], ...] = ()
     class_of_pixel: Array | None = None
 
+    @property
+    def height(self) -> int:
+        """Height of the image in pixels."""
+        return self.size[0]
+
+    @property
+    def width(self) -> int:
+        """Width of the image in pixels."""
+        return self.size[1]
+
     def lines(self) -> list[str]:
         """Return the results as text: one line per class, object or segment."""
         if self.classes:
@@ -98,22 +109,6 @@ class Interpretation:
         if len(self.objects) > MOST_LINES:
             lines.append(f"and {len(self.objects) - MOST_LINES} more; tpuconvert run --json has all")
         return lines or ["nothing found"]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the results as plain values, as printed by ``run --json``."""
-        return {
-            "head": self.head,
-            "height": self.size[0],
-            "width": self.size[1],
-            "classes": [vars(item) for item in self.classes],
-            "objects": [{**vars(item), "box": list(item.box), "points": _lists(item.points)} for item in self.objects],
-            "segments": [{"index": item.index, "label": item.label, "share": item.share} for item in self.segments],
-            "points": _lists(self.points),
-        }
-
-
-def _lists(points: tuple[tuple[float, float], ...]) -> list[list[float]]:
-    return [list(point) for point in points]
 
 
 def _corners(points: tuple[tuple[float, float], ...]) -> str:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import math
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from tpuconvert.conversion.memory_sources import AnySource, Weights, source_files
 from tpuconvert.conversion.optimization import optimize_graph
 from tpuconvert.conversion.reproduction import check_source, read_options
+from tpuconvert.conversion.source import AnySource, Weights, open_source
 from tpuconvert.conversion.source_loading import is_quantized_source, load_source
 from tpuconvert.model.float_names import keep_float_options
 from tpuconvert.model.model import Model, load_converted
@@ -32,6 +31,7 @@ from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.samples.random_samples import random_feeds
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.text.plain_values import Plain, Unbounded
 from tpuconvert.schema.types import Array
 from tpuconvert.text.result import Result
 
@@ -52,7 +52,7 @@ RANGE_METHODS = ("auto", "minmax")
 
 
 @dataclass(frozen=True)
-class NodeError:
+class NodeError(Plain, added=("cause", "rule"), keys={"accumulated_sqnr": "accumulated_sqnr_db"}):
     """Error that one node causes.
 
     Args:
@@ -72,12 +72,12 @@ class NodeError:
     isolated: OutputNoise
     from_weights: OutputNoise
     from_activations: OutputNoise
-    accumulated_sqnr: float
+    accumulated_sqnr: Unbounded
     keep_float: tuple[str, ...]
     measured: MeasuredRule | None = None
 
     @property
-    def cause(self) -> str:
+    def cause(self) -> Literal["weights", "activations"]:
         """``weights`` or ``activations``: the larger part."""
         return "weights" if self.from_weights.noise > self.from_activations.noise else "activations"
 
@@ -85,21 +85,6 @@ class NodeError:
     def rule(self) -> str:
         """Options of ``convert`` that remove the larger part: the measured ones, else float nodes."""
         return self.measured.options if self.measured is not None else keep_float_options(self.keep_float)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON and reports."""
-        return {
-            "name": self.name,
-            "op": self.op,
-            "cause": self.cause,
-            "isolated": self.isolated.to_dict(),
-            "from_weights": self.from_weights.to_dict(),
-            "from_activations": self.from_activations.to_dict(),
-            "accumulated_sqnr_db": self.accumulated_sqnr if math.isfinite(self.accumulated_sqnr) else None,
-            "keep_float": list(self.keep_float),
-            "rule": self.rule,
-            "measured": None if self.measured is None else self.measured.to_dict(),
-        }
 
 
 @dataclass(frozen=True, repr=False)
@@ -132,18 +117,6 @@ class Attribution(Result):
     def _notebook(self) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
         values = self.to_dict()
         return [headline(values)], [HEADING, *map(cells, values["nodes"])]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as printed by ``attribute --json``."""
-        return {
-            "file": self.file,
-            "samples": self.samples,
-            "origin": self.origin,
-            "model": self.model.to_dict(),
-            "integer_nodes": self.integer_nodes,
-            "unmatched": list(self.unmatched),
-            "nodes": [node.to_dict() for node in self.nodes],
-        }
 
 
 @np.errstate(all="ignore")  # Powers handles non-finite elements
@@ -195,10 +168,10 @@ def attribute(
     converted = load_converted(model, source)
     options = read_options(converted, allow_root)
     watcher = progress or SILENT
-    with source_files(source, weights) as files:
-        check_source(converted, *files, name)
+    with open_source(source, weights) as opened:
+        check_source(converted, opened, name)
         watcher.stage("load the source")
-        graph = load_source(*files, options)
+        graph = load_source(opened, options)
         if is_quantized_source(graph):
             hint = "tpuconvert verify compares every integer with the source"
             raise UsageError(f"{name}: the source is quantized and defines the integers", hint=hint)
@@ -223,7 +196,7 @@ def attribute(
         )
         if measured_rules < 1:
             return found
-        trials = RuleTrials(lambda: load_source(*files, options), options, graph, feeds)
+        trials = RuleTrials(lambda: load_source(opened, options), options, graph, feeds)
         return _measure_rules(found, find_units(graph, converted.graph)[0], trials, measured_rules, watcher)
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from tpuconvert.schema.graph.graph import Graph, Value
+from tpuconvert.schema.text.plain_values import Plain, Unbounded
 from tpuconvert.schema.types import Array
 
 
 @dataclass(frozen=True)
-class OutputNoise:
+class OutputNoise(Plain, keys={"sqnr": "sqnr_db"}):
     """Error at the outputs of a network.
 
     Args:
@@ -24,19 +24,14 @@ class OutputNoise:
 
     """
 
-    noise: float
-    cosine: float
+    noise: Unbounded
+    cosine: Unbounded
     flips: float | None
 
     @property
-    def sqnr(self) -> float:
+    def sqnr(self) -> Unbounded:
         """Signal-to-quantization-noise ratio in decibel; infinite without noise."""
         return to_decibel(self.noise)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON. Infinities and NaN become None."""
-        numbers = {"noise": self.noise, "sqnr_db": self.sqnr, "cosine": self.cosine}
-        return {**{key: value if math.isfinite(value) else None for key, value in numbers.items()}, "flips": self.flips}
 
 
 def to_decibel(noise: float) -> float:

@@ -8,7 +8,6 @@ out, so its error is compared with the error of a trial without a further rule.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -23,6 +22,7 @@ from tpuconvert.runtime.session.session import Session
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.schema.errors import TpuConvertError, UsageError
 from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.text.plain_values import Plain, Unbounded
 from tpuconvert.schema.types import Array
 
 Feed = Mapping[str, Array]
@@ -59,7 +59,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class MeasuredRule:
+class MeasuredRule(Plain, hidden=("options",), keys={"before": "sqnr_db_before", "after": "sqnr_db_after"}):
     """Options that remove an error, with their effect on the network without refinement of the weights.
 
     Args:
@@ -70,13 +70,8 @@ class MeasuredRule:
     """
 
     options: str
-    before: float
-    after: float
-
-    def to_dict(self) -> dict[str, float | None]:
-        """Return the numbers as plain values. Infinities become None."""
-        numbers = {"sqnr_db_before": self.before, "sqnr_db_after": self.after}
-        return {name: number if math.isfinite(number) else None for name, number in numbers.items()}
+    before: Unbounded
+    after: Unbounded
 
 
 class RuleTrials:

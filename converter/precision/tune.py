@@ -11,15 +11,15 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tpuconvert.conversion.conversion import Conversion
-from tpuconvert.conversion.memory_sources import AnySource, Weights, source_paths
 from tpuconvert.conversion.options.options import Options, default_of, takes_groups
 from tpuconvert.conversion.options.quantization import Quantization
 from tpuconvert.conversion.options.source import SourceOptions
 from tpuconvert.conversion.quantization.quantization import CalibrationCache
 from tpuconvert.conversion.recipe import write_options
+from tpuconvert.conversion.source import AnySource, Source, Weights, open_source
 from tpuconvert.model.integer_share import integer_share
 from tpuconvert.model.model import Model
 from tpuconvert.plugins import load_plugins
@@ -36,6 +36,7 @@ from tpuconvert.schema.system.content_digest import digest_of
 from tpuconvert.schema.system.file_digest import file_digest
 from tpuconvert.schema.system.file_replacement import replacing
 from tpuconvert.schema.text.json_text import parse_json
+from tpuconvert.schema.text.plain_values import Keyword, Plain, Unbounded
 from tpuconvert.schema.types import Chip
 from tpuconvert.text.result import Result
 from tpuconvert.text.text_format import several
@@ -62,7 +63,7 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 @dataclass(frozen=True)
-class Trial:
+class Trial(Plain):
     """One conversion.
 
     Args:
@@ -74,8 +75,8 @@ class Trial:
     """
 
     keep_float: tuple[str, ...]
-    metric: float
-    cost: float
+    metric: Unbounded
+    cost: Annotated[float, Keyword("minimum", 0), Keyword("maximum", 1)]
     is_enough: bool
 
     @property
@@ -87,11 +88,6 @@ class Trial:
     def rules(self) -> str:
         """The precision rules as YAML, for ``--precision @FILE``."""
         return "".join(f"{json.dumps(name)}: float32\n" for name in self.keep_float) or "{}\n"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON. An infinite metric becomes None."""
-        metric = self.metric if math.isfinite(self.metric) else None
-        return {"keep_float": list(self.keep_float), "metric": metric, "cost": self.cost, "is_enough": self.is_enough}
 
 
 @dataclass(frozen=True, repr=False)
@@ -113,7 +109,7 @@ class Tuning(Result):
     """
 
     metric: str
-    of_float: float
+    of_float: Unbounded
     max_drop: float
     max_cost: float | None
     trials: tuple[Trial, ...]
@@ -131,21 +127,6 @@ class Tuning(Result):
     def _notebook(self) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
         values = self.to_dict()
         return [headline(values)], [HEADING, *(row(trial, values) for trial in values["curve"])]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as printed by ``tune --json``."""
-        return {
-            "output": self.output,
-            "rules": self.rules,
-            "metric": self.metric,
-            "of_float": self.of_float if math.isfinite(self.of_float) else None,
-            "max_drop": self.max_drop,
-            "max_cost": self.max_cost,
-            "is_complete": self.is_complete,
-            "best": self.best.to_dict(),
-            "curve": [trial.to_dict() for trial in self.curve],
-            "trials": [trial.to_dict() for trial in self.trials],
-        }
 
 
 NOT_TUNED = ("min_int8_share", "exact_on")
@@ -219,8 +200,8 @@ def tune(
     checked = Options.of(source_options, chip=chip, preprocess=preprocess, quantize=quantize, strict_set=strict_set)
     goal = Goal(metric, max_drop, max_cost)
     limit = seconds_of(budget)
-    with source_paths(source, weights) as files:
-        return Search(*files, checked, calibration, data, output, goal, limit, progress or SILENT).run()
+    with open_source(source, weights, as_file=True) as opened:
+        return Search(opened, checked, calibration, data, output, goal, limit, progress or SILENT).run()
 
 
 @dataclass(frozen=True)
@@ -264,8 +245,7 @@ class Search:
     """A search whose state is in a file.
 
     Args:
-        source: the source file.
-        weights: the caffemodel of a prototxt.
+        source: the source, in files.
         options: options of the conversions.
         calibration: calibration samples.
         data: samples of the metric.
@@ -279,8 +259,7 @@ class Search:
 
     def __init__(
         self,
-        source: str | os.PathLike[str],
-        weights: str | os.PathLike[str] | None,
+        source: Source,
         options: Options,
         calibration: CalibrationSource | os.PathLike[str],
         data: str | os.PathLike[str],
@@ -290,7 +269,7 @@ class Search:
         progress: Progress = SILENT,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._source, self._weights, self._options = source, weights, options
+        self._source, self._options = source, options
         self._calibration, self._data = os.fspath(calibration), os.fspath(data)  # type: ignore[arg-type]
         self._output = Path(output)
         self._goal = goal
@@ -326,7 +305,7 @@ class Search:
     def _run_on(self, workers: Workers, state: dict[str, Any] | None) -> Tuning:
         self._cache.workers = workers
         self._progress.report("float model")
-        floats = Conversion(self._options.in_float(), progress=self._progress).of_source(self._source, self._weights)
+        floats = Conversion(self._options.in_float(), progress=self._progress).of_source(self._source)
         self._metric = Metric(self._goal.metric, self._data, floats, self._progress, workers)
         self._progress.report(f"float model: {self.describe(self._metric.of_float)}")
         if state is not None:
@@ -377,9 +356,9 @@ class Search:
 
     def _key(self) -> dict[str, Any]:
         """Everything that a search depends on, by the name under which messages mention it."""
-        key: dict[str, Any] = {"the source": file_digest(self._source)}
-        if self._weights is not None:
-            key["the weights"] = file_digest(self._weights)
+        key: dict[str, Any] = {"the source": self._source.digest()}
+        if self._source.weights is not None:
+            key["the weights"] = file_digest(self._source.weights)
         key["--calibration"] = _digest_of(self._calibration)
         key["--data"] = _digest_of(self._data)
         key["--metric"] = self._goal.metric
@@ -430,17 +409,15 @@ class Search:
         rules = (*self._options.precision, *(f"{name}=float32" for name in keep))
         options = replace(self._options, precision=rules)
         progress = self._progress if self._cache.ranges is None else SILENT
-        return Conversion(options, self._calibration, cache=self._cache, progress=progress).of_source(
-            self._source, self._weights
-        )
+        return Conversion(options, self._calibration, cache=self._cache, progress=progress).of_source(self._source)
 
     def _find_candidates(self) -> None:
         """Rank the nodes by the error that each of them causes, measured on calibration samples."""
         model = self._convert(())
         attribution = attribute(
             model,
-            self._source,
-            self._weights,
+            self._source.model,
+            self._source.weights,
             data=self._calibration,
             samples=SAMPLES,
             nodes=NODES,

@@ -15,6 +15,7 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 
 from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.source import Source
 from tpuconvert.conversion.source_loading import load_source
 from tpuconvert.frontends.onnx.file.messages import ModelProto, NodeProto, TensorProto
 from tpuconvert.frontends.onnx.file.reader import subgraphs
@@ -86,7 +87,7 @@ def _infer(model: ModelProto) -> dict[str, TensorInfo]:
 def import_types(content: bytes, options: Mapping[str, Any]) -> dict[str, TensorInfo]:
     """Return the types of float tensors that the frontend finds; empty if it reports an error."""
     try:
-        graph = load_source(ModelProto.FromString(content), None, Options.of(**options))
+        graph = load_source(Source(ModelProto.FromString(content)), Options.of(**options))
     except TpuConvertError:
         return {}
     return {

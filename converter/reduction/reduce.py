@@ -11,12 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tpuconvert.conversion.memory_sources import AnySource, Weights, source_paths
 from tpuconvert.conversion.options.options import OPTIONS, Options, default_of, takes_groups
 from tpuconvert.conversion.options.packed_weights import PackedWeights
 from tpuconvert.conversion.options.quantization import Quantization
 from tpuconvert.conversion.options.source import SourceOptions
-from tpuconvert.conversion.source_loading import source_format
+from tpuconvert.conversion.source import AnySource, Source, Weights, open_source
 from tpuconvert.plugins import load_plugins
 from tpuconvert.precision.tune import seconds_of
 from tpuconvert.progress import SILENT, Progress
@@ -145,8 +144,8 @@ def reduce(
         kinds, given, {name: limit for name, limit in limits.items() if limit is not None}, condition, seed
     )
     watcher, start = progress or SILENT, time.monotonic()
-    with noting_inputs(), source_paths(source, weights) as (path, caffemodel), Worker(plugin_files) as worker:
-        original = _note_files(path, caffemodel, output)
+    with noting_inputs(), open_source(source, weights, as_file=True) as opened, Worker(plugin_files) as worker:
+        original = _check_files(opened, output)
         run = _Run(worker, request, until if callable(until) else None, watcher, seconds)
         file = os.fspath(source) if isinstance(source, (str, os.PathLike)) else "<model>"
         form = FORMATS[original.format]()
@@ -319,28 +318,23 @@ class _Run:
         )
 
 
-def _note_files(
-    path: str | os.PathLike[str], weights: str | os.PathLike[str] | None, output: str | os.PathLike[str] | None
-) -> SourceFiles:
-    """Return the files of the source, and register them as inputs that no output may replace.
+def _check_files(source: Source, output: str | os.PathLike[str] | None) -> SourceFiles:
+    """Return the files of the source, which no output may replace.
 
     Raises:
         CorruptInputError: the source has no known format.
         UsageError: an output would replace an input, or a second file does not belong to the format.
 
     """
-    kind = source_format(path)
-    for each in (path, weights):
-        if each is not None:
-            note_input(each)
+    kind, weights = source.format, source.weights
+    source.note()
     if weights is not None and kind != "caffe":
-        hint = "leave it out"
-        raise UsageError(f"{os.fspath(weights)}: a second file belongs to Caffe models only", hint=hint)
+        raise UsageError(f"{weights}: a second file belongs to Caffe models only", hint="leave it out")
     if output is not None:
         refuse_input(output)
         if kind == "caffe":
             refuse_input(weights_path(output))
-    return SourceFiles(kind, os.fspath(path), None if weights is None else os.fspath(weights))
+    return SourceFiles(kind, source.name, None if weights is None else weights.path)
 
 
 def _read_until(until: str | Callable[[str], Any]) -> tuple[str, tuple[str, ...]]:

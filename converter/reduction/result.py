@@ -6,12 +6,13 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
 from tpuconvert.frontends.onnx.file.messages import ModelProto
 from tpuconvert.reduction.failure import DESCRIPTIONS
 from tpuconvert.reduction.source_files import SUFFIXES, WEIGHTS_SUFFIX, SourceFiles, write_files
 from tpuconvert.schema.option_style import in_style
+from tpuconvert.schema.text.plain_values import Count, Keyword, Seconds
 from tpuconvert.schema.text.visible_text import one_line
 from tpuconvert.text.result import Result
 from tpuconvert.text.text_format import several
@@ -28,17 +29,13 @@ class Size:
 
     """
 
-    nodes: int
-    constants: int
-    bytes: int
-
-    def to_dict(self) -> dict[str, int]:
-        """Return the fields as plain values."""
-        return {"nodes": self.nodes, "constants": self.constants, "bytes": self.bytes}
+    nodes: Count
+    constants: Count
+    bytes: Count
 
 
 @dataclass(frozen=True, repr=False)
-class Reduction(Result):
+class Reduction(Result, hidden=("model", "weights")):
     """A model that fails in the same way as a larger one.
 
     Args:
@@ -69,24 +66,24 @@ class Reduction(Result):
     """
 
     file: str
-    format: str
+    format: Annotated[str, Keyword("enum", tuple(SUFFIXES))]
     output: str | None
     weights_output: str | None
-    kind: str
+    kind: Annotated[str, Keyword("enum", tuple(DESCRIPTIONS))]
     until: str
     message: str
     reduced_message: str
     before: Size
     after: Size
-    operators: Mapping[str, int]
+    operators: Mapping[str, Annotated[int, Keyword("minimum", 1)]]
     options: Mapping[str, str]
     plugins: Sequence[str]
-    random_weights: int
-    kept_weights: int
-    names: str
+    random_weights: Count
+    kept_weights: Count
+    names: Annotated[str, Keyword("enum", ("generic", "ports", "kept"))]
     identifying: Sequence[str]
-    trials: int
-    seconds: float
+    trials: Count
+    seconds: Seconds
     is_complete: bool
     model: ModelProto | bytes
     weights: bytes | None = None
@@ -142,31 +139,6 @@ class Reduction(Result):
             f"{several(self.kept_weights, 'constant')} with the original values, because the failure depends on them; "
             f"{self.random_weights} replaced by random values"
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as plain values, as printed by ``reduce --json``."""
-        return {
-            "file": self.file,
-            "format": self.format,
-            "output": self.output,
-            "weights_output": self.weights_output,
-            "kind": self.kind,
-            "until": self.until,
-            "message": self.message,
-            "reduced_message": self.reduced_message,
-            "before": self.before.to_dict(),
-            "after": self.after.to_dict(),
-            "operators": dict(self.operators),
-            "options": dict(self.options),
-            "plugins": list(self.plugins),
-            "random_weights": self.random_weights,
-            "kept_weights": self.kept_weights,
-            "names": self.names,
-            "identifying": list(self.identifying),
-            "trials": self.trials,
-            "seconds": self.seconds,
-            "is_complete": self.is_complete,
-        }
 
 
 _NAMES = {

@@ -13,6 +13,7 @@ import numpy as np
 
 from tpuconvert.conversion.conversion import Conversion
 from tpuconvert.conversion.options.options import READING_OPTIONS, Options, group_options
+from tpuconvert.conversion.source import Source
 from tpuconvert.conversion.source_loading import load_source
 from tpuconvert.frontends.onnx.file.messages import ModelProto
 from tpuconvert.model.model import Model
@@ -75,7 +76,7 @@ def can_be_read(files: SourceFiles) -> dict[str, bool]:
     """Return an entry if the frontend accepts a model, otherwise an empty mapping."""
     with files.as_paths() as (path, weights):
         try:
-            load_source(path, weights, Options.of())
+            load_source(Source(path, weights), Options.of())
         except Exception:  # also of the converters of plugins
             return {}
     return {"can be read": True}
@@ -103,10 +104,11 @@ def _observe(source: Any, weights: str | None, request: Request) -> list[Failure
 def _convert(source: Any, weights: str | None, options: Mapping[str, Any]) -> Model:
     """Convert with ranges of random inputs."""
     checked = Options.of(**options)
+    opened = Source(source, weights)
     samples = None
     if checked.quantize is not None:
-        samples = random_feeds(load_source(source, weights, checked).input_ports, SAMPLES)
-    return Conversion(checked, samples).of_source(source, weights)
+        samples = random_feeds(load_source(opened, checked).input_ports, SAMPLES)
+    return Conversion(checked, samples).of_source(opened)
 
 
 def _run(model: Model, backend: Any, seed: int) -> dict[str, Array]:

@@ -5,10 +5,16 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from tpuconvert.model.accuracy_notes import KEY as ACCURACY
-from tpuconvert.model.description import describe_model
+from tpuconvert.model.description import (
+    ConversionSettings,
+    GraphNumbers,
+    NoteDescription,
+    TensorDescription,
+    describe_model,
+)
 from tpuconvert.model.integer_share import integer_share, is_integer
 from tpuconvert.model.model import Model
 from tpuconvert.model.notes import SHARE, NoteGroup, group_line, group_notes, share_lines
@@ -18,10 +24,11 @@ from tpuconvert.text.text_format import bytes_text, operator_counts, several, sh
 from tpuconvert.verify.text import sqnr_text, verdict_lines
 
 if TYPE_CHECKING:
+    from tpuconvert.conversion.quantization.accuracy_check import ModelAccuracyValues
     from tpuconvert.schema.graph.graph import Node
     from tpuconvert.verify.verification import Verification
 
-Summary = dict[str, Any]
+Summary: TypeAlias = "Mapping[str, Any]"
 
 REASONS = 6
 """Largest number of groups of notes in the summary; ``inspect`` shows all."""
@@ -33,9 +40,28 @@ KINDS = 6
 """Largest number of operators in the summary, the most frequent ones first."""
 
 
+class ConversionSummary(GraphNumbers, ConversionSettings):
+    """Result of a conversion."""
+
+    source: str
+    output: str
+    bytes: Annotated[int, "size of the file"]
+    inputs: list[TensorDescription]
+    outputs: list[TensorDescription]
+    integer_nodes: Annotated[int, "nodes whose results are integers"]
+    macs: Annotated[int | None, "multiply-accumulates; null if they depend on extents"]
+    integer_macs: Annotated[int | None, "of them in integers"]
+    integer_share: Annotated[float | None, "share of the multiply-accumulates in integers, open extents counted as 1"]
+    accuracy: Annotated[dict[str, Any] | None, ModelAccuracyValues | None, "null without samples"]
+    warnings: Annotated[list[str], "an entry for each output that is not accurate"]
+    notes: Annotated[list[dict[str, Any]], list[NoteGroup]]
+    verification: Annotated[dict[str, Any] | None, Verification | None, "the comparison with the source"]
+    next_step: Annotated[str, "a command to type next"]
+
+
 def summarize(
     model: Model, path: str | os.PathLike[str], verification: Verification | None, next_step: str, remedy: str = ""
-) -> Summary:
+) -> ConversionSummary:
     """Return the summary of a conversion as plain values, as printed by ``convert --json``.
 
     Args:
@@ -77,7 +103,7 @@ def summarize(
     }
 
 
-def _grouped_notes(notes: Sequence[Mapping[str, str]], nodes: Iterable[Node]) -> list[Summary]:
+def _grouped_notes(notes: Sequence[NoteDescription], nodes: Iterable[Node]) -> list[dict[str, Any]]:
     if not notes:
         return []
     operators = {node.name: node.op.name for node in nodes}

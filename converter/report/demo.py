@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from tpuconvert.conversion.conversion import Conversion
 from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.source import Source
 from tpuconvert.doctor.example import PIXELS, SOURCES, example_folder, load_part
 from tpuconvert.model.description import Description
 from tpuconvert.model.model import Model
@@ -71,11 +72,11 @@ def run_demo(target: Path, chip: str, progress: Progress) -> tuple[list[Row], Pa
     rows, descriptions = [], []
     for source_format, (source, weights, layout) in SOURCES.items():
         progress.report(f"{source_format}: {source}")
-        files = (folder / source, None if weights is None else folder / weights)
+        model_source = Source(folder / source, None if weights is None else folder / weights)
         preprocess = f"{PIXELS},layout={layout}"
-        plain = Conversion(Options.of(chip=chip, preprocess=preprocess), progress=progress).of_source(*files)
+        plain = Conversion(Options.of(chip=chip, preprocess=preprocess), progress=progress).of_source(model_source)
         options = Options.of(chip=chip, preprocess=preprocess, quantize="int8")
-        quantized = Conversion(options, calibration, progress=progress).of_source(*files)
+        quantized = Conversion(options, calibration, progress=progress).of_source(model_source)
         sizes = []
         for model, kind in ((plain, "float"), (quantized, "int8")):
             path = target / f"digits_{source_format}_{kind}.tpum"
@@ -93,7 +94,7 @@ def run_demo(target: Path, chip: str, progress: Progress) -> tuple[list[Row], Pa
                 sizes[1],
             )
         )
-        verification = verify_source(quantized, *files, options, calibration, progress=progress)
+        verification = verify_source(quantized, model_source, options, calibration, progress=progress)
         descriptions.append(describe_for_report(quantized, verification))
     report = target / "report.html"
     with replacing(report) as file:

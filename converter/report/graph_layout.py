@@ -44,11 +44,10 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tpuconvert.model.description import Description
 from tpuconvert.report.graph_blocks import Blocks, adjacency, find_blocks, label_blocks
 from tpuconvert.report.layered_layout import Net, Plan, arrange
 from tpuconvert.schema.definition.op import Op, Trait, find_op
-
-Description = dict[str, Any]
 
 BOX = (176, 56)
 """Width and height of a node."""
@@ -102,29 +101,20 @@ class Layout:
     top: tuple[Plan, list[Net]]
     plans: list[tuple[Plan, list[Net]]]
 
-    def to_dict(self) -> Description:
+    def to_dict(self) -> dict[str, Any]:
         """Return the layout as plain values; the docstring of the module describes the form."""
         return {
             "box": list(BOX),
             "block": list(BLOCK),
             "port": list(PORT),
-            "blocks": [
-                {
-                    "name": block.name,
-                    "nodes": block.nodes,
-                    "entries": block.entries,
-                    "exits": block.exits,
-                    "plan": block.plan,
-                }
-                for block in self.blocks
-            ],
+            "blocks": [dict(vars(block)) for block in self.blocks],
             "items": self.items,
             "top": _plan_mapping(*self.top),
             "plans": [_plan_mapping(plan, nets) for plan, nets in self.plans],
         }
 
 
-def describe_layout(layers: Sequence[Description], edges: Sequence[int], vertices: int) -> Description:
+def describe_layout(layers: Sequence[Description], edges: Sequence[int], vertices: int) -> dict[str, Any]:
     """Return the layout of a model as plain values; the docstring of the module describes the form.
 
     Args:
@@ -245,7 +235,7 @@ def _inner_nets(
     return nets
 
 
-def _plan_mapping(plan: Plan, nets: Sequence[Net]) -> Description:
+def _plan_mapping(plan: Plan, nets: Sequence[Net]) -> dict[str, Any]:
     return {
         "width": plan.width,
         "layer": list(plan.layer),

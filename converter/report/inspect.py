@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tpuconvert.conversion.memory_sources import AnySource, Weights, source_files
 from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.source import AnySource, Weights, open_source
 from tpuconvert.conversion.source_loading import load_source
-from tpuconvert.frontends.sniffing import identify_file
+from tpuconvert.frontends.sniffing import SourceFile
 from tpuconvert.model.cost import cost_lines, cost_node_lines, group_lines
 from tpuconvert.model.description import Description
 from tpuconvert.model.model import Model, load
@@ -28,7 +28,7 @@ class Inspection(Result):
 
     Args:
         description: everything as plain values: name, inputs, outputs, operators, ``layers`` (the nodes), and for a
-            converted model chip, notes, recipe and ``cost``. ``docs/schemas/inspect.schema.json`` describes the keys.
+            converted model chip, notes, recipe and ``cost``.
 
     """
 
@@ -128,8 +128,8 @@ def inspect(
     load_plugins(plugins)
     if not isinstance(file, Model) and not _is_model_file(file):
         options = Options.of(signature=signature, allow_non_finite=True)  # non-finite weights can be inspected
-        with source_files(file, weights) as files:
-            return Inspection(describe_source_for_report(load_source(*files, options, require_weights=False)))
+        with open_source(file, weights) as opened:
+            return Inspection(describe_source_for_report(load_source(opened, options, require_weights=False)))
     if weights is not None:
         raise UsageError(f"{weights!s}: a converted model contains its weights", hint="leave it out")
     if signature is not None:
@@ -139,5 +139,5 @@ def inspect(
 
 
 def _is_model_file(file: object) -> bool:
-    kind = identify_file(file) if isinstance(file, (str, os.PathLike)) else None
+    kind = SourceFile(file).kind if isinstance(file, (str, os.PathLike)) else None
     return kind is not None and kind.id == "tpum"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, TypeAlias, TypedDict
 
 from tpuconvert.model.description import Description
 from tpuconvert.operators.attribute_text import short_lists
@@ -11,6 +11,70 @@ from tpuconvert.report.rounding import round_number
 from tpuconvert.schema.types import DType
 
 Columns = dict[str, list[Any]]
+
+Scale: TypeAlias = Annotated[
+    float | list[float] | None, "per tensor: the scale; per channel: [lowest, highest, number of scales, axis]"
+]
+ZeroPoint: TypeAlias = Annotated[int | list[int] | None, "per channel: [lowest, highest] if they differ"]
+ValueRange: TypeAlias = Annotated[tuple[float, float] | None, "[lowest, highest] value that the integers represent"]
+
+
+class PortData(TypedDict):
+    """An input or output of the graph."""
+
+    name: str
+    dtype: str
+    shape: list[int | str]
+    scale: Scale
+    zero_point: ZeroPoint
+
+
+class ResultData(PortData):
+    """A result of a node after the first one."""
+
+    range: ValueRange
+
+
+class NodeColumns(TypedDict, total=False):
+    """One entry per node in each column. Columns without any value are absent."""
+
+    name: Annotated[list[str], "name of the first result, unique in the model"]
+    op: Annotated[list[str], "operator"]
+    parameters: Annotated[list[str | None], "attributes of the operator; of long lists the length and range"]
+    dtype: Annotated[list[str], "element type of the first result"]
+    shape: Annotated[list[list[int | str]], "shape of the first result; a symbolic extent is a name"]
+    scale: Annotated[list[Scale], "scale of the first result"]
+    zero_point: Annotated[list[ZeroPoint], "zero point of the first result"]
+    range: Annotated[list[ValueRange], "values that the first result can represent; null for floats and accumulators"]
+    constants: Annotated[list[list[str] | None], "types of the constant operands"]
+    sources: Annotated[list[list[str] | None], "operator and name of the source nodes"]
+    rules: Annotated[list[list[str] | None], "rewrite rules that the node comes from, the earliest first"]
+    keep_float: Annotated[list[str | None], "name by which --keep-float selects the float node of an integer node"]
+    macs: Annotated[list[int | None], "multiply-accumulates; null if extents are unknown"]
+    bytes: Annotated[list[int | None], "global-memory traffic of the node alone"]
+    seconds: Annotated[list[float], "least time on the chip, of the node alone"]
+    live_bytes: Annotated[list[int], "bytes of tensors that are live while the node runs"]
+    group: Annotated[list[int | None], "index in groups"]
+    stage: Annotated[list[str | None], "stage that introduced the difference from the source; same without one"]
+    sqnr: Annotated[list[float | None], "SQNR of the first result against the source, in dB; null without difference"]
+    cosine: Annotated[list[float | None], "cosine similarity to the tensor of the source"]
+    max_difference: Annotated[list[float | None], "largest difference from the tensor of the source"]
+    relative_difference: Annotated[list[float | None], "largest difference as a share of the range"]
+    noise_added: Annotated[list[float | None], "noise that the step adds, as a share of the power of the tensor"]
+    clipped: Annotated[list[float | None], "share of the values beyond the largest integer"]
+    integers: Annotated[list[int | None], "number of integers compared with a quantized source"]
+    different: Annotated[list[int | None], "number of integers that differ"]
+    steps: Annotated[list[int | None], "largest difference of integers"]
+    not_finite: Annotated[list[int | None], "number of elements that are NaN or infinite"]
+    isolated: Annotated[list[float | None], "SQNR at the outputs if only this node is in integers, in dB"]
+    isolated_cosine: Annotated[list[float | None], "cosine similarity at the outputs if only this node is in integers"]
+    flips: Annotated[list[float | None], "share of the classes that change if only this node is in integers"]
+    weights_only: Annotated[list[float | None], "SQNR for the error of weights and integer arithmetic, in dB"]
+    activations_only: Annotated[list[float | None], "SQNR for the error of quantized operands, in dB"]
+    accumulated: Annotated[list[float | None], "SQNR of the result in the model, in dB"]
+    cause: Annotated[list[str | None], "weights or activations: the larger part of the error"]
+    fix: Annotated[list[str | None], "options of convert that remove the larger part of the error"]
+
 
 _SCALE_DIGITS = 7
 """Significant digits of a scale: the bits of float32."""

@@ -1,6 +1,6 @@
 """Data of the report: one JSON block with a documented schema, for the scripts of the page and for other programs.
 
-docs/report.md describes the block, docs/schemas/report.schema.json is its schema. The nodes are stored as columns of
+docs/report.md describes the block. The nodes are stored as columns of
 equal length. Numbers are rounded, keys without a value are left out, and so are columns without any value.
 """
 
@@ -9,23 +9,113 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, Final, Literal, Required, TypedDict
 
-from tpuconvert.model.description import Description
+from tpuconvert.model.conversion_record import Convergence
+from tpuconvert.model.description import Description, GraphNumbers, SubgraphDescription
 from tpuconvert.model.notes import group_notes, operators_of
 from tpuconvert.report.graph_layout import describe_layout
-from tpuconvert.report.node_columns import describe_port, more_results, node_columns
+from tpuconvert.report.node_columns import NodeColumns, PortData, ResultData, describe_port, more_results, node_columns
 from tpuconvert.report.rounding import round_number, round_numbers, without_none
 from tpuconvert.schema.text.visible_text import for_json
 from tpuconvert.schema.types import DType
 
-VERSION = 1
+VERSION: Final = 1
 """Version of the block. It changes if keys are renamed or removed."""
 
 _WORST = 12
 """Largest number of entries in ``worst``."""
 
-_HISTOGRAM_COLUMNS = ("minimum", "maximum", "threshold", "method", "clipped", "high")
+
+class Facts(GraphNumbers, total=False):
+    """Key figures."""
+
+    arithmetic: Annotated[Required[dict[str, int]], "number of nodes by element type of the first result"]
+    integer_nodes: Required[int]
+    integer_mac_share: float | None
+    transposes: int | None
+    subgraphs: list[SubgraphDescription] | None
+    parameters: Required[int]
+    preprocessing: dict[str, Any] | None
+    plugins: list[str] | None
+    macs: int
+    bytes: Annotated[int, "global-memory traffic with groups"]
+    bytes_node_by_node: int
+    seconds: Annotated[float, "least time on the chip, with groups"]
+    seconds_node_by_node: float
+    peak_bytes: Annotated[int, "most bytes of tensors that are live at one node"]
+    arena_bytes: Annotated[int | None, "size of one arena for all tensors"]
+
+
+class NoteOfNodes(TypedDict):
+    """Notes that give one reason."""
+
+    kind: str
+    reason: str
+    operators: dict[str, int]
+    nodes: Annotated[list[int | str], "indices of nodes; names of nodes that the model does not contain any more"]
+
+
+class GroupColumns(TypedDict):
+    """Groups of nodes that share on-chip memory, as columns."""
+
+    first: Annotated[list[int], "index of the first node"]
+    nodes: Annotated[list[int], "number of nodes"]
+    tiles: Annotated[list[list[int]], "number of tiles along N, C and H"]
+    keeps_constants: Annotated[list[bool], "whether constants stay in on-chip memory"]
+    lane_bytes: Annotated[list[int], "bytes of on-chip memory per lane"]
+    macs: list[int]
+    repeated_macs: Annotated[list[int], "multiply-accumulates that tiles repeat"]
+    bytes: Annotated[list[int], "global-memory traffic"]
+    seconds: Annotated[list[float], "least time"]
+
+
+class HistogramColumns(TypedDict):
+    """Calibration of tensors, as columns: magnitudes of the float values of the first result of a node."""
+
+    node: Annotated[list[int], "index of the node"]
+    minimum: Annotated[list[float], "smallest value of all samples"]
+    maximum: Annotated[list[float], "largest value of all samples"]
+    threshold: Annotated[list[float], "largest magnitude that the integers represent"]
+    method: Annotated[list[str], "calibration method of the threshold; rule for the method of a precision rule"]
+    clipped: Annotated[list[float | None], "share of the values with a larger magnitude; null without a histogram"]
+    high: Annotated[list[float], "upper end of the last bin; the first begins at 0"]
+    counts: Annotated[list[list[int]], "number of magnitudes in bins of equal width; empty without a histogram"]
+
+
+class ModelData(TypedDict):
+    """One model."""
+
+    name: str
+    chip: Annotated[str | None, "absent for a source graph"]
+    quantize: str | None
+    facts: Facts
+    notes: list[NoteOfNodes]
+    nodes: Annotated[dict[str, Any], NodeColumns]
+    edges: Annotated[list[int], "[from, to, from, to, ...]: indices of nodes; then of graph inputs, then of outputs"]
+    inputs: Annotated[list[dict[str, Any]], list[PortData]]
+    outputs: Annotated[list[dict[str, Any]], list[PortData]]
+    more_results: Annotated[
+        dict[str, Any] | None, dict[str, list[ResultData]] | None, "by index of a node: its results after the first"
+    ]
+    worst: Annotated[list[int], "indices of the nodes to examine first"]
+    groups: Annotated[dict[str, list[Any]] | None, GroupColumns | None]
+    layout: Annotated[dict[str, Any] | None, "positions of the graph view; they may change with any version"]
+    histograms: Annotated[dict[str, list[Any]] | None, HistogramColumns | None]
+    convergence: Annotated[dict[str, Any] | None, Convergence | None]
+    verification: Annotated[dict[str, Any] | None, "document of verify, with tensors that are not in the columns"]
+    attribution: Annotated[dict[str, Any] | None, "document of attribute, with nodes that are not in the columns"]
+    tuning: Annotated[dict[str, Any] | None, "document of tune"]
+    evaluation: Annotated[dict[str, Any] | None, "document of evaluate"]
+
+
+class ReportData(TypedDict):
+    """Data of the report: --report FILE.json, and the block of the page. Keys without a value are absent."""
+
+    version: Annotated[Literal[1], "changes if keys are renamed or removed"]
+    tool_version: str | None
+    title: str
+    models: list[ModelData]
 
 
 def report_data(*descriptions: Description, title: str = "") -> dict[str, Any]:
@@ -38,7 +128,7 @@ def report_data(*descriptions: Description, title: str = "") -> dict[str, Any]:
     """
     models = [_model(description) for description in descriptions]
     versions = [description["tool_version"] for description in descriptions if "tool_version" in description]
-    block = {
+    block: ReportData = {
         "version": VERSION,
         "tool_version": versions[0] if versions else None,
         "title": title or (models[0]["name"] if models else ""),
@@ -97,7 +187,7 @@ def worst_nodes(description: Description) -> list[int]:
     return found[:_WORST]
 
 
-def _model(description: Description) -> dict[str, Any]:
+def _model(description: Description) -> ModelData:
     indices = node_indices(description)
     verification, attribution = description.get("verification"), description.get("attribution")
     columns = node_columns(description, indices)
@@ -125,10 +215,10 @@ def _model(description: Description) -> dict[str, Any]:
     }
 
 
-def _facts(description: Description) -> dict[str, Any]:
+def _facts(description: Description) -> Facts:
     integer_nodes, integer_macs = integer_shares(description)
     cost = description.get("cost")
-    facts: dict[str, Any] = {
+    facts: Facts = {
         "nodes": description["nodes"],
         "operators": description["operators"],
         "arithmetic": description["arithmetic"],
@@ -151,22 +241,33 @@ def _facts(description: Description) -> dict[str, Any]:
             "seconds_node_by_node": round_number(cost["seconds_node_by_node"]),
         }
     if description.get("memory"):
-        facts |= {name: description["memory"][name] for name in ("peak_bytes", "arena_bytes")}
+        facts["peak_bytes"], facts["arena_bytes"] = (
+            description["memory"][name] for name in ("peak_bytes", "arena_bytes")
+        )
     return facts
 
 
-def _notes(description: Description, indices: Mapping[str, int]) -> list[dict[str, Any]]:
+def _notes(description: Description, indices: Mapping[str, int]) -> list[NoteOfNodes]:
     """Return the notes by reason. Nodes are indices; a node that the model does not contain any more is a name."""
     groups = group_notes(description.get("notes", []), operators_of(description))
-    return [{**group.to_dict(), "nodes": [indices.get(name, name) for name in group.nodes]} for group in groups]
+    return [
+        {
+            "kind": group.kind,
+            "reason": group.text,
+            "operators": dict(group.operators),
+            "nodes": [indices.get(name, name) for name in group.nodes],
+        }
+        for group in groups
+    ]
 
 
 def _groups(cost: Description | None) -> dict[str, list[Any]] | None:
     """Return the groups of nodes in on-chip memory as columns."""
     if cost is None or not cost["groups"]:
         return None
-    names = ("first", "nodes", "tiles", "keeps_constants", "lane_bytes", "macs", "repeated_macs", "bytes", "seconds")
-    columns = {name: [round_number(group[name], 3) for group in cost["groups"]] for name in names}
+    columns = {
+        name: [round_number(group[name], 3) for group in cost["groups"]] for name in GroupColumns.__annotations__
+    }
     return {**columns, "tiles": [list(tiles.values()) for tiles in columns["tiles"]]}
 
 
@@ -227,5 +328,6 @@ def _histograms(found: Mapping[str, Description] | None, indices: Mapping[str, i
     known = {indices[name]: entry for name, entry in (found or {}).items() if name in indices}
     if not known:
         return None
-    columns = {name: [round_number(entry[name], 4) for entry in known.values()] for name in _HISTOGRAM_COLUMNS}
+    names = [name for name in HistogramColumns.__annotations__ if name not in ("node", "counts")]
+    columns = {name: [round_number(entry[name], 4) for entry in known.values()] for name in names}
     return {"node": list(known), **columns, "counts": [entry["counts"] for entry in known.values()]}

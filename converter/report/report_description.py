@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from tpuconvert.model.cost import describe_cost
-from tpuconvert.model.description import Description, describe_graph, describe_model
-from tpuconvert.model.memory import describe_memory
+from tpuconvert.model.cost import CostDescription, describe_cost
+from tpuconvert.model.description import Description, ModelDescription, describe_graph, describe_model
+from tpuconvert.model.memory import MemoryDescription, describe_memory
 from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import format_shape
 
 if TYPE_CHECKING:
     from tpuconvert.model.model import Model
     from tpuconvert.verify.verification import Verification
+
+
+class ReportDescription(ModelDescription):
+    """A converted model with its cost and memory."""
+
+    verification: Annotated[dict[str, Any] | None, Verification | None, "the comparison with the source"]
+    cost: CostDescription
+    memory: Annotated[MemoryDescription | None, "no value if extents are known only when the model runs"]
 
 
 def describe_for_report(model: Model, verification: Verification | None = None, **parts: Any) -> Description:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from tpuconvert.model.model import Model, load
 from tpuconvert.plugins import load_plugins
@@ -36,7 +35,7 @@ NAMES_SHOWN = 3
 
 
 @dataclass(frozen=True, repr=False)
-class Benchmark(Result):
+class Benchmark(Result, hidden=("profiled_runs",), keys={"timing": "*", "steps": "steps?", "kernels": "kernels?"}):
     """Run time of a model.
 
     Args:
@@ -86,26 +85,6 @@ class Benchmark(Result):
         if self.steps is not None:
             lines += ["", *table(_step_rows(self.steps)), "", *table(_kernel_rows(self.kernels)), "", self._summary()]
         return lines
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields and the statistics of the times as plain values, as printed by ``bench --json``."""
-        found = {
-            "file": self.file,
-            "chip": self.chip.value,
-            "quantize": self.quantize,
-            "backend": self.backend,
-            "threads": self.threads,
-            "input": self.input,
-            "warmup_runs": self.warmup_runs,
-            "macs": self.macs,
-            **self.timing.to_dict(),
-        }
-        if self.steps is not None:
-            found |= {
-                "steps": [_plain(step) for step in self.steps],
-                "kernels": [_plain(each) for each in self.kernels],
-            }
-        return found
 
     def _notebook(self) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
         return self.lines()[:3], () if self.steps is None else _step_rows(self.steps)
@@ -243,10 +222,6 @@ def _work(cost: StepCost | KernelCost) -> tuple[str, str, str, str, str]:
         "-" if cost.macs is None else f"{cost.macs:,}",
         "-" if speed is None else f"{speed / 1e9:.1f}",
     )
-
-
-def _plain(cost: StepCost | KernelCost) -> dict[str, Any]:
-    return {**dataclasses.asdict(cost), "macs_per_second": cost.macs_per_second}
 
 
 def _milliseconds(seconds: float) -> str:

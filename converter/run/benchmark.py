@@ -7,10 +7,11 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from tpuconvert.schema.graph.cost import bytes_moved, macs, sum_known
 from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.text.plain_values import Plain
 from tpuconvert.schema.types import Array
 
 if TYPE_CHECKING:
@@ -20,6 +21,19 @@ if TYPE_CHECKING:
 PERCENTILES = (50, 90, 99)
 
 Clock = Callable[[], float]
+
+
+class TimingValues(TypedDict):
+    """Statistics of wall times; times in seconds."""
+
+    runs: int
+    median_s: float
+    min_s: float
+    mean_s: float
+    p50_s: float
+    p90_s: float
+    p99_s: float
+    runs_per_second: float
 
 
 @dataclass(frozen=True)
@@ -53,20 +67,22 @@ class Timing:
         """Throughput: number of runs divided by their total time."""
         return len(self.seconds) / sum(self.seconds)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the times and their statistics as plain numbers, for JSON."""
+    def to_dict(self) -> TimingValues:
+        """Return the statistics as plain values."""
         return {
             "runs": len(self.seconds),
             "median_s": self.median,
             "min_s": self.shortest,
             "mean_s": self.mean,
-            **{f"p{percent}_s": self.percentile(percent) for percent in PERCENTILES},
+            "p50_s": self.percentile(50),
+            "p90_s": self.percentile(90),
+            "p99_s": self.percentile(99),
             "runs_per_second": self.runs_per_second,
         }
 
 
 @dataclass(frozen=True)
-class StepCost:
+class StepCost(Plain, added=("macs_per_second",)):
     """Time and work of one step of the plan.
 
     Args:
@@ -95,7 +111,7 @@ class StepCost:
 
 
 @dataclass(frozen=True)
-class KernelCost:
+class KernelCost(Plain, added=("macs_per_second",)):
     """Totals of all steps of a plan that run the same kernel. Fields as in :class:`StepCost`; ``steps`` counts them."""
 
     kernel: str

@@ -16,6 +16,7 @@ from tpuconvert.plugins import load_plugins
 from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import CorruptInputError, MissingExtraError, UsageError
 from tpuconvert.schema.system.input_files import note_input
+from tpuconvert.schema.text.plain_values import Count, Seconds
 from tpuconvert.schema.types import Array, format_shape
 from tpuconvert.text.result import Result
 
@@ -39,30 +40,18 @@ class Generation(Result):
     """
 
     file: str
-    tokens: tuple[int, ...]
-    new_tokens: tuple[int, ...]
+    tokens: tuple[Count, ...]
+    new_tokens: tuple[Count, ...]
     text: str | None
     stopped: bool
-    prompt_seconds: float
-    seconds: float
+    prompt_seconds: Seconds
+    seconds: Seconds
 
     def lines(self) -> list[str]:
         """Return the text, or the ids of the generated tokens separated by commas."""
         if self.text is not None:
             return self.text.split("\n")
         return [",".join(map(str, self.new_tokens))]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields as plain values, as printed by ``generate --json``."""
-        return {
-            "file": self.file,
-            "tokens": list(self.tokens),
-            "new_tokens": list(self.new_tokens),
-            "text": self.text,
-            "stopped": self.stopped,
-            "prompt_seconds": self.prompt_seconds,
-            "seconds": self.seconds,
-        }
 
 
 class _Tokenizer(Protocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 
 
@@ -25,7 +24,3 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.seen}; expected {self.expected}; {self.advice}"
-
-    def to_dict(self) -> dict[str, str]:
-        """The fields as plain values."""
-        return dataclasses.asdict(self)

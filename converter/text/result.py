@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
 
 from tpuconvert.schema.text.html_text import notebook_html
+from tpuconvert.schema.text.plain_values import Plain
 from tpuconvert.text.styled_text import join_lines
 from tpuconvert.text.text_format import shorten
 
@@ -14,8 +14,8 @@ LONGEST = 120
 """Length above which the first line of a result is shortened in its ``repr``."""
 
 
-class Result(ABC):
-    """Result of a public function.
+class Result(Plain, ABC):
+    """Result of a public function. ``to_dict()`` returns the plain values that the command prints with ``--json``.
 
     ``str(result)`` gives the lines that the command prints, ``repr(result)`` the first of them. Derived classes are
     frozen dataclasses with ``repr=False``.
@@ -24,10 +24,6 @@ class Result(ABC):
     @abstractmethod
     def lines(self) -> list[str]:
         """Return the text of the command, line by line."""
-
-    @abstractmethod
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as the command prints them with ``--json``."""
 
     def _notebook(self) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
         """Return the lines and the table that a notebook shows. The first row of the table is its heading."""

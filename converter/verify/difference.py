@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from tpuconvert.schema.text.plain_values import Plain, Unbounded
 from tpuconvert.schema.types import Array, QuantParams
 
 LAYER_SQNR = 20.0
@@ -31,14 +31,19 @@ EQUAL_WORDS = {SAME: "exact", AS_READ: AS_READ}
 
 
 @dataclass
-class Difference:
+class Difference(
+    Plain,
+    hidden=("moves",),
+    added=("relative", "cosine"),
+    keys={"added": "noise_added", "sqnr": "sqnr_db", "clipped_share": "clipped"},
+):
     """Difference between a tensor and the source's tensor, summed over samples.
 
     Args:
         name: name of the tensor in the source.
         op: operator that computes the tensor in the model.
-        stage: stage that introduced the difference: ``import``, ``optimize``, ``quantize`` or ``legalize``; ``SAME`` if
-            there is no difference, or ``AS_READ`` if there is none, but both deviate from the standard.
+        stage: stage that introduced the difference: ``import``, ``optimize``, ``quantize`` or ``legalize``; ``same`` if
+            there is no difference, or ``as read`` if there is none, but both deviate from the standard.
         reads: names of the nearest compared tensors from which the tensor is computed.
         moves: whether the operator only moves elements.
         added: noise added between the tensors in ``reads`` and this one, as a share of the power of this tensor.
@@ -54,8 +59,8 @@ class Difference:
     stage: str = SAME
     reads: tuple[str, ...] = ()
     moves: bool = False
-    added: float = 0.0
-    max_absolute: float = 0.0
+    added: Unbounded = 0.0
+    max_absolute: Unbounded = 0.0
     integers: int = 0
     different: int = 0
     steps: int = 0
@@ -111,14 +116,14 @@ class Difference:
         return (self._high - self._low) or self._largest if self._high >= self._low else 0.0
 
     @property
-    def relative(self) -> float:
+    def relative(self) -> Unbounded:
         """Largest difference as a share of the range."""
         if self.max_absolute == 0.0:
             return 0.0
         return self.max_absolute / self.range if self.range > 0 else math.inf
 
     @property
-    def cosine(self) -> float:
+    def cosine(self) -> Unbounded:
         """Cosine similarity; 1 for two tensors of zeros, NaN without a finite element."""
         if self.not_finite and self.not_finite == self._size:
             return math.nan
@@ -130,7 +135,7 @@ class Difference:
         return max(-1.0, min(1.0, self._product / norm))
 
     @property
-    def sqnr(self) -> float:
+    def sqnr(self) -> Unbounded:
         """Power of the source's tensor over the power of the difference, in decibel; infinite for no difference."""
         if self._noise_power == 0.0:
             return math.inf
@@ -146,31 +151,9 @@ class Difference:
         return self._noise_power / self._source_power if self._source_power > 0.0 else math.inf
 
     @property
-    def clipped_share(self) -> float:
+    def clipped_share(self) -> Unbounded:
         """Share of the source's values that are outside the range of the model's integers."""
         return self._outside / self._size if self._size else 0.0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values. Infinities and NaN become None, because JSON cannot represent them."""
-        numbers = {
-            "max_absolute": self.max_absolute,
-            "relative": self.relative,
-            "cosine": self.cosine,
-            "sqnr_db": self.sqnr,
-            "noise_added": self.added,
-            "clipped": self.clipped_share,
-        }
-        return {
-            "name": self.name,
-            "op": self.op,
-            "stage": self.stage,
-            "reads": list(self.reads),
-            **{key: number if math.isfinite(number) else None for key, number in numbers.items()},
-            "integers": self.integers,
-            "different": self.different,
-            "steps": self.steps,
-            "not_finite": self.not_finite,
-        }
 
 
 def _outside(real: Array, quant: QuantParams) -> int:

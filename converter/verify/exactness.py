@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from tpuconvert.model.notes import NAMED
 from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.text.plain_values import Plain
 from tpuconvert.schema.types import Array, Chip, QuantParams
 from tpuconvert.text.text_format import several, shorten
 from tpuconvert.verify.difference import Difference
@@ -74,7 +75,7 @@ def _values(codes: Codes) -> Array:
 
 
 @dataclass(frozen=True)
-class Exactness:
+class Exactness(Plain, added=("is_exact", "verdict")):
     """Number of integers that are equal to an oracle.
 
     Args:
@@ -156,11 +157,6 @@ class Exactness:
         if self.deviations:
             text += f"; known deviations: {_listed(self.deviations)}"
         return text
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON and reports."""
-        values = {**vars(self), "deviations": list(self.deviations)}
-        return {"oracle": self.oracle, "is_exact": self.is_exact, **values, "verdict": self.verdict}
 
 
 def _listed(deviations: tuple[str, ...]) -> str:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any
 
 from tpuconvert.installed import version
+from tpuconvert.schema.text.plain_values import Plain, Unbounded
 from tpuconvert.verify.difference import Difference
 from tpuconvert.verify.exactness import Exactness
 
 
 @dataclass(frozen=True)
-class Opinion:
+class Opinion(
+    Plain,
+    hidden=("tensors", "outputs"),
+    added=("largest_difference",),
+    keys={"tensor_count": "tensors", "output_count": "outputs"},
+):
     """Comparison of the source with another engine.
 
     Args:
@@ -36,20 +40,20 @@ class Opinion:
     samples: int = 0
     contradictions: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON and reports."""
-        largest = max((item.relative for item in (*self.tensors, *self.outputs)), default=0.0)
-        return {
-            "engine": self.engine,
-            "tensors": len(self.tensors),
-            "outputs": len(self.outputs),
-            "is_exact": self.is_exact,
-            "largest_difference": largest if math.isfinite(largest) else None,
-            "problem": self.problem,
-            "exactness": self.exactness.to_dict() if self.exactness is not None else None,
-            "samples": self.samples,
-            "contradictions": list(self.contradictions),
-        }
+    @property
+    def tensor_count(self) -> int:
+        """Number of compared tensors of the source graph."""
+        return len(self.tensors)
+
+    @property
+    def output_count(self) -> int:
+        """Number of compared outputs."""
+        return len(self.outputs)
+
+    @property
+    def largest_difference(self) -> Unbounded:
+        """Largest difference of a tensor or output, as a share of its range."""
+        return max((item.relative for item in (*self.tensors, *self.outputs)), default=0.0)
 
 
 @dataclass(frozen=True)
@@ -70,10 +74,6 @@ class OracleInfo:
     is_independent: bool
     samples: int
     problem: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON and reports."""
-        return dict(vars(self))
 
 
 OWN_READING = OracleInfo("tpuconvert", version(), is_independent=False, samples=0)

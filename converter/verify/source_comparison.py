@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -12,12 +11,12 @@ import numpy as np
 
 from tpuconvert.conversion.additions.fused_preprocess import source_feeds
 from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.source import Source
 from tpuconvert.conversion.source_loading import (
     fixed_arrays,
     has_original_interface,
     is_quantized_source,
     load_source,
-    source_format,
     with_preprocessing_of,
 )
 from tpuconvert.model.model import Model
@@ -31,6 +30,7 @@ from tpuconvert.samples.random_samples import random_feeds
 from tpuconvert.schema.errors import UnsupportedError, UsageError
 from tpuconvert.schema.graph.graph import Graph, KeptState
 from tpuconvert.schema.types import Array, Chip
+from tpuconvert.verify.comparer import Comparer
 from tpuconvert.verify.metrics import MetricLimit, metric
 from tpuconvert.verify.opinion import OWN_READING, OracleInfo
 from tpuconvert.verify.oracle import ENGINES, Hearing, find_oracles, run_first
@@ -42,7 +42,7 @@ from tpuconvert.verify.state_steps import (
     source_steps,
     state_pairs,
 )
-from tpuconvert.verify.verification import Verification, verify
+from tpuconvert.verify.verification import Verification
 
 if TYPE_CHECKING:
     from tpuconvert.samples.calibration_data import CalibrationSource
@@ -66,8 +66,7 @@ def source_program(graph: Graph, model: Model) -> Graph:
 @np.errstate(all="ignore")  # Difference counts non-finite elements
 def verify_source(
     model: Model,
-    source: str | os.PathLike[str],
-    weights: str | os.PathLike[str] | None,
+    source: Source,
     options: Options,
     data: CalibrationSource | None = None,
     *,
@@ -79,8 +78,7 @@ def verify_source(
 
     Args:
         model: the converted model.
-        source: the source file.
-        weights: the caffemodel of a prototxt.
+        source: the source, in files.
         options: options of the conversion. Without preprocessing in them, the preprocessing of the model is used.
         data: samples; None uses random numbers from a fixed seed.
         samples: largest number of feeds to compare.
@@ -95,8 +93,8 @@ def verify_source(
     """
     progress.stage("load the source")
     options = options.for_model(model.preprocess)
-    read = load_source(source, weights, options)
-    optimized = load_source(source, weights, options)
+    read = load_source(source, options)
+    optimized = load_source(source, options)
     optimize(optimized, chip=model.chip, disabled=options.disable_rules)
     fit_to_chip(optimized, model.chip, disabled=options.disable_rules)
     is_quantized = is_quantized_source(read)
@@ -111,22 +109,15 @@ def verify_source(
     if pairs:
         feeds, reason = source_steps(graph, pairs, feeds, max(STEPS, samples))
         check = StateCheck(names, is_kept=True, steps=len(feeds), problem=reason)
-    runs = _EngineRuns(oracle, source, weights, options, progress)
+    runs = _EngineRuns(oracle, source, options, progress)
     hearing, reason = runs.hear(read, graph, feeds)
     said = None if hearing.oracle is None else (hearing.oracle.title, hearing.results())
     progress.stage("verify", len(feeds))
-    verification = verify(
-        graph,
-        optimized,
-        model,
-        feeds,
-        origin=origin,
-        oracle=said,
-        is_quantized_source=is_quantized,
-        states=pairs,
-        allow_nan=options.allow_non_finite,
-        progress=progress.advance,
-    )
+    with Comparer(graph, optimized, model, oracle=said, is_quantized_source=is_quantized, states=pairs) as comparer:
+        for done, feed in enumerate(feeds, 1):
+            comparer.step(feed)
+            progress.advance(done)
+    verification = comparer.result(origin=origin, allow_nan=options.allow_non_finite)
     if read.forgotten_states:
         check = runs.check_forgotten_states(read, graph, model, feeds)
         if verification.exactness is not None:
@@ -144,15 +135,13 @@ class _EngineRuns:
 
     Args:
         name: name of the engine, ``auto`` or ``none``.
-        source: the source file.
-        weights: the caffemodel of a prototxt.
+        source: the source, in files.
         options: options of the conversion.
         progress: receives the stage.
     """
 
     name: str
-    source: str | os.PathLike[str]
-    weights: str | os.PathLike[str] | None
+    source: Source
     options: Options
     progress: Progress
 
@@ -168,8 +157,8 @@ class _EngineRuns:
             keeps_state: whether the samples are steps in sequence although the model forgets the state.
 
         """
-        options, kind = self.options, source_format(self.source)
-        candidates = find_oracles(self.name, kind, self.source)
+        options, kind = self.options, self.source.format
+        candidates = find_oracles(self.name, kind, self.source.name)
         if self.name == "none":
             return Hearing(None), "not requested"
         if not candidates:
@@ -191,7 +180,7 @@ class _EngineRuns:
         if options.fuse_preprocess != "none":
             rule = with_preprocessing_of(program, options).preprocess
             assert rule is not None, "a graph without preprocessing cannot have fused preprocessing"
-            ports = load_source(self.source, self.weights, options.without_fused_preprocess()).input_ports
+            ports = load_source(self.source, options.without_fused_preprocess()).input_ports
             inputs = list(source_feeds(ports[0], feeds, rule))
         return run_first(candidates, ports, inputs, fixed_arrays(options)), ""
 
@@ -202,7 +191,7 @@ class _EngineRuns:
         names = read.forgotten_states
         runs = replace(self, options=replace(self.options, state="ports"))
         try:
-            keeping = load_source(self.source, self.weights, runs.options)
+            keeping = load_source(self.source, runs.options)
         except UnsupportedError:
             return StateCheck(names, is_kept=False, steps=1, problem="the state cannot be passed from run to run")
         steps = list(itertools.islice(itertools.cycle(feeds), max(STEPS, len(feeds))))
@@ -251,8 +240,7 @@ def _feeds(
 def measure_metrics(
     limits: Sequence[MetricLimit],
     model: Model,
-    source: str | os.PathLike[str],
-    weights: str | os.PathLike[str] | None,
+    source: Source,
     options: Options,
     data: CalibrationSource | None,
     samples: int,
@@ -262,15 +250,14 @@ def measure_metrics(
     Args:
         limits: the metrics.
         model: the converted model.
-        source: the source file.
-        weights: the caffemodel of a prototxt.
+        source: the source, in files.
         options: options of the conversion.
         data: samples; None uses random numbers from a fixed seed.
         samples: largest number of feeds to compare.
 
     """
     options = options.for_model(model.preprocess)
-    graph = source_program(load_source(source, weights, options), model)
+    graph = source_program(load_source(source, options), model)
     ports = {port.name: port for port in model.graph.output_ports}
     found: dict[str, dict[str, float]] = {limit.name: {} for limit in limits}
 

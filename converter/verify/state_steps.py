@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from tpuconvert.runtime.session.session_state import MASK, SessionState
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph.graph import Graph, KeptState, Port
 from tpuconvert.schema.graph.states import FIXED, find_states
+from tpuconvert.schema.text.plain_values import Plain
 from tpuconvert.schema.types import Array
 from tpuconvert.verify.difference import FLOAT_TOLERANCE, Difference
 from tpuconvert.verify.oracle import Statement
@@ -34,7 +35,7 @@ class StatePair(NamedTuple):
 
 
 @dataclass(frozen=True)
-class StateCheck:
+class StateCheck(Plain, hidden=("outputs",)):
     """The steps of a model with state that were compared.
 
     Args:
@@ -56,12 +57,6 @@ class StateCheck:
     engine: str = ""
     problem: str = ""
     outputs: tuple[Difference, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON and reports."""
-        values = dict(vars(self))
-        del values["outputs"]
-        return {**values, "names": list(self.names)}
 
 
 def state_pairs(graph: Graph) -> list[StatePair]:

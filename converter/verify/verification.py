@@ -1,52 +1,22 @@
-"""Verification of a model: run it and its source on the same samples, and compare every tensor that both have.
-
-A difference is attributed to one of four stages. If another engine that can run the source file is installed, its
-results are compared with the source graph first: a difference there comes from the import.
-
-A source that is quantized defines integers. They are computed by its integer program: every node of the source graph
-lowered separately, without the optimizer, run by the NumPy reference. Model and source are then compared integer by
-integer (``exactness``), and the similarity of outputs is computed against these integers.
-
-Values match by name. Integers are dequantized for the comparison. A tensor ``t`` of a channels-last source that is
-channels-first in the graph is called ``t:nchw``; its axes are permuted back before the comparison. A tensor with
-another shape in the graph is called ``t:reshaped``. Three programs run: the source graph as the frontend read it, the
-same graph optimized in float, and the model. A difference that is present in the optimized graph comes from the
-optimizer. Any other difference comes from quantization, or in a float model from legalization.
-"""
+"""Result of a comparison of a model with its source, and limits for it. ``comparer.py`` makes the comparison."""
 
 from __future__ import annotations
 
 import fnmatch
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tpuconvert.conversion.model_building import has_integers
 from tpuconvert.model.model import Model
-from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import OutputError, ThresholdError, UsageError
-from tpuconvert.schema.graph.control_flow import all_graphs, subgraphs_of
-from tpuconvert.schema.graph.graph import Graph, Value
-from tpuconvert.schema.types import Array
+from tpuconvert.schema.text.plain_values import Unbounded
 from tpuconvert.text.result import Result
 from tpuconvert.text.text_format import against_limit
-from tpuconvert.verify.difference import AS_READ, ENGINE_ERROR, FLOAT_TOLERANCE, LAYER_SQNR, SAME, Difference
-from tpuconvert.verify.exactness import OWN_PROGRAM, Exactness, defines_integers
+from tpuconvert.verify.difference import ENGINE_ERROR, FLOAT_TOLERANCE, LAYER_SQNR, Difference
+from tpuconvert.verify.exactness import Exactness, defines_integers
 from tpuconvert.verify.metrics import MetricLimit, check_metrics
 from tpuconvert.verify.opinion import OWN_READING, Opinion, OracleInfo
-from tpuconvert.verify.oracle import OracleError, Statement
-from tpuconvert.verify.output_checks import EngineOutput, output_problems, output_statistics
-from tpuconvert.verify.state_steps import StateCheck, StatePair
-from tpuconvert.verify.tensor_comparison import (
-    CHANNELS_FIRST,
-    RESHAPED,
-    Comparison,
-    SourceTensors,
-    add_output,
-    compare_outputs,
-    pair_outputs,
-)
+from tpuconvert.verify.state_steps import StateCheck
 from tpuconvert.verify.text import noise_lines, verdict_lines, verification_lines, verification_rows
 
 QUANTIZED_COSINE = 0.95
@@ -131,7 +101,12 @@ _LIMITS = {"difference": "max_difference", "cosine": "min_cosine", "sqnr": "min_
 
 
 @dataclass(frozen=True, repr=False)
-class Verification(Result):
+class Verification(
+    Result,
+    hidden=("defaults", "metric_limits"),
+    added=("most_noise_added_at",),
+    keys={"metrics": "metrics?", "first": "first_difference"},
+):
     """The comparison of a model with its source.
 
     Args:
@@ -166,7 +141,7 @@ class Verification(Result):
     oracle: OracleInfo = OWN_READING
     state: StateCheck | None = None
     defaults: Thresholds = Thresholds()
-    metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    metrics: Mapping[str, Mapping[str, Unbounded]] = field(default_factory=dict)
     metric_limits: tuple[MetricLimit, ...] = ()
 
     @property
@@ -179,6 +154,11 @@ class Verification(Result):
         """The first tensor with a difference that rounding does not explain, or None. Import differences come first."""
         imported = self.opinion.tensors if self.opinion is not None else ()
         return next((layer for layer in (*imported, *self.layers) if self._stands_out(layer)), None)
+
+    @property
+    def most_noise_added_at(self) -> list[str]:
+        """Names of the first tensors of ``worst``."""
+        return [layer.name for layer in self.worst[:MOST]]
 
     def _stands_out(self, layer: Difference) -> bool:
         if self.is_quantized and layer.stage not in ("import", "optimize"):
@@ -328,27 +308,6 @@ class Verification(Result):
         values = self.to_dict()
         return [*verdict_lines(values), *noise_lines(values)], verification_rows(values)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, as printed by ``verify --json``."""
-        metrics = {"metrics": {name: dict(by) for name, by in self.metrics.items()}} if self.metrics else {}
-        return {
-            "file": self.file,
-            "samples": self.samples,
-            "origin": self.origin,
-            "is_quantized": self.is_quantized,
-            "first_difference": self.first.to_dict() if self.first else None,
-            "outputs": [output.to_dict() for output in self.outputs],
-            "layers": [layer.to_dict() for layer in self.layers],
-            "most_noise_added_at": [layer.name for layer in self.worst[:MOST]],
-            "unmatched": self.unmatched,
-            "opinion": self.opinion.to_dict() if self.opinion is not None else None,
-            "exactness": self.exactness.to_dict() if self.exactness is not None else None,
-            "output_problems": list(self.output_problems),
-            "oracle": self.oracle.to_dict(),
-            "state": self.state.to_dict() if self.state is not None else None,
-            **metrics,
-        }
-
 
 def _engine_failures(what: str, outputs: Iterable[Difference], is_exact: bool) -> list[str]:
     """Return messages about outputs that differ from another engine."""
@@ -369,175 +328,3 @@ def limit_failures(what: str, item: Difference, thresholds: Thresholds) -> list[
             text = against_limit(value, limit, is_least=not is_upper)
             failures.append(f"{what} '{item.name}': {quantity} {text}")
     return failures
-
-
-def verify(
-    source: Graph,
-    optimized: Graph,
-    model: Model,
-    feeds: Iterable[dict[str, Array]],
-    *,
-    origin: str = "",
-    oracle: tuple[str, Iterator[Statement]] | None = None,
-    is_quantized_source: bool = False,
-    states: Sequence[StatePair] = (),
-    allow_nan: bool = False,
-    progress: Callable[[int], None] | None = None,
-) -> Verification:
-    """Compare a model with its source on samples.
-
-    Args:
-        source: the graph of the frontend; for a quantized source its integer program.
-        optimized: the source graph after the optimizer.
-        model: the model.
-        feeds: samples. A few suffice, because every tensor has many elements.
-        origin: origin of random samples, as text after "4 samples"; empty for samples of the user.
-        oracle: name of another engine, and its results for these samples.
-        is_quantized_source: whether the source file is quantized.
-        states: states that each program passes from one feed to the next. The feeds contain the feeds of the source.
-        allow_nan: whether NaN is accepted in an output if source and model both have it.
-        progress: called with the number of samples done.
-
-    Raises:
-        UsageError: the inputs or outputs of the model differ from the source.
-
-    """
-    _check_same_ports(source, model)
-    tensors = SourceTensors()
-    final, middle, imported = Comparison(tensors), Comparison(tensors), Comparison(tensors)
-    outputs = [Difference(port.name, "output") for port in model.graph.output_ports]
-    source_outputs = {port.name: Difference(port.name, "output", "import") for port in source.output_ports}
-    statistics = output_statistics(source), output_statistics(model.graph)
-    engine, problem, is_exact = "", "", not is_quantized_source
-    in_integers = has_integers(source)
-    deviations = tuple(str(item) for each in all_graphs(source) for item in each.deviations)
-    opinions: Iterator[Statement] = iter(())
-    if oracle is not None:
-        engine, opinions = oracle
-    state_outputs = {state.output for state in states}
-    own_outputs = [port for port in source.output_ports if port.name not in state_outputs]
-    heard = {
-        port.name: EngineOutput(*pair)
-        for port, *pair in zip(source.output_ports, output_statistics(source), output_statistics(source), strict=True)
-    }
-    contradictions: list[str] = []
-    carried: list[dict[str, Array]] = [{}, {}]
-    samples = 0
-    # The reference defines the integers of a quantized source: the oracle must not depend on the native engine.
-    with (
-        Session(source, backend="reference" if in_integers else "auto") as first,
-        Session(optimized, observed=True) as second,
-        Session(model, observed=True) as third,
-    ):
-        for feed in feeds:
-            tensors.clear()
-            wanted = first.run(feed, observe=tensors.remember)
-            statement = None
-            if oracle is not None and not problem:
-                try:
-                    statement = next(opinions, None)
-                except OracleError as error:
-                    problem = str(error)
-            if statement is not None:
-                is_exact = is_exact and not statement.rounds
-                if is_exact or in_integers:
-                    imported.compare_source(source, statement.tensors)
-            halfway = second.run({**feed, **carried[0]}, observe=middle.compare)
-            got = third.run({**feed, **carried[1]}, observe=final.compare)
-            carried = [{state.input: results[state.output] for state in states} for results in (halfway, got)]
-            if statement is not None:
-                mine = got if is_quantized_source and not in_integers else wanted
-                contradictions += compare_outputs(own_outputs, mine, statement, source_outputs)
-                for port, array in pair_outputs(own_outputs, statement):
-                    heard[port.name].engine.add(array)
-                    heard[port.name].reading.add(mine[port.name])
-            for index, port in enumerate(model.graph.output_ports):
-                theirs = source.output_ports[index]
-                add_output(outputs[index], theirs, wanted[theirs.name], port, got[port.name])
-                statistics[0][index].add(wanted[theirs.name])
-                statistics[1][index].add(got[port.name])
-            samples += 1
-            if progress is not None:
-                progress(samples)
-    if not samples:
-        raise UsageError("there are no samples to compare with")
-    is_quantized = model.quantize != "none"
-    for difference in final.by_name.values():
-        before = max((final.by_name[name].noise for name in difference.reads), default=0.0)
-        makes_noise = math.isfinite(before) and not difference.moves  # a part can be noisier than the whole
-        difference.added = max(0.0, difference.noise - before) if makes_noise else 0.0
-    deviating = _deviating_tensors(source)
-    for difference in (*final.by_name.values(), *outputs):
-        difference.stage = _stage(difference, middle.by_name.get(difference.name), is_quantized and not in_integers)
-        if difference.stage == SAME and difference.name in deviating:
-            difference.stage = AS_READ
-    opinion = None
-    if oracle is not None:
-        compared = tuple(item for item in source_outputs.values() if item.is_used)
-        integers = Exactness.of(engine, imported.by_name.values(), compared, deviations) if in_integers else None
-        faults = [item.contradiction for item in heard.values() if item.contradiction]
-        opinion = Opinion(
-            engine,
-            tuple(imported.by_name.values()),
-            compared,
-            is_exact,
-            problem,
-            integers,
-            max((item.engine.samples for item in heard.values()), default=0),
-            tuple(f"{text} {engine}" for text in dict.fromkeys([*contradictions, *faults])),
-        )
-        if integers is not None and integers.different + integers.output_different:
-            deviations = (*deviations, integers.verdict)
-    exactness = Exactness.of(OWN_PROGRAM, final.by_name.values(), outputs, deviations) if in_integers else None
-    return Verification(
-        model.graph.file or model.graph.name,
-        samples,
-        tuple(final.by_name.values()),
-        tuple(outputs),
-        is_quantized,
-        len(final.unmatched),
-        origin,
-        opinion,
-        exactness,
-        tuple(output_problems(*statistics, allow_nan=allow_nan, engine=engine, heard=heard)),
-        defaults=Thresholds.default(model, exactness),
-    )
-
-
-def _deviating_tensors(graph: Graph) -> set[str]:
-    """Names of tensors and outputs that depend on a node with a known deviation from the standard."""
-    deviating = {(item.node, item.op) for each in all_graphs(graph) for item in each.deviations}
-    reached: set[Value] = set()
-    for node in graph.sorted_nodes():
-        is_own = any((source.node, source.op) in deviating for source in node.sources)
-        bodies = [graph for body in subgraphs_of(node.op).values() for graph in all_graphs(body.graph)]
-        is_own = is_own or any(body.deviations for body in bodies)
-        if is_own or any(value in reached for value in node.inputs):
-            reached.update(node.outputs)
-    outputs = {port.name for port, value in zip(graph.output_ports, graph.outputs, strict=True) if value in reached}
-    return outputs | {value.name.removesuffix(CHANNELS_FIRST).removesuffix(RESHAPED) for value in reached}
-
-
-def _stage(difference: Difference, optimized: Difference | None, is_quantized: bool) -> str:
-    if difference.max_absolute == 0.0:
-        return SAME
-    if optimized is not None and optimized.relative > FLOAT_TOLERANCE:
-        return "optimize"
-    if is_quantized:
-        return "quantize"
-    if optimized is not None and optimized.max_absolute > 0.0:
-        return "optimize"
-    return "legalize"
-
-
-def _check_same_ports(source: Graph, model: Model) -> None:
-    for what, mine, theirs in (
-        ("inputs", source.input_ports, model.graph.input_ports),
-        ("outputs", source.output_ports, model.graph.output_ports),
-    ):
-        if [port.name for port in mine] != [port.name for port in theirs]:
-            raise UsageError(
-                f"the {what} differ: the source has {[port.name for port in mine]}, "
-                f"the model {[port.name for port in theirs]}",
-                hint="give the same files, --inputs and --outputs as for the conversion",
-            )

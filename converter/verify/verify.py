@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tpuconvert.conversion.memory_sources import AnySource, Weights, source_paths
 from tpuconvert.conversion.options.options import Options, takes_groups
+from tpuconvert.conversion.source import AnySource, Weights, open_source
 from tpuconvert.model.model import Model, load_converted
 from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import SILENT, Progress
@@ -73,11 +73,11 @@ def verify(
     limits = tuple(MetricLimit.parse(text) for text in metrics)
     settings = Options.of(source_options, preprocess=preprocess)
     converted = load_converted(model, source)
-    with source_paths(source, weights) as (file, caffemodel):
+    with open_source(source, weights, as_file=True) as opened:
         found = verify_source(
-            converted, file, caffemodel, settings, data, samples=samples, oracle=oracle, progress=progress or SILENT
+            converted, opened, settings, data, samples=samples, oracle=oracle, progress=progress or SILENT
         )
         if not limits:
             return found
-        measured = measure_metrics(limits, converted, file, caffemodel, settings, data, samples)
+        measured = measure_metrics(limits, converted, opened, settings, data, samples)
     return replace(found, metrics=measured, metric_limits=limits)

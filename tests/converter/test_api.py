@@ -13,7 +13,7 @@ import tpuconvert as tc
 from tests.support.onnx.models import model, one, ramp, save_model
 from tpuconvert.cli.convert import command
 from tpuconvert.conversion.options.options import GROUP_OF, GROUPS, OPTIONS, Options, declaration, default_of, names_of
-from tpuconvert.conversion.source_loading import source_format
+from tpuconvert.conversion.source import Source
 from tpuconvert.frontends.onnx.file.reader import MAPPED_BYTES
 from tpuconvert.optimizer.precision_rules import METHODS
 from tpuconvert.schema.errors import CorruptInputError, UsageError
@@ -79,7 +79,7 @@ def test_format_is_found_by_content(repository: Path, tmp_path: Path, name: str,
         other = tmp_path / "model.bin"
         other.write_bytes(path.read_bytes())
         path = other
-    assert source_format(path) == FORMATS[name]
+    assert Source(path).format == FORMATS[name]
 
 
 WRONG = {

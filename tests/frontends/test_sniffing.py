@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tpuconvert.frontends.sniffing import corrupt_input, identify, identify_file, read_checked, read_head
+from tpuconvert.frontends.sniffing import SourceFile, corrupt_input, identify
 from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError, UsageError
 from tpuconvert.schema.system.limits import Limits
 
@@ -66,7 +66,7 @@ FILES = [
 @pytest.mark.parametrize(("name", "content", "expected"), FILES, ids=[f"{kind}-{name}" for name, _, kind in FILES])
 def test_identify(name: str, content: bytes, expected: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)
-    kind = identify_file(tmp_path / name)
+    kind = SourceFile(tmp_path / name).kind
     assert kind is not None
     assert kind.id == expected
     assert kind.hint
@@ -91,7 +91,7 @@ def test_every_frontend_gets_the_same_answer(expected: str, tmp_path: Path) -> N
     path = tmp_path / "model.bin"
     path.write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
     with pytest.raises(CorruptInputError, match="this is a Git LFS pointer") as caught:
-        read_checked(path, expected)
+        SourceFile(path).check(expected, Limits())
     assert caught.value.exit_code == 4
     assert "git lfs pull" in str(caught.value)
 
@@ -99,17 +99,17 @@ def test_every_frontend_gets_the_same_answer(expected: str, tmp_path: Path) -> N
 def test_damaged_file_of_the_right_kind(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(ONNX_HEAD)
-    assert read_checked(path, "onnx") == ONNX_HEAD
+    SourceFile(path).check("onnx", Limits())
     error = corrupt_input(path, "onnx", "it holds no graph")
     assert "not an ONNX model, or a damaged one: it holds no graph" in str(error)
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such file"):
-        read_head(tmp_path / "absent.onnx")
+        _ = SourceFile(tmp_path / "absent.onnx").head
     (tmp_path / "saved_model.pb").write_bytes(b"x")
     with pytest.raises(UsageError, match="is a folder") as caught:
-        read_head(tmp_path)
+        _ = SourceFile(tmp_path).head
     assert "SavedModel" in str(caught.value)
 
 
@@ -117,4 +117,15 @@ def test_limit_before_reading(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(ONNX_HEAD)
     with pytest.raises(ResourceLimitError, match=f"{len(ONNX_HEAD)} bytes, more than 10"):
-        read_checked(path, "onnx", limits=Limits(max_file_bytes=10))
+        SourceFile(path).check("onnx", Limits(max_file_bytes=10))
+
+
+def test_a_file_is_read_once(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(ONNX_HEAD)
+    file = SourceFile(path)
+    assert file.kind is not None
+    path.unlink()
+    assert file.kind.id == "onnx"
+    assert SourceFile.of(file) is file
+    assert (str(file), Path(file)) == (str(path), path)

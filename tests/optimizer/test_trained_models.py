@@ -11,6 +11,7 @@ from tests.support.rules.graphs import ops
 from tools.accuracy.datasets import entries, input_shapes, model_files, reference_samples
 from tools.pages import optimizer_page
 from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.source import Source
 from tpuconvert.conversion.source_loading import load_source
 from tpuconvert.optimizer import fit_to_chip, optimize
 from tpuconvert.optimizer.quantize import as_float
@@ -39,7 +40,7 @@ NODES_AFTER = {
 def load(root, name) -> Graph:
     entry = entries(root)[name]
     source, weights = model_files(root, entry)
-    return load_source(source, weights, Options(input_shapes=dict(input_shapes(entry) or {})))
+    return load_source(Source(source, weights), Options(input_shapes=dict(input_shapes(entry) or {})))
 
 
 @pytest.mark.parametrize("name", NODES_AFTER)

@@ -7,6 +7,7 @@ from tests.support.networks.data_models import names
 from tests.support.rules.graphs import RELU, TANH, Q, annotate, conv, graph_of, ops, run
 from tools.accuracy.datasets import entries, input_shapes, model_files, reference_samples
 from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.source import Source
 from tpuconvert.conversion.source_loading import load_source
 from tpuconvert.optimizer import optimize
 from tpuconvert.optimizer.engine.pattern import p
@@ -143,7 +144,7 @@ def test_a_copy_is_another_graph_that_computes_the_same():
 def test_every_pass_on_every_trained_model(name, data_root):
     entry = entries(data_root)[name]
     source, weights = model_files(data_root, entry)
-    graph = load_source(source, weights, Options(input_shapes=dict(input_shapes(entry) or {})))
+    graph = load_source(Source(source, weights), Options(input_shapes=dict(input_shapes(entry) or {})))
     inputs = [port.name for port in graph.input_ports]
     user = [dict(zip(inputs, sample.values(), strict=True)) for sample, _ in reference_samples(data_root, entry)[:2]]
     optimize(graph, observers=[Validator([*random_feeds(graph.input_ports, 1), *user])])

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.networks.tpum_models import of_version
 from tpuconvert.frontends.caffe.file import wire
-from tpuconvert.frontends.sniffing import HEAD_BYTES, identify, read_head
+from tpuconvert.frontends.sniffing import HEAD_BYTES, SourceFile, identify
 from tpuconvert.frontends.tflite.file.flexbuffer import read_numbers
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.file import constant_file, file_reader
@@ -41,7 +41,7 @@ def test_formats_of_unusual_heads(head: bytes, kind: str | None) -> None:
 
 
 def test_files_that_cannot_be_opened(tmp_path: Path) -> None:
-    for read in (read_head, read_model):
+    for read in (lambda path: SourceFile(path).head, read_model):
         with pytest.raises(UsageError, match="cannot be read"):
             read(tmp_path / ("x" * 300))
         with pytest.raises(UsageError, match="no such file"):

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import enum
 import inspect
@@ -14,12 +15,13 @@ import sys
 import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_args, get_origin
 
 import numpy as np
 
 import tpuconvert
 from tpuconvert.schema.graph.input_types import convert_input
+from tpuconvert.schema.text import plain_values
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "python-api.md"
@@ -219,8 +221,27 @@ def _parameters(item: Any) -> tuple[list[str], str]:
     return found, "" if isinstance(item, type) or result is signature.empty else f" -> {result}"
 
 
+ALIASES = {name: get_args(kind)[0] for name, kind in vars(plain_values).items() if get_origin(kind) is Annotated}
+"""Names of annotated types -> the type."""
+
+
+class _WithoutNotes(ast.NodeTransformer):
+    """Replace annotated types, which have notes for JSON Schema, by the types themselves."""
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        return ast.Name(ALIASES[node.id].__name__) if node.id in ALIASES else node
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        is_annotated = isinstance(node.value, ast.Name) and node.value.id == "Annotated"
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else []
+        kind: ast.AST = self.visit(parts[0]) if is_annotated else self.generic_visit(node)
+        return kind
+
+
 def _parameter(name: str, annotation: Any, default: Any) -> str:
-    text = name if annotation is inspect.Parameter.empty else f"{name}: {annotation}"
+    text = name
+    if annotation is not inspect.Parameter.empty:
+        text += f": {ast.unparse(_WithoutNotes().visit(ast.parse(str(annotation), mode='eval')))}"
     if default is inspect.Parameter.empty:
         return text
     shown = str(default) if isinstance(default, enum.Enum) else "..." if callable(default) else repr(default)

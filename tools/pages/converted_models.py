@@ -7,6 +7,7 @@ from pathlib import Path
 import tpuconvert as tc
 from tools.accuracy.datasets import Entry, entries, input_shapes, model_files, reference_samples
 from tpuconvert.conversion.options.options import Options, group_options
+from tpuconvert.conversion.source import Source
 from tpuconvert.conversion.source_loading import load_source
 from tpuconvert.schema.types import Array
 
@@ -35,7 +36,7 @@ def convert_model(
     source, weights = model_files(root, entry)
     shapes = input_shapes(entry)
     # The data set has tensor names, which may differ from the names of a TFLite signature; the order is equal.
-    ports = load_source(source, weights, Options(input_shapes=dict(shapes or {}))).input_ports
+    ports = load_source(Source(source, weights), Options(input_shapes=dict(shapes or {}))).input_ports
     inputs = [port.name for port in ports]
     feeds = [dict(zip(inputs, sample.values(), strict=True)) for sample, _ in reference_samples(root, entry)]
     options = {"quantize": "int8", "calibration": feeds[:CALIBRATION]} if how in ("int8", "exact") else {}

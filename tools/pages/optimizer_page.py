@@ -17,6 +17,7 @@ from pathlib import Path
 from tools.accuracy.datasets import data_root, entries, input_shapes, model_files
 from tools.pages.generated_file import replace_section, section
 from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.source import Source
 from tpuconvert.conversion.source_loading import load_source
 from tpuconvert.optimizer import optimize
 from tpuconvert.optimizer.pipeline import describe_passes
@@ -64,7 +65,7 @@ def load(root: Path, name: str) -> Graph:
     """Load the graph of a model of the data set."""
     entry = entries(root)[name]
     source, weights = model_files(root, entry)
-    return load_source(source, weights, Options(input_shapes=input_shapes(entry)))
+    return load_source(Source(source, weights), Options(input_shapes=input_shapes(entry)))
 
 
 def count(graph: Graph) -> Counts:
@@ -103,7 +104,7 @@ def simplify(root: Path, name: str) -> Simplified:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "simplified.onnx"
         onnx.save(model, str(file))
-        operators = len(load_source(file, None, Options(input_shapes=input_shapes(entry))))
+        operators = len(load_source(Source(file), Options(input_shapes=input_shapes(entry))))
     return Simplified(original, len(model.graph.node), operators, count(load(root, name)).after, tools)
 
 

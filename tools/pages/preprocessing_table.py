@@ -27,6 +27,7 @@ from tools.pages.preprocessing_mistakes import MISTAKES, Given, cases, images_of
 from tpuconvert.conversion.conversion import Conversion
 from tpuconvert.conversion.input_expectations import expectations
 from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.source import Source
 from tpuconvert.conversion.source_loading import is_quantized_source, load_source
 from tpuconvert.doctor.doctor import check_statistics, predictor
 from tpuconvert.doctor.trial import compare_variants
@@ -61,7 +62,7 @@ class Subject:
     def __init__(self, root: Path, entry: Entry) -> None:
         source, weights = model_files(root, entry)
         options = Options(input_shapes=dict(input_shapes(entry)))
-        graph = load_source(source, weights, options)
+        graph = load_source(Source(source, weights), options)
         self.is_float = not is_quantized_source(graph)
         self.expected = expectations(graph)
         self.model = Conversion(options).of_graph(graph)

@@ -15,6 +15,7 @@ from tools.zoo.detections import NAMES, Kept
 from tools.zoo.files import CALIBRATION, EXPORTERS, Array, Export, load_samples
 from tools.zoo.peer import quantize, session
 from tpuconvert.conversion.options.options import Options, group_options
+from tpuconvert.conversion.source import Source
 from tpuconvert.model.integer_share import integer_share
 from tpuconvert.schema.errors import UNKNOWN_SHAPE
 from tpuconvert.schema.graph.cost import macs
@@ -137,7 +138,7 @@ class Trial:
         found |= {"float_seconds": time.process_time() - begun, "float_nodes": len(model.graph.nodes)}
         if sum(macs(node) or 0 for node in model.graph.nodes) <= VERIFIED_MACS:
             self.stage = "verify"
-            verification = verify_source(model, self.path, None, Options.of(**options), feeds, samples=1)
+            verification = verify_source(model, Source(self.path), Options.of(**options), feeds, samples=1)
             if failures := verification.failures(Thresholds.default(model)):
                 raise DifferentError(failures[0])
         self.stage = "run float"

@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, TypedDict
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from tpuconvert.optimizer.quantize.search.output_accuracy import (
     LEAST_EQUAL,
     LEAST_SQNR,
     OutputAccuracy,
+    OutputAccuracyValues,
     measure_outputs,
 )
 from tpuconvert.optimizer.quantize.search.output_branches import OutputBranches
@@ -43,6 +44,15 @@ TASK = "task"
 
 _MEMORY = 1 << 26
 """Limit for the float outputs, in bytes. Further runs are left out, except the first."""
+
+
+class ModelAccuracyValues(TypedDict):
+    """Accuracy of the outputs of a quantized model as plain values."""
+
+    samples: int
+    held_out: Annotated[bool, "whether nothing but the ranges was chosen on these samples"]
+    limits: dict[str, float]
+    outputs: list[OutputAccuracyValues]
 
 
 @dataclass(frozen=True)
@@ -88,7 +98,7 @@ class ModelAccuracy:
             if output.task is not None
         ]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> ModelAccuracyValues:
         """Return plain values."""
         return {
             "samples": self.samples,

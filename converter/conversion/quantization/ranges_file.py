@@ -14,8 +14,8 @@ import numpy as np
 from tpuconvert.conversion.optimization import optimize_graph
 from tpuconvert.conversion.quantization.auto_methods import calibrate_and_check
 from tpuconvert.conversion.quantization.calibration_feeds import calibration_feeds
-from tpuconvert.conversion.recipe import source_digest
-from tpuconvert.conversion.source_loading import Source, is_quantized_source, load_source, with_preprocessing_of
+from tpuconvert.conversion.source import Source
+from tpuconvert.conversion.source_loading import is_quantized_source, load_source, with_preprocessing_of
 from tpuconvert.optimizer.prepare_quantization import prepare
 from tpuconvert.optimizer.quantize import apply_rules
 from tpuconvert.optimizer.quantize.ranges.range_statistics import BINS, RangeStatistics, sample_counts
@@ -44,7 +44,7 @@ samples."""
 
 
 @dataclass(frozen=True, repr=False)
-class MeasuredRanges(Result):
+class MeasuredRanges(Result, hidden=("source", "ranges", "methods"), added=("tensors",)):
     """Ranges of the tensors of one source.
 
     Args:
@@ -62,14 +62,15 @@ class MeasuredRanges(Result):
     ranges: Mapping[str, Range]
     methods: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def tensors(self) -> int:
+        """Number of tensors."""
+        return len(self.ranges)
+
     def lines(self) -> list[str]:
         """Return the number of tensors and samples in one line."""
         tensors, samples = several(len(self.ranges), "tensor"), several(self.samples, "sample")
         return [f"ranges of {tensors} from {samples}, by {self.method}"]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the facts as plain values, as printed by ``calibrate --json``."""
-        return {"method": self.method, "samples": self.samples, "tensors": len(self.ranges)}
 
     def _notebook(self) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
         heading = ("tensor", "low", "high", "threshold")
@@ -110,15 +111,15 @@ class MeasuredRanges(Result):
                     hint="calibrate with the same --precision",
                 )
 
-    def check_source(self, *files: Source | None) -> None:
+    def check_source(self, source: Source, external: Sequence[str]) -> None:
         """Check that the ranges were measured on the files that are to be quantized.
 
         Raises:
             UsageError: the ranges belong to another model.
 
         """
-        if self.source != digests(*files):
-            raise UsageError(f"{files[0]}: the ranges belong to another model", hint="calibrate this one")
+        if self.source != source.digests(external):
+            raise UsageError(f"{source.name}: the ranges belong to another model", hint="calibrate this one")
 
     def digest(self) -> str:
         """Digest of the file content without white space, in hexadecimal digits."""
@@ -192,25 +193,14 @@ def _statistics_fields(found: RangeStatistics | None) -> dict[str, Any] | None:
     return None if found is None else {**vars(found), "levels": found.levels.hex(), "growth": list(found.growth)}
 
 
-def digests(*files: Source | None) -> tuple[str, ...]:
-    """Digests of the files that are not None."""
-    return tuple(source_digest(file) for file in files if file is not None)
-
-
 @np.errstate(all="ignore")
 def measure_ranges(
-    source: Source,
-    weights: str | os.PathLike[str] | None,
-    options: Options,
-    calibration: CalibrationSource,
-    *,
-    progress: Progress,
+    source: Source, options: Options, calibration: CalibrationSource, *, progress: Progress
 ) -> MeasuredRanges:
     """Run a source on samples and collect the range of every tensor.
 
     Args:
-        source: the source file.
-        weights: the caffemodel of a prototxt.
+        source: the source.
         options: options of the quantization that will use the ranges.
         calibration: samples, as ``convert`` takes them.
         progress: receives the stages.
@@ -220,19 +210,18 @@ def measure_ranges(
 
     """
     with open_workers(options.workers, options.scheduler) as workers:
-        return _measure_on(workers, source, weights, options, calibration, progress)
+        return _measure_on(workers, source, options, calibration, progress)
 
 
 def _measure_on(
     workers: Workers,
     source: Source,
-    weights: str | os.PathLike[str] | None,
     options: Options,
     calibration: CalibrationSource,
     progress: Progress,
 ) -> MeasuredRanges:
     progress.stage("load")
-    graph = load_source(source, weights, options)
+    graph = load_source(source, options)
     options = with_preprocessing_of(graph, options)
     if is_quantized_source(graph):
         raise UsageError("the source is quantized already and keeps its own scales", file=graph.file)
@@ -244,8 +233,9 @@ def _measure_on(
     ranges, notes = calibrate_and_check(workers, graph, feeds, options, optimized.expected, progress, precision)
     for note in notes:
         progress.report(f"{'check the samples' if note.kind == 'preprocessing' else note.kind}: {note.message}")
-    files = digests(source, weights, *graph.files)
-    return MeasuredRanges(files, options.calibration_method, feeds.samples, ranges, precision.methods)
+    return MeasuredRanges(
+        source.digests(graph.files), options.calibration_method, feeds.samples, ranges, precision.methods
+    )
 
 
 def read_ranges(path: str | os.PathLike[str]) -> MeasuredRanges:

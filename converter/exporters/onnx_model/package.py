@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tpuconvert.exporters.manifest import TensorOfProgram, describe_tensor
 from tpuconvert.exporters.onnx_model.lowering import Lowering, Step
 from tpuconvert.exporters.onnx_model.registry import lowers
 from tpuconvert.exporters.program_digest import program_digest
@@ -133,7 +134,7 @@ def build_model(lowering: Lowering, name: str, *, with_checks: bool) -> tuple[Mo
         ("quantization", json.dumps(scales, sort_keys=True)),
     ):
         model.metadata_props.add(key=f"tpuconvert.{key}", value=text)
-    manifest = {
+    manifest: dict[str, Any] = {
         "format": FORMAT,
         "to": "onnx",
         "name": name,
@@ -147,15 +148,9 @@ def build_model(lowering: Lowering, name: str, *, with_checks: bool) -> tuple[Mo
     return model, manifest
 
 
-def _describe(port: Port, value: Value) -> dict[str, Any]:
+def _describe(port: Port, value: Value) -> TensorOfProgram:
     quant = (value.quant or port.quant) if value.dtype.is_integer else None
-    return {
-        "name": port.name,
-        "dtype": port.dtype,
-        "shape": list(port.shape),
-        "scale": list(quant.scale) if quant else None,
-        "zero_point": list(quant.zero_point) if quant else None,
-    }
+    return describe_tensor(port.name, port.dtype, port.shape, quant)
 
 
 def _quantization(quant: QuantParams) -> dict[str, Any]:

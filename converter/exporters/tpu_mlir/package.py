@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.exporters.folder import MANIFEST, write_folder
+from tpuconvert.exporters.manifest import Manifest, ProgramTensor, describe_tensor
 from tpuconvert.exporters.program_digest import program_digest
 from tpuconvert.exporters.request import Request
 from tpuconvert.exporters.tpu_mlir.chips import TARGETS, Target
@@ -179,7 +180,7 @@ TPU_MLIR = ProgramForm(
 
 def write_package(
     folder: Path, lowering: Lowering, samples: Sequence[Feed], form: ProgramForm, *, with_checks: bool
-) -> dict[str, Any]:
+) -> Manifest:
     """Write all files of an export.
 
     Args:
@@ -199,7 +200,7 @@ def write_package(
     expected = _expected_results(lowering.graph, values, samples)
     write_npz(folder / "expected.npz", expected)
     write_npz(folder / "inputs.npz", _device_inputs(lowering, samples))
-    manifest = {
+    manifest: Manifest = {
         "format": FORMAT,
         "to": form.to,
         "name": name,
@@ -208,12 +209,10 @@ def write_package(
         "program_digest": program_digest(lowering.graph),
         "samples": len(samples),
         "inputs": [
-            {**_describe(value), "device_name": tensor.location}
+            _describe(value, tensor.location)
             for value, tensor in zip(lowering.graph.inputs, module.inputs, strict=True)
         ],
-        "outputs": [
-            {**_describe(value), "device_name": tensor.location} for value, tensor in zip(values, tensors, strict=True)
-        ],
+        "outputs": [_describe(value, tensor.location) for value, tensor in zip(values, tensors, strict=True)],
         "host_nodes": [{"operator": node.op.name, "name": node.name} for node in lowering.host_nodes],
     }
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
@@ -256,15 +255,10 @@ def _device_inputs(lowering: Lowering, samples: Sequence[Feed]) -> dict[str, Arr
     return inputs
 
 
-def _describe(value: Value) -> dict[str, Any]:
+def _describe(value: Value, device_name: str) -> ProgramTensor:
     quant = value.quant if value.dtype.is_integer else None
-    return {
-        "name": value.name,
-        "dtype": value.dtype.numpy.name,
-        "shape": list(value.shape),
-        "scale": list(quant.scale) if quant else None,
-        "zero_point": list(quant.zero_point) if quant else None,
-    }
+    tensor = describe_tensor(value.name, value.dtype.numpy.name, value.shape, quant)
+    return {**tensor, "device_name": device_name}
 
 
 def _output_row(output: Mapping[str, Any]) -> str:

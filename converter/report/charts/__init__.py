@@ -5,8 +5,7 @@ A point or bar of a node has the attribute ``data-node`` with its index. Colors 
 
 from __future__ import annotations
 
-from typing import Any
-
+from tpuconvert.model.description import Description
 from tpuconvert.report.charts.calibration import convergence, histograms
 from tpuconvert.report.charts.cost_of_nodes import cost_by_node, cost_by_operator
 from tpuconvert.report.charts.error_over_depth import error_over_depth
@@ -14,7 +13,7 @@ from tpuconvert.report.charts.memory_over_time import memory_over_time
 from tpuconvert.report.charts.tuning_curve import tuning_curve as tuning_curve
 
 
-def chart_sections(description: dict[str, Any]) -> list[tuple[str, str, str]]:
+def chart_sections(description: Description) -> list[tuple[str, str, str]]:
     """Return the charts for which a description has data: title, sentences below it, and SVG, which may be empty.
 
     The chart of a search for a mixed precision is not among them: it is part of the section about the search.

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tpuconvert.model.description import Description
 from tpuconvert.report.charts.drawing import (
     AXIS_HEIGHT,
     HALF_LINE,
@@ -50,7 +51,7 @@ _CONVERGED = 0.02
 """Largest growth with the last doubling of the samples, as a share, that counts as converged."""
 
 
-def convergence(description: dict[str, Any]) -> tuple[str, str]:
+def convergence(description: Description) -> tuple[str, str]:
     """Return a sentence and the chart of the largest magnitudes against the number of samples."""
     found = description["convergence"]
     samples: list[int] = found["samples"]
@@ -124,7 +125,7 @@ def _least_distance(x: Scale) -> float:
     return 40.0 * (x.high - x.low) / (x.end - x.start)
 
 
-def histograms(description: dict[str, Any]) -> tuple[str, str]:
+def histograms(description: Description) -> tuple[str, str]:
     """Return sentences and the histograms of the tensors that matter most; no image without histograms.
 
     They are the tensors that add most noise, and after these the ones with the largest clipped share.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from tpuconvert.model.description import Description
 from tpuconvert.report.charts.drawing import HALF_LINE, LEFT, RIGHT, WIDTH, chart, legend, mark, text
 from tpuconvert.text.text_format import several, shorten
 
@@ -29,7 +30,7 @@ class _Cost(NamedTuple):
     node: int | None = None
 
 
-def cost_by_node(description: dict[str, Any]) -> tuple[str, str]:
+def cost_by_node(description: Description) -> tuple[str, str]:
     """Return a sentence and bars with the nodes that take most time; two empty texts without nodes."""
     costs = sorted(_costs(description), key=lambda cost: (-cost.seconds, -cost.macs, cost.node))
     seconds, macs = _totals(costs)
@@ -68,7 +69,7 @@ def cost_by_node(description: dict[str, Any]) -> tuple[str, str]:
     return lead, chart("Time and multiply-accumulates of the nodes", height, parts)
 
 
-def cost_by_operator(description: dict[str, Any]) -> tuple[str, str]:
+def cost_by_operator(description: Description) -> tuple[str, str]:
     """Return a sentence and stacked bars with the share of each operator; two empty texts without nodes."""
     costs = _costs(description)
     seconds, macs = _totals(costs)
@@ -116,7 +117,7 @@ def cost_by_operator(description: dict[str, Any]) -> tuple[str, str]:
     return lead, chart("Share of the operators", top + len(rows) * 26, parts)
 
 
-def _costs(description: dict[str, Any]) -> list[_Cost]:
+def _costs(description: Description) -> list[_Cost]:
     layers = description["layers"]
     return [
         _Cost(layer["name"], layer["op"], cost["seconds"] or 0.0, cost["macs"] or 0, layer["index"])

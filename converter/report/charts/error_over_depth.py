@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from tpuconvert.model.description import Description
 from tpuconvert.report.charts.drawing import LEFT, RIGHT, TOP, chart, horizontal_axis, mark, note, vertical_axis
 from tpuconvert.report.charts.nodes import node_indices, thin
 from tpuconvert.report.charts.scale import Scale
@@ -35,7 +36,7 @@ class _Point(NamedTuple):
         return self.entry["noise_added"] or 0.0
 
 
-def error_over_depth(description: dict[str, Any]) -> tuple[str, str]:
+def error_over_depth(description: Description) -> tuple[str, str]:
     """Return a sentence and the chart; two empty texts if no tensor of a node was compared."""
     verification = description["verification"]
     nodes = node_indices(description)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from tpuconvert.model.description import Description
 from tpuconvert.report.charts.drawing import LEFT, RIGHT, TOP, chart, horizontal_axis, mark, note, text, vertical_axis
 from tpuconvert.report.charts.nodes import thin
 from tpuconvert.report.charts.scale import Scale
@@ -17,7 +16,7 @@ _NAME = 34
 _UNITS = (*BYTE_UNITS, ("bytes", 1))
 
 
-def memory_over_time(description: dict[str, Any]) -> tuple[str, str]:
+def memory_over_time(description: Description) -> tuple[str, str]:
     """Return a sentence and the chart; two empty texts without nodes."""
     memory, layers = description["memory"], description["layers"]
     live: list[int] = memory["live_bytes"]

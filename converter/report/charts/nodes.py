@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
+
+from tpuconvert.model.description import Description
 
 T = TypeVar("T")
 
 
-def node_indices(description: dict[str, Any]) -> dict[str, int]:
+def node_indices(description: Description) -> dict[str, int]:
     """Return the index of the node that computes each tensor, by the name of the tensor."""
     return {value["name"]: layer["index"] for layer in description["layers"] for value in layer["outputs"]}
 

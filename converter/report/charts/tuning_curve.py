@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from tpuconvert.model.description import Description
 from tpuconvert.report.charts.drawing import LEFT, RIGHT, TOP, chart, horizontal_axis, mark, note, text, vertical_axis
 from tpuconvert.report.charts.scale import Scale
 from tpuconvert.text.text_format import several, shorten
@@ -13,7 +12,7 @@ _NAMES = 6
 """Number of nodes that are listed in the text of a trial."""
 
 
-def tuning_curve(tuning: dict[str, Any]) -> str:
+def tuning_curve(tuning: Description) -> str:
     """Return the chart of all trials: share of the multiply-accumulates in float to the right, metric upwards.
 
     The line connects the trials that no other one beats in metric and cost; the chosen trial is the large point. The
@@ -51,14 +50,14 @@ def tuning_curve(tuning: dict[str, Any]) -> str:
     return chart(f"{tuning['metric']} against cost", bottom + 60, parts)
 
 
-def _goal(tuning: dict[str, Any]) -> float | None:
+def _goal(tuning: Description) -> float | None:
     """Return the smallest metric that is enough; None if it is not known."""
     if tuning["metric"] == "sqnr":
         return float(tuning["max_drop"])
     return None if tuning["of_float"] is None else float(tuning["of_float"] - tuning["max_drop"] / 100)
 
 
-def _tip(trial: dict[str, Any], tuning: dict[str, Any]) -> str:
+def _tip(trial: Description, tuning: Description) -> str:
     number = f"{trial['metric']:.2f} dB" if tuning["metric"] == "sqnr" else f"{trial['metric']:.5f}"
     names = trial["keep_float"]
     listed = ", ".join(shorten(name) for name in names[:_NAMES]) + (", ..." if len(names) > _NAMES else "")

@@ -9,7 +9,7 @@ from typing import Any
 from tpuconvert.frontends.caffe.file.messages import new_message
 from tpuconvert.frontends.caffe.file.text import Parsed, TextSyntaxError, UnknownField, parse_text
 from tpuconvert.frontends.caffe.file.upgrade import v0_to_current, v1_to_current
-from tpuconvert.frontends.sniffing import HEAD_BYTES, corrupt_input, identify, read_head
+from tpuconvert.frontends.sniffing import HEAD_BYTES, SourceFile, corrupt_input
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.system.limits import Limits, current_limits, exceeded
 
@@ -68,7 +68,7 @@ def read_description(path: str | os.PathLike[str], limits: Limits | None = None)
 
     """
     limits = limits or current_limits()
-    text = _read_text(Path(path), limits)
+    text = _read_text(SourceFile.of(path), limits)
     message = new_message("NetParameter")
     try:
         parsed = parse_text(text, message, max_depth=limits.max_depth)
@@ -79,10 +79,8 @@ def read_description(path: str | os.PathLike[str], limits: Limits | None = None)
     return _describe(message, parsed, str(path), limits)
 
 
-def _read_text(path: Path, limits: Limits) -> str:
-    head = read_head(path)
-    size = path.stat().st_size
-    kind = identify(head, size, path.name)
+def _read_text(path: SourceFile, limits: Limits) -> str:
+    head, kind = path.head, path.kind
     if kind is not None and kind.id == "caffemodel":
         raise UsageError(
             f"{path}: is a Caffe weight file, not a network description",
@@ -92,10 +90,10 @@ def _read_text(path: Path, limits: Limits) -> str:
         raise corrupt_input(path, "prototxt", kind=kind)
     if kind is None and _has_control_bytes(head):
         raise corrupt_input(path, "prototxt", "the file is not text", kind=None)
-    if size > limits.max_text_bytes:
-        raise exceeded(f"{size:,} bytes of text", "max_text_bytes", limits, file=str(path))
+    if path.size > limits.max_text_bytes:
+        raise exceeded(f"{path.size:,} bytes of text", "max_text_bytes", limits, file=str(path))
     # Invalid UTF-8 is replaced: names are ASCII in practice, but comments may have any encoding.
-    return path.read_bytes().decode("utf-8-sig", errors="replace")
+    return Path(path).read_bytes().decode("utf-8-sig", errors="replace")
 
 
 def _has_control_bytes(head: bytes) -> bool:

@@ -3,6 +3,7 @@
 import math
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from tpuconvert.frontends.caffe.file.wire import (
     read_fields,
     read_varints,
 )
-from tpuconvert.frontends.sniffing import corrupt_input, read_checked
+from tpuconvert.frontends.sniffing import SourceFile, corrupt_input
 from tpuconvert.schema.errors import AmbiguousInputError
 from tpuconvert.schema.system.limits import Limits, current_limits
 from tpuconvert.schema.types import Array
@@ -56,7 +57,9 @@ def read_weights(path: str | os.PathLike[str], limits: Limits | None = None) -> 
 
     """
     limits = limits or current_limits()
-    content = memoryview(read_checked(path, "caffemodel", limits=limits))
+    file = SourceFile.of(path)
+    file.check("caffemodel", limits)
+    content = memoryview(Path(file).read_bytes())
     try:
         weights, count = _read_net(content, limits)
     except AmbiguousWireError as error:

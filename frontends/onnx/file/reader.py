@@ -92,8 +92,10 @@ def read_model(
         path, proto = IN_MEMORY, source
         tensors = TensorReader(None, limits)
     else:
-        path = os.fspath(source)
-        content = _content(path, sniffing.check_file(path, "onnx", limits=limits))
+        file = sniffing.SourceFile.of(source)
+        file.check("onnx", limits)
+        path = file.path
+        content = _content(path, file.size)
         proto = _parse(content, path)
         tensors = TensorReader(path, limits, content, allow_root)
     _check(proto, path, limits)

@@ -17,7 +17,7 @@ import numpy as np
 import tflite
 from flatbuffers import number_types
 
-from tpuconvert.frontends.sniffing import corrupt_input, identify, read_head
+from tpuconvert.frontends.sniffing import SourceFile, corrupt_input
 from tpuconvert.frontends.tflite.file.schema import IDENTIFIER, SCHEMA, enum_names, integers
 from tpuconvert.frontends.tflite.file.sparse import densify_tensor
 from tpuconvert.schema.errors import AmbiguousInputError, ResourceLimitError, UsageError
@@ -284,12 +284,10 @@ def read_model(path: str | os.PathLike[str], limits: Limits | None = None) -> Mo
         UsageError: the file cannot be read.
     """
     limits = limits or current_limits()
-    path = Path(path)
-    head = read_head(path)
-    size = path.stat().st_size
-    kind = identify(head, size, path.name)
-    if head[4:8] != IDENTIFIER:
-        raise corrupt_input(path, "tflite", "the identifier TFL3 is missing", kind=kind)
+    source, path = SourceFile.of(path), Path(path)
+    if source.head[4:8] != IDENTIFIER:
+        raise corrupt_input(source, "tflite", "the identifier TFL3 is missing")
+    size = source.size
     if size > limits.max_file_bytes:
         raise exceeded(f"{size:,} bytes", "max_file_bytes", limits, file=str(path))
     view = _map(path, size)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, TypedDict
 
 import numpy as np
 
@@ -45,6 +45,19 @@ _NEGLIGIBLE = 1e-2
 accurate output."""
 
 Feed = Mapping[str, Array]
+
+
+class OutputAccuracyValues(TypedDict):
+    """Accuracy of one output as plain values."""
+
+    name: str
+    cosine: Annotated[float, "mean over the samples"]
+    worst_cosine: Annotated[float, "of the worst sample"]
+    sqnr_db: Annotated[float | None, "null if it is infinite, and for integers and sets of rows"]
+    equal_share: Annotated[float | None, "share of equal elements; null for numbers"]
+    task: Annotated[str | None, "counts of the detections, strings, classes or mask; null if it has no task"]
+    task_score: Annotated[float | None, "share of these decisions that are those of the float network"]
+    is_accurate: Annotated[bool, "whether no measure is below its limit"]
 
 
 @dataclass(frozen=True)
@@ -104,7 +117,7 @@ class OutputAccuracy:
         similar = (f"{cosine} (worst {self.worst_cosine:.4f})", limit)
         return [similar] if self.sqnr is None else [similar, (f"SQNR {_decibel(self.sqnr)}", f"{LEAST_SQNR:g} dB")]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> OutputAccuracyValues:
         """Return plain values. An infinite ratio becomes None, because JSON cannot represent it."""
         sqnr = self.sqnr if self.sqnr is not None and math.isfinite(self.sqnr) else None
         return {

@@ -10,6 +10,7 @@ import click
 import jsonschema
 import pytest
 
+from tests.support import programs
 from tests.support.commands.json_calls import CALLS, prepare, strict
 from tpuconvert.__main__ import main
 from tpuconvert.cli.group import COMMANDS, group
@@ -38,6 +39,12 @@ def test_every_command_has_json_and_a_schema(repository: Path) -> None:
     assert files == {*CALLS, "error", "report"}
     for name in files:
         jsonschema.Draft202012Validator.check_schema(schema(repository, name))
+
+
+def test_schemas_are_made_of_the_result_classes() -> None:
+    command = programs.command("tools.pages.json_schemas", "--check")
+    done = subprocess.run(command, env=programs.environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def run_command(call: list[str], capsys: Captured) -> tuple[int, str, str]:

@@ -8,7 +8,7 @@ import pytest
 
 import tpuconvert as tc
 from tests.support.onnx.models import model, one, ramp
-from tpuconvert.conversion.memory_sources import source_paths
+from tpuconvert.conversion.source import open_source
 
 
 @pytest.fixture
@@ -86,5 +86,5 @@ EXPECTED = r"expected a path, bytes or an onnx\.ModelProto"
 def test_sources_of_other_types(source: object) -> None:
     with pytest.raises(tc.UsageError, match=EXPECTED):
         tc.convert(source)  # type: ignore[arg-type]  # that is the test
-    with pytest.raises(tc.UsageError, match=EXPECTED), source_paths(source, None):  # type: ignore[arg-type]  # as above
+    with pytest.raises(tc.UsageError, match=EXPECTED), open_source(source, as_file=True):  # type: ignore[arg-type]  # as above
         pass

@@ -16,6 +16,7 @@ from tests.support.tflite.models import T, serialize, single
 from tools.accuracy.datasets import entries, input_shapes, model_files
 from tpuconvert.conversion.final_checks import check_finite
 from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.source import Source
 from tpuconvert.conversion.source_loading import load_source
 from tpuconvert.schema.arithmetic.finite import is_finite
 from tpuconvert.schema.errors import UnsupportedError, UsageError
@@ -218,5 +219,5 @@ def test_quick_test_sees_every_place(dtype: type) -> None:
 def test_no_false_alarm_on_trained_models(name: str, data_root: Path) -> None:
     entry = entries(data_root)[name]
     source, weights = model_files(data_root, entry)
-    graph = load_source(source, weights, Options(input_shapes=dict(input_shapes(entry) or {})))
+    graph = load_source(Source(source, weights), Options(input_shapes=dict(input_shapes(entry) or {})))
     check_finite(graph)

@@ -20,6 +20,7 @@ from tpuconvert.conversion.options.options import OPTIONS, Options, declaration,
 from tpuconvert.conversion.quantization.ranges_file import measure_ranges
 from tpuconvert.conversion.recipe import write_options
 from tpuconvert.conversion.reproduction import first_difference, read_options, reproduce
+from tpuconvert.conversion.source import Source
 from tpuconvert.progress import SILENT
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.schema.graph.graph import Port
@@ -253,11 +254,11 @@ def test_a_recipe_without_the_external_data_is_no_proof(tmp_path: Path) -> None:
 def test_ranges_are_those_of_the_external_data_too(tmp_path: Path) -> None:
     source, weights = with_external_data(tmp_path)
     options = Options.of(quantize="int8", preprocess=PIXELS)
-    ranges = measure_ranges(source, None, options, examples() / "calibration.npz", progress=SILENT)
-    Conversion(options, ranges=ranges).of_source(source)
+    ranges = measure_ranges(Source(source), options, examples() / "calibration.npz", progress=SILENT)
+    Conversion(options, ranges=ranges).of_source(Source(source))
     change_a_byte(weights)
     with pytest.raises(tc.UsageError, match="the ranges belong to another model"):
-        Conversion(options, ranges=ranges).of_source(source)
+        Conversion(options, ranges=ranges).of_source(Source(source))
 
 
 def test_large_files_are_digested_in_pieces(tmp_path: Path) -> None:
@@ -289,15 +290,16 @@ def test_large_sources_are_digested_while_their_constants_are_written(
     made = model([one("MatMul", "x", "w")], {"x": np.ones((1, 600), np.float32)}, ["y"], {"w": w})
     source = tmp_path / "m.onnx"
     onnx.save(made, source, save_as_external_data=external, location="w.bin")
-    Conversion(Options()).of_source(source).save(tmp_path / "small.tpum")
+    Conversion(Options()).of_source(Source(source)).save(tmp_path / "small.tpum")
     monkeypatch.setattr(mapped_pages, "COPIED_BYTES", 1000)
     monkeypatch.setattr(mapped_pages, "STAYING_MAPPED", 1000)
     monkeypatch.setattr("tpuconvert.frontends.onnx.file.reader.MAPPED_BYTES", 1000)
     digested = []
-    monkeypatch.setattr(
-        "tpuconvert.conversion.recipe.file_digest", lambda path: digested.append(path) or file_digest(path)
-    )
-    large = Conversion(Options()).of_source(source)
+    for module in ("recipe", "source"):
+        monkeypatch.setattr(
+            f"tpuconvert.conversion.{module}.file_digest", lambda path: digested.append(Path(path)) or file_digest(path)
+        )
+    large = Conversion(Options()).of_source(Source(source))
     assert digested == ([source] if external else [])  # now above the limit, so the file is mapped
     for file in [source, *tmp_path.glob("w.bin")]:
         file.rename(file.with_suffix(".moved"))

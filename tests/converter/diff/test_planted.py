@@ -193,16 +193,16 @@ def test_exchanged_names_are_renamings(plain: tc.Model) -> None:
 
 def test_weights_are_measured(plain: tc.Model) -> None:
     scaled = compare(plain, FLOAT_CASES["weight scale"][0].convert()).changes[0].measured
-    assert scaled["factor"] == pytest.approx(1.5)
+    assert scaled.factor == pytest.approx(1.5)
     first = NETWORK.constants["w2"][0, 0, 0, 0]
     found = compare(plain, FLOAT_CASES["weight value"][0].convert()).changes[0].measured
-    assert (found["different"], found["elements"]) == (1, CHANNELS * CHANNELS * 9)
-    assert found["max_difference"] == pytest.approx(abs(0.75 - first))
-    assert found["mean_difference"] == pytest.approx(abs(0.75 - first) / found["elements"])
+    assert (found.different, found.elements) == (1, CHANNELS * CHANNELS * 9)
+    assert found.max_difference == pytest.approx(abs(0.75 - first))
+    assert found.mean_difference == pytest.approx(abs(0.75 - first) / found.elements)
     per_channel = NETWORK.with_constant(
         "w2", lambda a: a * np.linspace(1, 2, CHANNELS, dtype="f4")[:, None, None, None]
     )
-    assert compare(plain, per_channel.convert()).changes[0].measured["factor_axis"] == 0
+    assert compare(plain, per_channel.convert()).changes[0].measured.factor_axis == 0
 
 
 def test_consequences_are_marked(plain: tc.Model) -> None:
@@ -373,7 +373,7 @@ def test_constant_of_a_commutative_operator() -> None:
     assert tc.diff(sum_graph(0), sum_graph(0, is_left=True), samples=0).is_equal
     found = tc.diff(sum_graph(0), sum_graph(5, is_left=True), samples=0)
     assert [(c.category, c.name) for c in found.changes] == [("constants", "y")]
-    assert found.changes[0].measured["max_difference"] == 5
+    assert found.changes[0].measured.max_difference == 5
 
 
 def test_constant_output() -> None:

@@ -15,6 +15,7 @@ from tpuconvert.conversion.conversion import Conversion
 from tpuconvert.conversion.conversion_record_writer import make_record
 from tpuconvert.conversion.options.options import Options, group_options
 from tpuconvert.conversion.quantization.ranges_file import measure_ranges, read_ranges
+from tpuconvert.conversion.source import Source as SourceModel
 from tpuconvert.model.conversion_record import KEY, ConversionRecord, read_record
 from tpuconvert.model.description import describe_model
 from tpuconvert.model.model import Model
@@ -75,9 +76,9 @@ def test_ranges_of_a_file_give_the_same_record(model: Model, tmp_path: Path) -> 
     """Numbers in the file have all digits of the calibration."""
     options = Options.of(chip="bm1686", quantize="int8", preprocess=PREPROCESS)
     source, samples = str(examples() / "digits.onnx"), examples() / "calibration.npz"
-    measure_ranges(source, None, options, samples, progress=SILENT).save(tmp_path / "ranges.json")
+    measure_ranges(SourceModel(source), options, samples, progress=SILENT).save(tmp_path / "ranges.json")
     ranges = read_ranges(tmp_path / "ranges.json")
-    found = Conversion(options, samples, ranges=ranges).of_source(source)
+    found = Conversion(options, samples, ranges=ranges).of_source(SourceModel(source))
     assert found.metadata[KEY]["tensors"] == model.metadata[KEY]["tensors"]
     assert found.metadata[KEY]["convergence"] == model.metadata[KEY]["convergence"]
 

@@ -12,6 +12,7 @@ from onnx import helper
 
 import tpuconvert as tc
 from tests.support.networks.broken_networks import Network, loud_channel, mixed_ranges, samples, weight_outlier
+from tests.support.networks.compared_graphs import verify
 from tests.support.networks.small_models import examples
 from tests.support.paired import paired
 from tpuconvert.__main__ import main
@@ -20,7 +21,6 @@ from tpuconvert.precision import isolated_error
 from tpuconvert.precision.attribution import Attribution
 from tpuconvert.precision.attribution_text import attribution_lines
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.verify.verification import verify
 
 Captured = pytest.CaptureFixture[str]
 

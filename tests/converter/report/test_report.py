@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.networks.compared_graphs import verify
 from tests.support.networks.small_models import model_of, scaled_and_shifted
 from tpuconvert.model.description import describe_graph, describe_model
 from tpuconvert.model.model import Model
@@ -23,7 +24,7 @@ from tpuconvert.schema.types import DType, QuantParams, TensorType
 from tpuconvert.text.table import table
 from tpuconvert.text.text_format import LONGEST, shorten
 from tpuconvert.verify.difference import Difference
-from tpuconvert.verify.verification import Verification, verify
+from tpuconvert.verify.verification import Verification
 
 NOTES = (Note("float", "y", "softmax: 8-bit probabilities"), Note("float", "z", "softmax: 8-bit probabilities"))
 

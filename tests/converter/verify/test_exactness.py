@@ -14,6 +14,7 @@ from tests.support.networks.small_models import examples
 from tools.accuracy.datasets import entries, model_files
 from tpuconvert.__main__ import main
 from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.source import Source
 from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32
 from tpuconvert.schema.types import DType, QuantParams
@@ -105,7 +106,7 @@ def test_inputs_and_floats_do_not_count() -> None:
 def verify_model(path: Path, chip: str = "bm1686", model: tc.Model | None = None, **arguments: str) -> Verification:
     options = Options.of(chip=chip)
     model = model or tc.convert(path, chip=chip)
-    return verify_source(model, path, None, options, samples=2, **arguments)
+    return verify_source(model, Source(path), options, samples=2, **arguments)
 
 
 def test_quantized_source_is_bit_exact(quantized_model: Path) -> None:

@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 import tpuconvert as tc
 from tests.support.networks.small_models import examples
 from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.source import Source
 from tpuconvert.frontends.onnx.node import onnx_op
 from tpuconvert.schema.errors import OutputError
 from tpuconvert.schema.graph.graph import Port
@@ -26,7 +27,7 @@ def test_the_example_in_another_engine(engine: str) -> None:
     """The expected probabilities come from the trained network."""
     pytest.importorskip(ENGINES[engine].module)
     source = examples() / f"digits.{ENGINES[engine].reads}"
-    result = verify_source(tc.convert(source), source, None, Options(), samples=2, oracle=engine)
+    result = verify_source(tc.convert(source), Source(source), Options(), samples=2, oracle=engine)
     opinion = result.opinion
     assert opinion is not None
     assert opinion.engine.startswith(f"{engine} ")
@@ -93,7 +94,7 @@ def test_a_crash_is_repeated_without_intermediate_tensors(monkeypatch: pytest.Mo
     monkeypatch.setattr(Oracle, "_start", start)
     monkeypatch.setattr(oracles, "metadata", _Versions)
     source = examples() / "digits.onnx"
-    result = verify_source(tc.convert(source), source, None, Options(), samples=1, oracle="onnx")
+    result = verify_source(tc.convert(source), Source(source), Options(), samples=1, oracle="onnx")
     assert attempts == [False, True]
     result.check()
     found = result.to_dict()["oracle"]
@@ -123,10 +124,12 @@ def test_the_evaluator_has_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_an_engine_the_reading_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     tflite, caffe = examples() / "digits.tflite", examples() / "digits.prototxt"
-    result = verify_source(tc.convert(tflite), tflite, None, Options(), samples=1, oracle="auto")
+    result = verify_source(tc.convert(tflite), Source(tflite), Options(), samples=1, oracle="auto")
     assert "another engine: ai-edge-litert is not installed" in str(result)
     weights = caffe.with_suffix(".caffemodel")
-    result = verify_source(tc.convert(caffe, weights=weights), caffe, weights, Options(), samples=1, oracle="auto")
+    result = verify_source(
+        tc.convert(caffe, weights=weights), Source(caffe, weights), Options(), samples=1, oracle="auto"
+    )
     assert "another engine: no other engine reads caffe files" in str(result)
 
 
@@ -137,7 +140,7 @@ def test_a_cut_source_has_no_other_opinion() -> None:
     model = tc.convert(
         source, source_options=tc.SourceOptions(inputs=["conv1/relu"], input_shapes={"conv1/relu": (1, 16, 8, 8)})
     )
-    found = verify_source(model, source, None, options, samples=1, oracle="auto")
+    found = verify_source(model, Source(source), options, samples=1, oracle="auto")
     assert found.opinion is None
     assert "other engines run the complete source" in found.oracle.problem
 
@@ -158,7 +161,7 @@ def test_nan_of_the_conversion_is_not_blamed_on_the_source(tmp_path: Path, monke
     monkeypatch.setattr(onnx_op, "find", lambda name, **rest: find("Sqrt" if name == "Abs" else name, **rest))
     path = tmp_path / "abs.onnx"
     write_node(path, "Abs")
-    found = verify_source(tc.convert(path), path, None, Options(), oracle="onnx")
+    found = verify_source(tc.convert(path), Source(path), Options(), oracle="onnx")
     assert found.output_problems == ()
     with pytest.raises(
         tc.ThresholdError, match=r"'y' has NaN in [0-9]+ of 6 elements of the converted model, none in onnx"
@@ -169,7 +172,7 @@ def test_nan_of_the_conversion_is_not_blamed_on_the_source(tmp_path: Path, monke
 def test_nan_of_the_source_stays_one_of_the_source(tmp_path: Path) -> None:
     path = tmp_path / "sqrt.onnx"
     write_node(path, "Sqrt")
-    found = verify_source(tc.convert(path), path, None, Options(), oracle="onnx")
+    found = verify_source(tc.convert(path), Source(path), Options(), oracle="onnx")
     with pytest.raises(OutputError, match=r"in the source as onnx [0-9.]+ computes it"):
         found.check()
 
@@ -179,6 +182,6 @@ def test_another_shape_is_a_fault_of_the_import(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(onnx_op, "find", lambda name, **rest: find("Abs" if name == "Transpose" else name, **rest))
     path = tmp_path / "transpose.onnx"
     write_node(path, "Transpose")
-    found = verify_source(tc.convert(path), path, None, Options(), oracle="onnx")
+    found = verify_source(tc.convert(path), Source(path), Options(), oracle="onnx")
     with pytest.raises(tc.ThresholdError, match=r"import: output 'y' has the shape \[2, 3\] .* \[3, 2\] in onnx"):
         found.check()

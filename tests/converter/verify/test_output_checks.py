@@ -8,11 +8,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.support.networks.compared_graphs import verify
 from tests.support.networks.data_models import names
 from tests.support.networks.small_models import model_of, scaled_and_shifted
 from tools.accuracy.datasets import entries, input_shapes, model_files, reference_samples
 from tpuconvert.__main__ import main
 from tpuconvert.conversion.options.options import Options
+from tpuconvert.conversion.source import Source
 from tpuconvert.conversion.source_loading import load_source
 from tpuconvert.optimizer.quantize import legalize
 from tpuconvert.runtime.session.session import Session
@@ -22,7 +24,7 @@ from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Muls
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.types import F32, I32, Chip, Scalar, TensorType
 from tpuconvert.verify.output_checks import output_problems, output_statistics
-from tpuconvert.verify.verification import Thresholds, verify
+from tpuconvert.verify.verification import Thresholds
 
 Captured = pytest.CaptureFixture[str]
 FEEDS = [{"x": np.array([[-1, 0, 1, 2]], np.float32)}, {"x": np.array([[5, 6, 7, 8]], np.float32)}]
@@ -108,7 +110,7 @@ def test_no_false_alarm_on_trained_models(name: str, data_root: Path) -> None:
     """Run with all reference inputs, and with only the first one."""
     entry = entries(data_root)[name]
     source, weights = model_files(data_root, entry)
-    graph = load_source(source, weights, Options(input_shapes=dict(input_shapes(entry) or {})))
+    graph = load_source(Source(source, weights), Options(input_shapes=dict(input_shapes(entry) or {})))
     ports = [port.name for port in graph.input_ports]
     feeds = [dict(zip(ports, sample.values(), strict=True)) for sample, _ in reference_samples(data_root, entry)]
     assert feeds

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from tests.support.networks.compared_graphs import verify
 from tests.support.networks.small_models import SHAPE, model_of, scaled_and_shifted
 from tpuconvert.samples.random_samples import random_feeds
 from tpuconvert.schema.errors import ThresholdError, UsageError
@@ -16,7 +17,7 @@ from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.types import DType, QuantParams, Scalar, TensorType
 from tpuconvert.verify.difference import Difference
 from tpuconvert.verify.oracle import OracleError, Statement
-from tpuconvert.verify.verification import NamedLimit, Thresholds, verify
+from tpuconvert.verify.verification import NamedLimit, Thresholds
 
 
 def difference(wanted: list[float], got: list[float]) -> Difference:

@@ -17,6 +17,7 @@ from tpuconvert.conversion.optimization import optimize_graph
 from tpuconvert.conversion.options.options import Options
 from tpuconvert.conversion.quantization.calibration_feeds import calibration_feeds
 from tpuconvert.conversion.quantization.calibration_shards import calibrate_on
+from tpuconvert.conversion.source import Source
 from tpuconvert.conversion.source_loading import load_source
 from tpuconvert.optimizer.precision_rules import METHODS
 from tpuconvert.optimizer.quantize.calibration.calibration import AutoTensors
@@ -58,7 +59,7 @@ class Example:
 def load_example(calibration: Path | None = None) -> Example:
     """Load the example, with samples of a file or folder."""
     options = Options.of(quantize="int8", preprocess=PREPROCESS)
-    graph = load_source(str(examples() / "digits.onnx"), None, options)
+    graph = load_source(Source(examples() / "digits.onnx"), options)
     optimize_graph(graph, options)
     return Example(graph, calibration_feeds(graph, options, calibration or examples() / "calibration.npz"))
 

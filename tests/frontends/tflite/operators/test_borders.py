@@ -16,6 +16,7 @@ import tpuconvert as tc
 from tests.support.tflite.cases import numbers
 from tests.support.tflite.models import O, S, Signature, T, ops, run, serialize
 from tpuconvert.conversion.options.options import group_options
+from tpuconvert.conversion.source import Source
 from tpuconvert.frontends.tflite import load
 from tpuconvert.frontends.tflite.file import metadata
 from tpuconvert.schema.errors import CorruptInputError, ThresholdError, UsageError
@@ -244,5 +245,5 @@ def test_other_engine_is_not_run_with_other_ports(tmp_path: Path) -> None:
     path = write(tmp_path, convolution())
     for arguments in ({"keep_io_layout": False}, {"state": "ports"}):
         options = Options.of(**arguments)  # type: ignore[arg-type]  # by name
-        found = verify_source(tc.convert(path, **group_options(**arguments)), path, None, options, oracle="auto")  # type: ignore[arg-type]  # by name
+        found = verify_source(tc.convert(path, **group_options(**arguments)), Source(path), options, oracle="auto")  # type: ignore[arg-type]  # by name
         assert found.to_dict()["first_difference"] is None

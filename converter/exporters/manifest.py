@@ -1,0 +1,90 @@
+"""Contents of ``export.json``, the manifest of an export."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any, NotRequired, TypedDict
+
+from tpuconvert.exporters.decoder_check import PartsCheck
+from tpuconvert.schema.types import QuantParams
+
+
+class TensorOfProgram(TypedDict):
+    """An input or output."""
+
+    name: str
+    dtype: str
+    shape: list[int | str]
+    scale: list[float] | None
+    zero_point: list[int] | None
+
+
+class ProgramTensor(TensorOfProgram):
+    """An input or output of a compiled program, which may have a name of its own there."""
+
+    device_name: NotRequired[str]
+
+
+class HostNode(TypedDict):
+    """A node that remains for the host."""
+
+    operator: str
+    name: str
+
+
+class CacheOfPart(TypedDict):
+    """A cache of a part of a decoder."""
+
+    source: str
+    input: str | None
+    output: str
+
+
+class DecoderPart(TypedDict):
+    """A program of a decoder."""
+
+    name: str
+    file: str
+    inputs: list[TensorOfProgram]
+    outputs: list[TensorOfProgram]
+    caches: list[CacheOfPart]
+    program_digest: str
+
+
+class DecoderManifest(TypedDict):
+    """Parts of a decoder."""
+
+    context: int
+    prefill: list[str]
+    decode: list[str]
+    head: str
+    mask: Annotated[dict[str, float], "values of visible and of hidden positions"]
+    cache_axis: int
+    check: Annotated[dict[str, Any], PartsCheck]
+    parts: list[DecoderPart]
+
+
+class Manifest(TypedDict):
+    """Contents of export.json."""
+
+    format: int
+    to: str
+    name: str
+    chip: str
+    compiler: NotRequired[str]
+    opset: NotRequired[int]
+    program_digest: str
+    samples: NotRequired[int]
+    inputs: list[ProgramTensor]
+    outputs: list[ProgramTensor]
+    host_nodes: NotRequired[list[HostNode]]
+    programs: Annotated[NotRequired[list[str]], "files or folders of a model with several programs"]
+    decoder: Annotated[NotRequired[DecoderManifest], "parts of a decoder with --decoder-context"]
+
+
+def describe_tensor(
+    name: str, dtype: str, shape: Iterable[int | str], quant: QuantParams | None = None
+) -> TensorOfProgram:
+    """Return the description of a tensor. Floats have no scale."""
+    scale, zero_point = (None, None) if quant is None else (list(quant.scale), list(quant.zero_point))
+    return {"name": name, "dtype": dtype, "shape": list(shape), "scale": scale, "zero_point": zero_point}
