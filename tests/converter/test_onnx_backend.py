@@ -160,7 +160,7 @@ def test_outcomes_of_conformance_cases(tmp_path: Path) -> None:
     assert outcome(relu, [x], x + 1) == "mismatch"
     assert outcome(relu, [x], np.maximum(x, 0), 1e-6) == "timeout"
     reshape = model([one("Reshape", "x", "s")], {"x": x, "s": shape}, ["y"])
-    assert outcome(reshape, [x, shape], x.reshape(3, 2)) == "specialised"
+    assert outcome(reshape, [x, shape], x.reshape(3, 2)) == "specialized"
     window = model([one("HannWindow", "n")], {"n": np.array(4)}, ["y"])
     assert outcome(window, [np.array(4)], np.array([0, 0.5, 1, 0.5], np.float32)) == "evaluated"
     assert outcome(model([one("Multinomial", "x")], {"x": x}, ["y"]), [x], x) == "refused"

@@ -23,7 +23,7 @@ import tpuconvert as tc
 
 source, samples, target, workers = *sys.argv[1:4], int(sys.argv[4])
 model = tc.convert(
-    source, quantize="int8", calibration=samples, preprocess="color=GRAY,scale=0.0625", workers=workers
+    source, quantize=tc.Quantization(workers=workers), calibration=samples, preprocess="color=GRAY,scale=0.0625"
 )
 model.save(target)
 found = hashlib.sha256(open(target, "rb").read())

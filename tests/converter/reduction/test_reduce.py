@@ -416,7 +416,7 @@ def test_one_of_several_failures_is_chosen() -> None:
         ({}, "does not fail"),
         ({"until": "sometimes"}, "which is not a failure"),
         ({"until": "absent_module:function"}, "cannot be imported"),
-        ({"match": "("}, "no regular expression"),
+        ({"match": "("}, "is not a regular expression"),
         ({"budget": "soon"}, "is not a duration"),
         ({"output": "net.onnx"}, "would be replaced"),
     ],

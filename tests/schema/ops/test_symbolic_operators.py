@@ -104,5 +104,5 @@ def test_copies_with_numbers_have_the_expansion_and_no_unused_operands():
 
 @pytest.mark.parametrize("formula", ["H/2", "__import__('os')", "f(H)", "H.real", "V", "H**2", "H/0", ""])
 def test_refuses_what_is_no_formula_with_a_value(formula):
-    with pytest.raises(ShapeError, match=r"has no value|no integer"):
+    with pytest.raises(ShapeError, match=r"has no value|not an integer"):
         evaluate_extent(formula, {"H": 3})

@@ -193,7 +193,7 @@ def _initial_content_of_another_scale() -> bytes:
     return serialize(model, initial(first(1, 20, kind="INT8", scale=[0.3], zero_point=[5])))
 
 
-@_case([1, 2], problem="has another scale after a run")
+@_case([1, 2], problem="its scale after a run differs")
 def _assigned_with_another_scale() -> bytes:
     return serialize(running_sum(once(), kind="INT8", scale=[0.2], zero_point=[1]), initial(first(1, 2, kind="INT8")))
 

@@ -136,7 +136,7 @@ def test_nearest_positions_are_computed_in_binary32(tmp_path: Path) -> None:
         ("Conv", ramp(1, 2, 4, 4), [ramp(2, 2, 3, 3)], {"auto_pad": "SOME"}, "auto_pad='SOME'"),
         ("Gather", ramp(3), [i64(3)], {}, "outside -3 to 2"),
         ("TopK", ramp(3), [i64(4)], {}, "k=4 of extent 3"),
-        ("Transpose", ramp(3, 2), [], {"perm": [0, 0]}, "no order of 2 axes"),
+        ("Transpose", ramp(3, 2), [], {"perm": [0, 0]}, "not an order of 2 axes"),
         ("Cast", ramp(3), [], {"to": TensorProto.STRING}, "cast to string"),
         ("Resize", ramp(1, 1, 2, 2), [np.float32(0), np.array([1, 1, 2, 2], np.float32)],
          {"mode": "nearest", "antialias": 1}, "antialias=1"),
