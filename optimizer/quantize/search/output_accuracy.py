@@ -56,7 +56,7 @@ class OutputAccuracyValues(TypedDict):
     sqnr_db: Annotated[float | None, "null if it is infinite, and for integers and sets of rows"]
     equal_share: Annotated[float | None, "share of equal elements; null for numbers"]
     task: Annotated[str | None, "counts of the detections, strings, classes or mask; null if it has no task"]
-    task_score: Annotated[float | None, "share of these decisions that are those of the float network"]
+    task_score: Annotated[float | None, "share of these decisions that agree with the float network"]
     is_accurate: Annotated[bool, "whether no measure is below its limit"]
 
 
