@@ -17,7 +17,7 @@ _RESCALED = 1e-6
 
 @dataclass(frozen=True)
 class ConstantDifference:
-    """How much the elements of two constants of one shape differ.
+    """Difference between the elements of two constants of one shape.
 
     Args:
         elements: number of elements.

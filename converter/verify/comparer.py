@@ -83,7 +83,7 @@ class EngineComparer:
         self._contradictions: list[str] = []
 
     def step(self, expected: Feed, results: Feed) -> None:
-        """Compare the next statement with the outputs of the source graph, or with those of the model."""
+        """Compare the next statement with the outputs of the source graph, or with the outputs of the model."""
         if self._problem:
             return
         try:
@@ -102,7 +102,7 @@ class EngineComparer:
             self.outputs[port.name].reading.add(outputs[port.name])
 
     def result(self, deviations: Sequence[str]) -> Opinion:
-        """Return the comparison of all feeds. ``deviations`` are those of the source nodes from the standard."""
+        """Return the comparison of all feeds. ``deviations`` are deviations of the source nodes from the standard."""
         tensors = tuple(self._tensors.by_name.values())
         outputs = tuple(item for item in self._differences.values() if item.is_used)
         faults = [item.contradiction for item in self.outputs.values() if item.contradiction]

@@ -25,7 +25,7 @@ Count: TypeAlias = Annotated[int, Keyword("minimum", 0)]
 Seconds: TypeAlias = Annotated[float, Keyword("minimum", 0)]
 
 MERGED = "*"
-"""Key of an attribute whose own keys are added to those of the object."""
+"""Key of an attribute whose own keys are added to the keys of the object."""
 
 
 class Plain:
@@ -34,7 +34,7 @@ class Plain:
     Args:
         hidden: fields without a key, in addition to those that begin with an underscore.
         added: properties and methods without arguments that are keys too.
-        keys: field, property or method -> its key. :data:`MERGED` adds the keys of the value to those of the object;
+        keys: field, property or method -> its key. :data:`MERGED` adds the keys of the value to the keys of the object;
             a key that ends in ``?`` is absent without a value.
     """
 

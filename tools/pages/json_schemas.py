@@ -1,6 +1,6 @@
 """Write docs/schemas: the JSON Schema of each document that ``--json`` prints, made of its result class.
 
-A dataclass gives its fields, and what ``Plain`` adds to them; a ``TypedDict`` gives its keys. Descriptions are those of
+A dataclass gives its fields, and what ``Plain`` adds to them; a ``TypedDict`` gives its keys. Descriptions are from
 the ``Args:`` or ``Attributes:`` of the class, of properties, and texts in ``Annotated``. A type in ``Annotated``
 replaces the annotated one, and a ``Keyword`` is added to the schema.
 """
@@ -86,7 +86,7 @@ DOCUMENTS: Mapping[str, Any] = {
     "tune": Tuning,
     "verify": Verification,
 }
-"""Name of a command -> class of its document. The error is that of every command, ``report`` that of ``--report``."""
+"""Name of a command -> class of its document. Each command can print the error; ``--report`` writes ``report``."""
 
 CLOSED = (ErrorDocument, ErrorDescription, ProblemDescription, Generation, SubgraphDescription)
 """Classes without further keys, which a later version cannot add either."""

@@ -17,6 +17,7 @@ from tests.support.paired import paired
 from tpuconvert.__main__ import main
 from tpuconvert.conversion.options.options import Options, group_options
 from tpuconvert.conversion.quantization import quantization
+from tpuconvert.conversion.source import Source
 from tpuconvert.precision import tune as mixed_precision
 from tpuconvert.precision.search import POINTS, BudgetSpentError, best_of, pareto, search
 from tpuconvert.precision.tune import Goal, Search, Tuning, seconds_of
@@ -150,8 +151,7 @@ def a_search(
     given = {**files, "goal": Goal("cosine", 0.01), **changes}
     options = Options.of(quantize="int8", without=["coarse-nodes", "int16-nodes"], **given.pop("options", {}))
     return Search(
-        source,
-        None,
+        Source(source),
         options,
         given["calibration"],
         given["data"],

@@ -60,8 +60,7 @@ def test_every_kind_of_operator_has_a_text_in_the_legend() -> None:
 
 def test_columns_are_those_of_the_schema(repository: Path) -> None:
     schema = json.loads((repository / "docs" / "schemas" / "report.schema.json").read_text(encoding="utf-8"))
-    nodes = schema["properties"]["models"]["items"]["properties"]["nodes"]
-    assert sorted(COLUMNS) == sorted(nodes["properties"])
+    assert sorted(COLUMNS) == sorted(schema["$defs"]["NodeColumns"]["properties"])
 
 
 # Numbers and names of core.js, details.js and graph_colors.js before the constants were generated.

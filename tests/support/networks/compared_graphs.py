@@ -22,7 +22,7 @@ def verify(
     allow_nan: bool = False,
     **arguments: Any,
 ) -> Verification:
-    """Compare a model with its source. Further arguments are those of ``Comparer``."""
+    """Compare a model with its source. Further arguments are passed to ``Comparer``."""
     with Comparer(source, optimized, model, **arguments) as comparer:
         for feed in feeds:
             comparer.step(feed)
