@@ -194,6 +194,9 @@ def test_an_option_of_a_group_as_a_keyword_argument_names_the_group(function: An
 def test_an_unknown_keyword_argument_suggests_the_nearest_one() -> None:
     with pytest.raises(TypeError, match=r"^convert\(\) has no argument 'quantze'; did you mean 'quantize'\?$"):
         tc.convert("net.onnx", quantze="int8")  # type: ignore[call-arg]
+    field = r"effort is a field of Quantization: quantize=tc\.Quantization\(effort=\.\.\.\)$"
+    with pytest.raises(TypeError, match=rf"^convert\(\) has no argument 'efort'; did you mean 'effort'\? {field}"):
+        tc.convert("net.onnx", efort="low")  # type: ignore[call-arg]
 
 
 def test_values_of_a_group_are_checked_when_it_is_created() -> None:

@@ -41,7 +41,7 @@ class Engine(Protocol):
     """A process that runs one engine."""
 
     def run(self, count: int, /) -> Any:
-        """Run it so many times and return the measurements."""
+        """Run the subject a number of times and return the measurements."""
 
 
 E = TypeVar("E", bound=Engine)

@@ -32,7 +32,7 @@ from tpuconvert.conversion.options.readers import read_chip, read_mode, read_pre
 from tpuconvert.conversion.options.source import SourceOptions
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.errors import UsageError
-from tpuconvert.schema.text.spelling import did_you_mean
+from tpuconvert.schema.text.spelling import meant, nearest
 from tpuconvert.schema.types import Chip
 
 P = ParamSpec("P")
@@ -290,8 +290,9 @@ def _explain(function: Callable[..., Any], name: str, accepted: Sequence[str]) -
     """Explain an argument that a function does not have."""
     group = GROUP_OF.get(name)
     if group is None:
-        suggestion = did_you_mean(name, (*accepted, *GROUP_OF))
-        return f"{function.__name__}() has no argument '{name}'" + (f"; {suggestion}" if suggestion else "")
+        near = nearest(name, (*accepted, *GROUP_OF))
+        text = f"{function.__name__}() has no argument '{name}'" + (f"; {meant(near)}" if near else "")
+        return f"{text} {_explain(function, near[0], accepted)}" if near and near[0] in GROUP_OF else text
     takers = [each for each in accepted if group.__name__ in str(function.__annotations__.get(each))]
     if not takers:
         return f"{name} is a field of {group.__name__}, which {function.__name__}() does not take"
