@@ -71,6 +71,8 @@ class Graph:
         budget: limit of the constants that are computed while the graph is read and optimized; copies have none.
         has_distinct_extents: True to give every new data-dependent extent another name, so that extents of equal names
             are equal. Copies of a graph, and nodes that the optimizer adds, do not.
+        is_estimate: True if results may depend on the order of float sums even where integers depend on them, as in
+            a simulation whose error is measured. Copies have it.
     """
 
     def __init__(self, name: str = "graph", file: str = "") -> None:
@@ -85,6 +87,7 @@ class Graph:
         self.files: tuple[str, ...] = ()
         self.budget = current_budget()
         self.has_distinct_extents = False
+        self.is_estimate = False
         self.inputs: list[Value] = []
         self.outputs: list[Value] = []
         self.input_ports: list[Port] = []

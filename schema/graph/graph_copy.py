@@ -24,6 +24,7 @@ def copy_graph(graph: Graph, extents: Mapping[str, int] | None = None) -> Graph:
     """
     copy = Graph(graph.name, graph.file)
     copy.rescale, copy.notes, copy.deviations = graph.rescale, list(graph.notes), list(graph.deviations)
+    copy.is_estimate = graph.is_estimate
     twin: dict[Value, Value] = {}
     for value, port in zip(graph.inputs, graph.input_ports, strict=True):
         type_ = TensorType(value.dtype, tuple(_number(extent, extents or {}) for extent in value.shape))
@@ -47,7 +48,7 @@ def specialize(graph: Graph, shapes: Sequence[Shape]) -> Graph:
 
     """
     copy = Graph(graph.name, graph.file)
-    copy.rescale = graph.rescale
+    copy.rescale, copy.is_estimate = graph.rescale, graph.is_estimate
     twin: dict[Value, Value] = {}
     for value, shape in zip(graph.inputs, shapes, strict=True):
         twin[value] = copy.input(value.name, TensorType(value.dtype, shape), quant=value.quant)

@@ -34,6 +34,7 @@ def simulate(
         floats: names of the nodes that stay float.
     """
     lowering = Lowering(graph, Chip.BM1686)  # the only chip that quantizes by per-channel scales
+    lowering.g.is_estimate = True
     narrowed: dict[Value, Value] = {}
     rounded: dict[Value, Value] = {}
 
@@ -82,6 +83,7 @@ def round_operands(graph: Graph, name: str) -> Graph:
         name: name of the node. Its constants, and operands without scale, stay as they are.
     """
     lowering = Lowering(graph, Chip.BM1686)
+    lowering.g.is_estimate = True
 
     def operand(node: Node, value: Value) -> Value:
         result = lowering.float_value(value)

@@ -13,7 +13,10 @@ def deciding_nodes(graph: Graph) -> set[Node]:
     """Return the float nodes on whose results a conversion to integers depends.
 
     A difference in rounding could change such an integer, so kernels sum these nodes in float64, as the references do.
+    There are none in an estimate.
     """
+    if graph.is_estimate:
+        return set()
     deciding: set[Node] = set()
     for node in reversed(graph.sorted_nodes()):
         if Trait.SHAPE_ONLY in node.op.traits:

@@ -12,8 +12,10 @@ from tpuconvert.optimizer.quantize.search import method_search
 from tpuconvert.optimizer.quantize.search.float_simulation import simulate
 from tpuconvert.optimizer.quantize.search.method_search import SearchStart, is_better, search_methods
 from tpuconvert.optimizer.quantize.search.output_error import Errors, OutputError
+from tpuconvert.runtime.native.matchers.precision import deciding_nodes
 from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.graph.graph import Graph, Node
+from tpuconvert.schema.graph.graph_copy import copy_graph
 from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.pool import Pool
 from tpuconvert.schema.ops.shape_change import Reshape
@@ -191,3 +193,15 @@ def test_the_simulation_rounds_to_the_annotated_scales():
             quant = graph.outputs[0].quant
             assert quant is None or np.abs(wanted - found).max() <= 0.51 * max(quant.scale)
             assert np.abs(wanted - found).max() < 0.01 * np.abs(wanted).max()
+
+
+def test_the_simulation_sums_in_binary32():
+    net = Net()
+    graph = net.done(net.conv(net.x, 8, "a"))
+    quantize(graph, calibrate(graph, net.samples(4), "minmax"), Chip.BM1686)
+    estimate = simulate(graph)
+    exact = copy_graph(estimate)
+    exact.is_estimate = False
+    assert deciding_nodes(exact)
+    assert not deciding_nodes(estimate)
+    assert not deciding_nodes(copy_graph(estimate))
