@@ -56,6 +56,10 @@ _VISIBLE = 1e-3
 _NOISE = 0.05
 """Smallest share by which the error of a branch rises, 0.2 dB, that counts as a difference."""
 
+_CLEAR_RISE = 1.2
+"""Number of standard errors by which the error of a branch rises if that counts as harm. A rise in one sample alone is
+one standard error, whatever its size, so that rounding would decide; an equal rise in two samples is at least 1.4."""
+
 Feed = Mapping[str, Array]
 Vector = npt.NDArray[np.float64]
 
@@ -152,7 +156,8 @@ class Errors:
                 if counted is not None and not counted[number]:
                     continue
                 rise = _difference(errors - others)
-                if errors.mean() > _VISIBLE and rise.mean > max(_NOISE * others.mean(), rise.standard_error):
+                noise = max(_NOISE * others.mean(), _CLEAR_RISE * rise.standard_error)
+                if errors.mean() > _VISIBLE and rise.mean > noise:
                     return True
         return False
 
