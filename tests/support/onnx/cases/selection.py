@@ -10,6 +10,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from tests.support.onnx.cases.case import FIRST_OPSET, Case
+from tests.support.syntax_trees import parse
 from tpuconvert.frontends.onnx.node import folds, onnx_op
 
 MOST = 99
@@ -46,7 +47,7 @@ def version_limits(converter: FunctionType) -> tuple[int, ...]:
     limits: set[int] = set()
     functions = _called(converter)
     for function in functions:
-        for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(function)))):
+        for node in ast.walk(parse(textwrap.dedent(inspect.getsource(function)))):
             if isinstance(node, ast.Compare) and any(map(_is_version, (node.left, *node.comparators))):
                 number = _number(node.comparators[0], function) if _is_version(node.left) else None
                 numbers = {item for each in functions for item in _numbers(each)} if number is None else {number}
