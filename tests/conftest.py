@@ -45,12 +45,17 @@ def data_root() -> Path:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collect without garbage collections, and leave the collected tests and modules out of the later ones."""
+    """Collect tests without garbage collections: modules and tests stay.
+
+    At the end they are moved to the oldest generation, as by :func:`tpuconvert.schema.system.gc_control`. They are not
+    frozen: the package collects more often in a process with frozen objects.
+    """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.unfreeze()
         gc.enable()
 
 
