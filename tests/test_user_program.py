@@ -28,8 +28,8 @@ tc.absent("net.onnx")
 def check_types(program: Path, repository: Path) -> list[str]:
     """Errors of ``mypy --strict`` for a program.
 
-    The view of the package, the settings and thus the cache are those of ``make lint``: the types of the whole package
-    take 25 s, and only if its sources have changed.
+    ``make lint`` uses the same view, settings and cache: the types of the whole package take 25 s, and only if its
+    sources have changed.
     """
     if importlib.util.find_spec("mypy") is None:
         pytest.skip("mypy is not installed")
