@@ -16,6 +16,10 @@ if ! "$python" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 10))' 2>/dev
     "name one: make vendor-env PYTHON310=/path/to/python3.10" >&2
   exit 2
 fi
+if [ "$kind" != compiler ] && [ "$kind" != calibration ]; then
+  echo "vendor_env.sh: '$kind' is neither compiler nor calibration" >&2
+  exit 2
+fi
 "$python" -m venv "$folder"
 install() {
   "$folder/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile "$@"
@@ -29,10 +33,6 @@ case $kind in
   calibration)
     # Neither extra lists filelock, flatbuffers and psutil. The version of torch is that of its extra torch.
     install filelock flatbuffers==24.12.23 psutil torch==2.11.0 "tpu_mlir[onnx]==$version"
-    ;;
-  *)
-    echo "vendor_env.sh: '$kind' is neither compiler nor calibration" >&2
-    exit 2
     ;;
 esac
 home=$folder/lib/python3.10/site-packages/tpu_mlir
