@@ -140,6 +140,20 @@ def test_a_quantizer_that_is_not_installed_leaves_a_reason(tmp_path: Path, monke
     assert failure == "reads tflite files, this model is onnx"
 
 
+def test_only_engines_of_this_process_have_a_processor_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = Network("rapidocr_cls", tmp_path, tmp_path)
+    samples = [{network.metric.output: np.array([[0.0, 1.0]])}] * 2
+    for name in ("evaluation", "float_outputs"):
+        monkeypatch.setattr(Network, name, samples)
+    times = iter(range(100))
+    monkeypatch.setattr(measuring.time, "process_time", lambda: next(times))
+    for quantizer, milliseconds in (("default", 1000), ("tpu-mlir", 0)):
+        opened = dataclasses.replace(QUANTIZERS[quantizer], open=lambda *_: (lambda feed: feed, 2.0))
+        monkeypatch.setitem(QUANTIZERS, quantizer, opened)
+        measured = measuring.measure_row(network, ("rapidocr_cls", quantizer, "", 0))
+        assert (measured.score, measured.milliseconds, measured.seconds) == (100, milliseconds, 2)
+
+
 def test_failures_do_not_name_the_folders_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     network = Network("mediapipe_selfie", tmp_path / "work", tmp_path / "cache")
 
