@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tpuconvert.conversion.conversion_record_writer import make_record
 from tpuconvert.conversion.final_checks import check_expanded, check_legality, check_transposes
@@ -27,18 +27,25 @@ if TYPE_CHECKING:
     from tpuconvert.optimizer.quantize.ranges.ranges import Range
 
 
+class Decision(Protocol):
+    """Something that a user should know about a quantization."""
+
+    def notes(self) -> Sequence[Note]:
+        """Return the notes for the summary and the file."""
+
+
 class QuantizedGraph(NamedTuple):
     """A graph whose tensors have their final data types, integer or float.
 
     Args:
         graph: the graph.
-        notes: notes about ranges, and about nodes that stay in float.
+        decisions: what was decided about ranges, and about nodes that stay in float.
         is_quantized: whether the options or the source request integers.
         ranges: ranges of the calibration, by name of the tensor.
     """
 
     graph: Graph
-    notes: tuple[Note, ...] = ()
+    decisions: tuple[Decision, ...] = ()
     is_quantized: bool = False
     ranges: Mapping[str, Range] = MappingProxyType({})
 
@@ -53,6 +60,7 @@ def build_model(quantized: QuantizedGraph, options: Options) -> Model:
 
     """
     graph = quantized.graph
+    quantization_notes = [note for decision in quantized.decisions for note in decision.notes()]
     if options.strict_set:
         expand_composites(graph, is_expandable)
         check_expanded(graph)
@@ -78,7 +86,7 @@ def build_model(quantized: QuantizedGraph, options: Options) -> Model:
             tool_version=version(),
             quantize="int8" if has_integers(graph) else "none",
             preprocessing=options.preprocess.to_dict() if options.preprocess else {},
-            notes=(*deviations, *notes, *quantized.notes, *warnings),
+            notes=(*deviations, *notes, *quantization_notes, *warnings),
             plugins=tuple(plugins_of(graph)),
             metadata={**graph.metadata, **({KEY: record} if record else {})},
             states=find_states(graph) if options.state == "auto" else (),

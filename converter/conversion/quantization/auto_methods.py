@@ -8,14 +8,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tpuconvert.conversion.input_expectations import Expected, check_activations
+from tpuconvert.conversion.model_building import Decision
 from tpuconvert.conversion.options.quantization import METHOD_SEARCH
 from tpuconvert.conversion.quantization.calibration_shards import calibrate_on
+from tpuconvert.conversion.quantization.decisions import ChosenMethods, SampleFindings
 from tpuconvert.optimizer.quantize import Precision, Range, quantize
 from tpuconvert.optimizer.quantize.calibration.calibration import AutoTensors, choose_methods
 from tpuconvert.optimizer.quantize.calibration.first_samples import FirstMeans
-from tpuconvert.optimizer.quantize.search.method_search import HIGH_SHARE, SHARE, SearchStart, search_methods
+from tpuconvert.optimizer.quantize.search.method_search import (
+    HIGH_SHARE,
+    SHARE,
+    MethodChoice,
+    SearchStart,
+    search_methods,
+)
 from tpuconvert.optimizer.quantize.search.output_error import count_held_out
-from tpuconvert.schema.file.file_model import Note
 from tpuconvert.schema.types import Chip
 
 if TYPE_CHECKING:
@@ -35,8 +42,8 @@ def calibrate_and_check(
     progress: Progress,
     precision: Precision,
     means: FirstMeans | None = None,
-) -> tuple[Mapping[str, Range], list[Note]]:
-    """Return the ranges of all tensors, and notes: warnings about samples that do not fit, and the chosen methods.
+) -> tuple[Mapping[str, Range], list[Decision]]:
+    """Return the ranges of all tensors, samples that do not fit, and the chosen methods.
 
     Args:
         workers: run the float graph on the samples.
@@ -58,12 +65,14 @@ def calibrate_and_check(
     ranges: Mapping[str, Range]
     ranges, statistics = calibrate_on(workers, graph, feeds, method, methods, progress.advance, means, auto)
     findings = [*statistics.findings(), *check_activations(graph, ranges, expected)]
-    notes = [Note("preprocessing", "", str(finding)) for finding in findings]
+    decisions: list[Decision] = [SampleFindings(findings)]
     if auto is not None and auto.collectors:
         progress.stage("choose methods")
-        ranges, found = _choose(auto, graph, feeds, options, ranges, precision)
-        notes += found
-    return ranges, notes
+        choice = _choose(auto, graph, feeds, options, ranges, precision)
+        if choice is not None:
+            ranges = choice.ranges
+            decisions.append(ChosenMethods(choice))
+    return ranges, decisions
 
 
 def _choose(
@@ -73,8 +82,8 @@ def _choose(
     options: Options,
     ranges: Mapping[str, Range],
     precision: Precision,
-) -> tuple[Mapping[str, Range], list[Note]]:
-    """Choose the methods of the tensors with ``auto``."""
+) -> MethodChoice | None:
+    """Choose the methods of the tensors with ``auto``. Return None if no choice was measured."""
     shifts_only = options.exact_on == "bm1684"
     channel_scales = options.has_algorithm("channel-scales")
 
@@ -98,5 +107,4 @@ def _choose(
         start = SearchStart(
             graph, options.chip, annotate, auto.collectors, ranges, methods, list(held_out), precision.symmetric
         )
-        choice = search_methods(start, len(feeds), share=HIGH_SHARE if options.effort == "high" else SHARE)
-    return (ranges, []) if choice is None else (choice.ranges, [Note("calibration", "", choice.describe())])
+        return search_methods(start, len(feeds), share=HIGH_SHARE if options.effort == "high" else SHARE)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 from tpuconvert.conversion.options.options import Options
-from tpuconvert.model.notes import NAMED
 from tpuconvert.optimizer.quantize import (
     Balancing,
     Legalized,
@@ -19,7 +18,6 @@ from tpuconvert.optimizer.quantize import (
 from tpuconvert.optimizer.quantize.search.output_error import OutputError, count_held_out
 from tpuconvert.samples.calibration_data import FeedSource
 from tpuconvert.schema.graph.graph import Graph
-from tpuconvert.text.text_format import several, shorten
 
 
 def find_balancing(
@@ -57,11 +55,3 @@ def find_balancing(
     count = len(feeds)
     error = OutputError(graph, options.chip, feeds.part(count - count_held_out(count), count))
     return choose_balancing(candidates, quantize_with, error)
-
-
-def describe_balancing(found: Balancing) -> str:
-    """Describe the tensors with scales per channel and their effect."""
-    named = ", ".join(f"'{shorten(name)}'" for name in found.names[:NAMED])
-    named += " ..." if len(found.names) > NAMED else ""
-    text = f"{several(len(found.names), 'tensor')} ({named}) with one scale and zero point per channel"
-    return f"{text}; error at the outputs {found.before:.2%} without, {found.after:.2%} with them, before refinement"

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tpuconvert.conversion.options.quantization import COARSE_NODES, INT16_NODES
-from tpuconvert.model.notes import NAMED
 from tpuconvert.optimizer.engine.node_properties import computed_operands
 from tpuconvert.optimizer.quantize import Legalized, Precision, forget_annotations
 from tpuconvert.optimizer.quantize.lowering.wide_plan import NO_PLAN, WidePlan, plan_wide_values, takes_16_bits
@@ -16,23 +14,18 @@ from tpuconvert.optimizer.quantize.search.accuracy_floor import FEWEST as FLOOR_
 from tpuconvert.optimizer.quantize.search.accuracy_floor import (
     LARGER_SHARES,
     RUNS,
-    TARGET,
     Floor,
     FloorCandidates,
-    decibels,
     raise_to_floor,
 )
 from tpuconvert.optimizer.quantize.search.float_simulation import round_operands, simulate
 from tpuconvert.optimizer.quantize.search.int16_nodes import FEWEST, MOST_SAMPLES, Int16Nodes, choose_int16_nodes
 from tpuconvert.optimizer.quantize.search.measuring_work import affordable_feeds
-from tpuconvert.optimizer.quantize.search.task_metrics.score import TARGET as TASK_TARGET
 from tpuconvert.optimizer.quantize.traits import has_constant_weight, is_table
 from tpuconvert.samples.calibration_data import FeedSource
-from tpuconvert.schema.file.file_model import Note
 from tpuconvert.schema.graph.cost import macs
 from tpuconvert.schema.graph.graph import Graph, Node
 from tpuconvert.schema.types import Chip, QuantParams
-from tpuconvert.text.text_format import several, shorten
 
 _MOST_OF_LARGE = 12
 """Number of samples for the floor of a large network, at most a third of the calibration."""
@@ -198,63 +191,3 @@ def _has_rule(node: Node, precision: Precision) -> bool:
     tensors |= {user.outputs[0].name for value in node.outputs for user in value.users if user.op.clamp_range()}
     rules = (precision.asymmetric, precision.thresholds, precision.methods)
     return node.name in precision.integers or any(not tensors.isdisjoint(names) for names in rules)
-
-
-def describe_int16_nodes(found: Int16Nodes | None, most: float) -> str:
-    """Describe the nodes with 16 bits, their cost and their effect.
-
-    Args:
-        found: the choice.
-        most: largest share of the multiply-accumulates.
-
-    """
-    if found is None:
-        reason = f"the error at the outputs does not decrease clearly, or there are fewer than {FEWEST} samples"
-        return f"none within {most:.1%} of the multiply-accumulates: {reason}"
-    named = ", ".join(f"'{shorten(name)}'" for name in found.names[:NAMED])
-    named += " ..." if len(found.names) > NAMED else ""
-    text = f"{several(len(found.names), 'node')} ({named}) with 16 bits, {found.share:.1%} of the multiply-accumulates"
-    return f"{text}; error of the activations at the outputs {found.before.sqnr:.1f} dB -> {found.after.sqnr:.1f} dB"
-
-
-def describe_floor(floor: Floor, most: float, *, is_float: bool = False) -> list[Note]:
-    """Describe the nodes that a branch or a task needs with 16 bits, and warn about branches and tasks that need more.
-
-    Args:
-        floor: the choice.
-        most: largest share of the multiply-accumulates.
-        is_float: whether the nodes are in float instead.
-
-    """
-    notes = []
-    form = "in float" if is_float else "with 16 bits"
-    worst = min(floor.levels, key=lambda level: level.before)
-    if floor.names:
-        named = ", ".join(f"'{shorten(name)}'" for name in floor.names[:NAMED])
-        named += " ..." if len(floor.names) > NAMED else ""
-        text = f"{several(len(floor.names), 'node')} ({named}) {form}, {floor.share:.1%} of the multiply-accumulates"
-        text += f"; '{shorten(worst.branch.tensor)}': {worst.before:.1f} dB -> {worst.after:.1f} dB of its variance"
-        for before, after in floor.tasks:
-            text += f"; {before.text} -> {after.text.split(': ', 1)[1]}"
-        if not floor.is_exportable:
-            text += "; the vendor's compiler has no exact form of some: an export needs --without int16-nodes"
-        notes.append(Note(COARSE_NODES if is_float else INT16_NODES, "", text))
-    remedy = f", {form} at most {most:.1%} of the multiply-accumulates: "
-    if is_float:
-        remedy += "rules with --keep-float keep further nodes in float"
-    elif floor.enough is None:
-        remedy += "16 bits for all nodes are not enough; float is exact: --keep-float '*'"
-    else:
-        remedy += f"--max-int16-share {floor.enough:g} meets it"
-    missed_tasks = [score for _, score in floor.tasks if score.is_missed]
-    served = {output for score in missed_tasks for output in score.outputs}
-    for score in missed_tasks:
-        text = f"output '{shorten(score.outputs[0])}': {score.text}, {TASK_TARGET:.0%} are the target{remedy}"
-        notes.append(Note("accuracy", score.outputs[0], text))
-    others = [level for level in floor.missed if level.output not in served]
-    for level in others[:1]:
-        more = f" (and {len(others) - 1} more)" if others[1:] else ""
-        text = f"the error of '{shorten(level.branch.tensor)}'{more} at the outputs is only {level.after:.1f} dB below"
-        text += f" its variance, {decibels(TARGET):.0f} dB are the target{remedy}"
-        notes.append(Note("accuracy", "", text))
-    return notes

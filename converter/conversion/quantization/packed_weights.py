@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tpuconvert.conversion.model_building import QuantizedGraph
+from tpuconvert.conversion.model_building import Decision, QuantizedGraph
 from tpuconvert.conversion.quantization.calibration_feeds import calibration_feeds
 from tpuconvert.conversion.quantization.sample_split import split_feeds
 from tpuconvert.optimizer.quantize.weights.group_weights import (
@@ -25,6 +26,8 @@ from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized
 from tpuconvert.schema.types import I8
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tpuconvert.conversion.options.options import Options
     from tpuconvert.conversion.quantization.accuracy_check import AccuracyCheck
     from tpuconvert.progress import Progress
@@ -37,6 +40,57 @@ KIND = "weights"
 
 _BITS = {"int4": 4, "int8": 8}
 _MOST_NAMES = 3
+
+
+@dataclass(frozen=True)
+class RoundedActivations:
+    """Matmuls whose activations are rounded when they are computed."""
+
+    count: int
+    type: str
+
+    def notes(self) -> Sequence[Note]:
+        """Return their number and type."""
+        text = f"{self.count} matmuls have activations in {self.type}, with a scale per row and group of inputs"
+        return [Note(KIND, "", text)]
+
+
+@dataclass(frozen=True)
+class PackedMatmuls:
+    """Matmuls with packed weights.
+
+    Args:
+        type: type of the weights.
+        form: their groups.
+        packed: the weights.
+        before: bytes of the float weights.
+        origin: text that states how they were rounded.
+    """
+
+    type: str
+    form: GroupFormat
+    packed: Sequence[PackedWeight]
+    before: int
+    origin: str
+
+    def notes(self) -> Sequence[Note]:
+        """Return number, size and errors of the weights."""
+        size = sum(
+            item.codes.nbytes + item.scale.nbytes + (0 if item.zero_point is None else item.zero_point.nbytes)
+            for item in self.packed
+        )
+        worst = sorted(self.packed, key=lambda item: -item.error)[:_MOST_NAMES]
+        split = sum(item.order is not None for item in self.packed)
+        repeated = f"; {split} have a second group for their {self.form.group} largest inputs" if split else ""
+        errors = ", ".join(f"'{item.node}' {100 * item.error:.2g} %" for item in worst)
+        zero = " and zero point" if self.form.has_zero_points else ""
+        bits = 32 * size / self.before
+        text = (
+            f"{len(self.packed)} matmuls have weights in {self.type}, with a scale{zero} per {self.form.group} inputs: "
+            f"{size / 1e6:.2f} MB instead of {self.before / 1e6:.2f} MB, {bits:.2f} bits per weight, {self.origin}"
+            f"{repeated}. Largest squared errors of their results: {errors}"
+        )
+        return [Note(KIND, "", text)]
 
 
 def quantize_matmuls(
@@ -59,21 +113,21 @@ def quantize_matmuls(
         UsageError: no matmul can be quantized, or the samples do not fit.
 
     """
-    notes = []
+    decisions: list[Decision] = []
     feeds = None if calibration is None else calibration_feeds(graph, options, calibration)
     if feeds is not None and check is not None:
         check.choose(feeds, split_feeds(graph, options.chip, feeds, feeds.samples))
         check.record(graph)
     if options.weight_type != "float32":
-        notes.append(_pack_weights(graph, options, feeds, progress))
+        decisions.append(_pack_weights(graph, options, feeds, progress))
     if options.activation_type != "float32":
-        notes.append(_quantize_activations(graph, options))
+        decisions.append(_quantize_activations(graph, options))
     graph.prune()
     graph.sort()
-    return QuantizedGraph(graph, tuple(notes))
+    return QuantizedGraph(graph, tuple(decisions))
 
 
-def _quantize_activations(graph: Graph, options: Options) -> Note:
+def _quantize_activations(graph: Graph, options: Options) -> RoundedActivations:
     """Quantize the activations of all matmuls with packed weights when they are computed."""
     name = options.activation_type
     nodes = [node for node in graph.nodes if isinstance(node.op, MatmulGroupQuantized)]
@@ -82,10 +136,10 @@ def _quantize_activations(graph: Graph, options: Options) -> Note:
         raise UsageError(f"activation_type={name}: the model has no matmul with packed weights", hint=hint)
     for node in nodes:
         replace_activation_type(graph, node, I8)
-    return Note(KIND, "", f"{len(nodes)} matmuls have activations in {name}, with a scale per row and group of inputs")
+    return RoundedActivations(len(nodes), name)
 
 
-def _pack_weights(graph: Graph, options: Options, feeds: FeedSource | None, progress: Progress) -> Note:
+def _pack_weights(graph: Graph, options: Options, feeds: FeedSource | None, progress: Progress) -> PackedMatmuls:
     """Pack the weights of the matmuls of a float graph.
 
     Raises:
@@ -116,7 +170,7 @@ def _pack_weights(graph: Graph, options: Options, feeds: FeedSource | None, prog
     before = sum(_weight(node).nbytes for node in nodes)
     for node in nodes:
         replace_by_packed(graph, node, packed[node.name], form)
-    return _note(name, form, list(packed.values()), before, origin)
+    return PackedMatmuls(name, form, list(packed.values()), before, origin)
 
 
 def _weight(node: Node) -> Array:
@@ -134,24 +188,3 @@ def _pack_on_samples(nodes: list[Node], form: GroupFormat, moments: Array) -> li
     split = [pack_with_outliers(node.name, _weight(node), form, moments, outliers) for node in nodes]
     before, after = (sum(weight.error for weight in weights) for weights in (plain, split))
     return split if after < WORTHWHILE_ERROR * before else plain
-
-
-def _note(name: str, form: GroupFormat, packed: list[PackedWeight], before: int, origin: str) -> Note:
-    """Return a note with number, size and errors of the packed weights."""
-    size = sum(
-        item.codes.nbytes + item.scale.nbytes + (0 if item.zero_point is None else item.zero_point.nbytes)
-        for item in packed
-    )
-    weights = before // 4
-    worst = sorted(packed, key=lambda item: -item.error)[:_MOST_NAMES]
-    split = sum(item.order is not None for item in packed)
-    repeated = f"; {split} have a second group for their {form.group} largest inputs" if split else ""
-    errors = ", ".join(f"'{item.node}' {100 * item.error:.2g} %" for item in worst)
-    zero = " and zero point" if form.has_zero_points else ""
-    return Note(
-        KIND,
-        "",
-        f"{len(packed)} matmuls have weights in {name}, with a scale{zero} per {form.group} inputs: "
-        f"{size / 1e6:.2f} MB instead of {before / 1e6:.2f} MB, {8 * size / weights:.2f} bits per weight, {origin}"
-        f"{repeated}. Largest squared errors of their results: {errors}",
-    )

@@ -11,21 +11,31 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from tpuconvert.conversion.final_checks import check_finite, constant_arrays
-from tpuconvert.conversion.model_building import QuantizedGraph
+from tpuconvert.conversion.model_building import Decision, QuantizedGraph
 from tpuconvert.conversion.optimization import OptimizedGraph
 from tpuconvert.conversion.options.options import Options
 from tpuconvert.conversion.options.quantization import INT16_NODES, REFINEMENTS
 from tpuconvert.conversion.quantization.accuracy_check import AccuracyCheck as AccuracyCheck
 from tpuconvert.conversion.quantization.auto_methods import calibrate_and_check
-from tpuconvert.conversion.quantization.balancing import describe_balancing, find_balancing
+from tpuconvert.conversion.quantization.balancing import find_balancing
 from tpuconvert.conversion.quantization.calibration_feeds import CALIBRATION_HINT, calibration_feeds
+from tpuconvert.conversion.quantization.decisions import (
+    BalancedTensors,
+    ConstantInputs,
+    FewSamples,
+    FloatNodes,
+    IntegerShare,
+    Refinement,
+    Regions,
+    RuleEffects,
+    SingleNodes,
+)
 from tpuconvert.conversion.quantization.gates import BIAS, STRUCTURAL, effective, gate_algorithms
 from tpuconvert.conversion.quantization.integer_forms import IntegerForms
 from tpuconvert.conversion.quantization.refinement_shards import split_samples
 from tpuconvert.conversion.quantization.sample_split import NO_SAMPLES, SampleSplit, split_feeds
 from tpuconvert.conversion.quantization.wider_nodes import WiderNodesSearch
 from tpuconvert.conversion.source_loading import is_quantized_source
-from tpuconvert.model.integer_share import share_notes
 from tpuconvert.optimizer.precision_rules import FLOAT32, INT8
 from tpuconvert.optimizer.prepare_quantization import prepare
 from tpuconvert.optimizer.quantize import Legalized, Precision, Range, apply_rules, float_paths, legalize, refine
@@ -44,20 +54,15 @@ from tpuconvert.optimizer.quantize.search.deciding import forget_annotations
 from tpuconvert.optimizer.quantize.search.output_error import OutputError
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.samples.calibration_data import CalibrationSource, FeedSource
-from tpuconvert.schema.errors import UsageError, without_operator
-from tpuconvert.schema.file.file_model import Note
+from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.system.heap_memory import large_arrays_returned
 from tpuconvert.schema.types import Array, Chip
-from tpuconvert.text.text_format import several
 from tpuconvert.workers.choice import open_workers
 from tpuconvert.workers.workers import Workers
 
 if TYPE_CHECKING:
     from tpuconvert.conversion.quantization.ranges_file import MeasuredRanges
-
-FEW_SAMPLES = 10
-"""Add a note if ranges come from fewer samples than this."""
 
 
 @dataclass
@@ -66,7 +71,7 @@ class CalibrationCache:
 
     Args:
         ranges: ranges of all tensors, by name; None before the first quantization.
-        notes: warnings about samples that do not fit what the network expects.
+        decisions: samples that do not fit what the network expects, and the chosen methods.
         means: means per channel of the float tensors on the samples for refinement.
         floats: other tensors of the float graph.
         workers: open workers to use, in place of those that the options request.
@@ -74,7 +79,7 @@ class CalibrationCache:
     """
 
     ranges: Mapping[str, Range] | None = None
-    notes: Sequence[Note] = ()
+    decisions: Sequence[Decision] = ()
     means: Mapping[str, Array] = field(default_factory=dict)
     floats: RecordedFloats | None = None
     workers: Workers | None = None
@@ -118,12 +123,12 @@ def quantize_graph(
     precision = _rules_of_quantized_source(optimized, options)
     progress.stage("legalize")
     legalized = legalize(graph, options.chip, precision.floats, shifts_only=options.exact_on == "bm1684")
-    notes = [Note("precision", "", text) for text in describe_effects(precision, graph, {}, legalized)]
-    return _with_notes(graph, legalized, notes, options.chip, is_quantized=is_quantized, ranges={})
+    effects = RuleEffects(describe_effects(precision, graph, {}, legalized))
+    return _with_decisions(graph, legalized, [effects], options.chip, is_quantized=is_quantized, ranges={})
 
 
 class _Quantization:
-    """Quantization of a float graph, with its samples, ranges and notes.
+    """Quantization of a float graph, with its samples, ranges and decisions.
 
     Args:
         workers: run the samples.
@@ -151,8 +156,8 @@ class _Quantization:
         self._check = check
         self._progress = progress
         self._refinements = effective([name for name in REFINEMENTS if options.has_algorithm(name)])
-        self._notes: list[Note] = []
-        self._int16_notes: list[Note] = []
+        self._decisions: list[Decision] = []
+        self._int16_decisions: list[Regions | SingleNodes] = []
         self._split = NO_SAMPLES
 
     def run(self, calibration: CalibrationSource | None, measured: MeasuredRanges | None) -> QuantizedGraph:
@@ -171,7 +176,7 @@ class _Quantization:
             self._split = split_feeds(graph, options.chip, feeds, refined)
         if feeds is not None and self._check is not None:
             self._check.choose(feeds, self._split)
-        ranges, self._notes = _find_ranges(
+        ranges, self._decisions = _find_ranges(
             self._workers,
             self._optimized,
             options,
@@ -207,12 +212,10 @@ class _Quantization:
         check_wide_results(precision, graph, legalized)
         check_asymmetric_tensors(precision, graph, ranges, legalized)
         if forms.balanced:
-            text = describe_balancing(replace(forms.balancing, names=forms.balanced))
-            self._notes.append(Note("balancing", "", text))
-        self._notes += self._int16_notes
-        effects = describe_effects(precision, graph, ranges, legalized)
-        self._notes += [Note("precision", "", text) for text in effects]
-        return _with_notes(graph, legalized, self._notes, options.chip, is_quantized=True, ranges=ranges)
+            self._decisions.append(BalancedTensors(replace(forms.balancing, names=forms.balanced)))
+        self._decisions += self._int16_decisions
+        self._decisions.append(RuleEffects(describe_effects(precision, graph, ranges, legalized)))
+        return _with_decisions(graph, legalized, self._decisions, options.chip, is_quantized=True, ranges=ranges)
 
     def _judged(self, feeds: FeedSource) -> FeedSource:
         """Return the samples on which candidates are compared."""
@@ -239,8 +242,8 @@ class _Quantization:
             self._graph, self._options, precision, forms, searched, judged, refinement, self._progress
         )
         chosen = search.choose(kept)
-        self._notes += chosen.float_notes
-        self._int16_notes = list(chosen.int16_notes)
+        self._decisions += chosen.float_decisions
+        self._int16_decisions = list(chosen.int16_decisions)
         return chosen.kept
 
     def _refine_and_gate(
@@ -272,8 +275,8 @@ class _Quantization:
             responses = OutputError(graph, options.chip, first)
         gated = gate_algorithms(legalized, rebuild, refine_without, error, self._refinements, others, costly)
         if INT16_NODES in gated.without_gain:
-            self._int16_notes = [note for note in self._int16_notes if note.kind != INT16_NODES]
-        self._notes.append(Note("refinement", "", gated.describe()))
+            self._int16_decisions = [replace(decision, has_gain=False) for decision in self._int16_decisions]
+        self._decisions.append(Refinement(gated))
         return gated.legalized
 
     def _refine(
@@ -300,25 +303,22 @@ class _Quantization:
         )
 
 
-def _with_notes(
+def _with_decisions(
     graph: Graph,
     legalized: Legalized,
-    notes: Sequence[Note],
+    decisions: Sequence[Decision],
     chip: Chip,
     *,
     is_quantized: bool,
     ranges: Mapping[str, Range],
 ) -> QuantizedGraph:
-    """Return the result with its notes: the integer share, the notes of the quantization, and the nodes in float."""
-    in_float = [
-        Note("float", item.node, f"{item.op}: {without_operator(item.reason, item.op)}")
-        for item in legalized.float_nodes
-    ]
+    """Return the result with what decided it: the integer share, the decisions, and the nodes in float."""
+    in_float = FloatNodes(legalized.float_nodes)
     if chip is not Chip.BM1682:
-        notes = [*share_notes(legalized.graph, in_float), *notes]
+        decisions = [IntegerShare(legalized.graph, in_float), *decisions]
     legalized.graph.metadata, legalized.graph.notes = graph.metadata, graph.notes
     legalized.graph.deviations = graph.deviations
-    return QuantizedGraph(legalized.graph, (*notes, *in_float), is_quantized, ranges)
+    return QuantizedGraph(legalized.graph, (*decisions, in_float), is_quantized, ranges)
 
 
 def _rules_of_quantized_source(optimized: OptimizedGraph, options: Options) -> Precision:
@@ -348,21 +348,23 @@ def _find_ranges(
     cache: CalibrationCache,
     split: SampleSplit,
     progress: Progress,
-) -> tuple[Mapping[str, Range], list[Note]]:
+) -> tuple[Mapping[str, Range], list[Decision]]:
     graph = optimized.graph
+    outputs = [port.name for port in graph.output_ports]
     if measured is not None:
         measured.check_methods(precision.methods)
         ranges = precision.with_thresholds(tie_state_ranges(graph, measured.of(graph)))
-        return ranges, [*few_samples(measured.samples, graph), *constant_inputs(graph, ranges)]
+        inputs = {port.name: ranges[port.name] for port in graph.input_ports if port.name in ranges}
+        return ranges, [FewSamples(measured.samples, outputs), ConstantInputs(inputs)]
     assert feeds is not None, "a quantization without samples was refused"
     if cache.ranges is None:
         means = FirstMeans(options.refinement_samples, _floats_to_record(graph, options, feeds, split))
-        cache.ranges, cache.notes = calibrate_and_check(
+        cache.ranges, cache.decisions = calibrate_and_check(
             workers, graph, feeds, options, optimized.expected, progress, precision, means
         )
         cache.means, cache.floats = means.by_name, means.floats
     ranges = precision.with_thresholds(tie_state_ranges(graph, cache.ranges))
-    return ranges, [*few_samples(feeds.samples, graph), *cache.notes]
+    return ranges, [FewSamples(feeds.samples, outputs), *cache.decisions]
 
 
 def _floats_to_record(graph: Graph, options: Options, feeds: FeedSource, split: SampleSplit) -> RecordedFloats | None:
@@ -373,24 +375,3 @@ def _floats_to_record(graph: Graph, options: Options, feeds: FeedSource, split: 
         refined = min(count, options.refinement_samples) if feeds.samples == count else 0
         outputs |= {*split.judged}
     return RecordedFloats(graph, refined, uncorrected_results(graph, options.chip), outputs)
-
-
-def few_samples(count: int, graph: Graph) -> list[Note]:
-    """Return a note if ranges come from fewer samples than are usual.
-
-    So few samples cannot show the error on others, whose values may be outside of the ranges.
-    """
-    if count >= FEW_SAMPLES:
-        return []
-    names = ", ".join(f"'{port.name}'" for port in graph.output_ports)
-    text = (
-        f"ranges come from {several(count, 'sample')} only, which do not show the accuracy of {names} on other samples"
-    )
-    return [Note("calibration", "", f"{text}; 50 to 200 are usual")]
-
-
-def constant_inputs(graph: Graph, ranges: Mapping[str, Range]) -> list[Note]:
-    """Return notes about inputs that are constant in all samples, so that their ranges are meaningless."""
-    found = [(port.name, ranges[port.name]) for port in graph.input_ports if port.name in ranges]
-    text = "input '{}' is {:g} everywhere in all samples: are they the right ones?"
-    return [Note("calibration", "", text.format(name, item.low)) for name, item in found if item.low == item.high]

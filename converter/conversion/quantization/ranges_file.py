@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -230,8 +231,8 @@ def _measure_on(
     progress.report(f"calibration: {feeds.description}")
     prepare(graph, options.disable_rules)
     precision = apply_rules(graph, options.precision_rules, options.chip, optimized.tensors)
-    ranges, notes = calibrate_and_check(workers, graph, feeds, options, optimized.expected, progress, precision)
-    for note in notes:
+    ranges, decisions = calibrate_and_check(workers, graph, feeds, options, optimized.expected, progress, precision)
+    for note in itertools.chain.from_iterable(decision.notes() for decision in decisions):
         progress.report(f"{'check the samples' if note.kind == 'preprocessing' else note.kind}: {note.message}")
     return MeasuredRanges(
         source.digests(graph.files), options.calibration_method, feeds.samples, ranges, precision.methods

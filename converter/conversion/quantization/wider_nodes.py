@@ -11,13 +11,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
+from tpuconvert.conversion.model_building import Decision
 from tpuconvert.conversion.options.options import Options
 from tpuconvert.conversion.options.quantization import COARSE_NODES, INT16_NODES
 from tpuconvert.conversion.quantization.coarse_nodes import ACCURATE, WorstError, choose_coarse_nodes
+from tpuconvert.conversion.quantization.decisions import CoarseNodes, Regions, SingleNodes
 from tpuconvert.conversion.quantization.int16_nodes import (
     Annotated,
-    describe_floor,
-    describe_int16_nodes,
     find_floor,
     find_int16_nodes,
 )
@@ -29,7 +29,6 @@ from tpuconvert.optimizer.quantize.search.int16_nodes import Int16Nodes
 from tpuconvert.optimizer.quantize.search.output_error import Errors, OutputError
 from tpuconvert.progress import Progress
 from tpuconvert.samples.calibration_data import FeedSource
-from tpuconvert.schema.file.file_model import Note
 from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import Chip
 
@@ -47,16 +46,16 @@ class WiderNodes:
         kept: reasons for all nodes in float, by name.
         int16: nodes with 16 bits; None if there are none.
         balancing: tensors with scales per channel.
-        float_notes: notes about nodes in float.
-        int16_notes: notes about nodes with 16 bits.
+        float_decisions: what decided the nodes in float.
+        int16_decisions: what decided the nodes with 16 bits.
         floor: the choice of regions with 16 bits; None if no target is missed.
     """
 
     kept: Mapping[str, str]
     int16: Int16Nodes | None
     balancing: Balancing
-    float_notes: Sequence[Note] = ()
-    int16_notes: Sequence[Note] = ()
+    float_decisions: Sequence[Decision] = ()
+    int16_decisions: Sequence[Regions | SingleNodes] = ()
     floor: Floor | None = None
 
     @property
@@ -160,7 +159,7 @@ class WiderNodesSearch:
         if floor is None:
             return chosen
         nodes = Int16Nodes(floor.names, floor.share, floor.before, floor.after) if floor.names else None
-        return replace(chosen, int16=nodes, int16_notes=describe_floor(floor, largest_share), floor=floor)
+        return replace(chosen, int16=nodes, int16_decisions=(Regions(floor, largest_share),), floor=floor)
 
     def _functions(
         self, chosen: WiderNodes
@@ -186,8 +185,8 @@ class WiderNodesSearch:
         )
         if nodes is None and not is_requested:
             return chosen
-        note = Note(INT16_NODES, "", describe_int16_nodes(nodes, largest_share))
-        return replace(chosen, int16=nodes, int16_notes=(*chosen.int16_notes, note))
+        decisions = (*chosen.int16_decisions, SingleNodes(nodes, largest_share))
+        return replace(chosen, int16=nodes, int16_decisions=decisions)
 
     def _with_coarse_nodes(self, chosen: WiderNodes) -> WiderNodes:
         """Keep the nodes in float for which 8 bits are too coarse."""
@@ -210,8 +209,8 @@ class WiderNodesSearch:
         balancing = chosen.balancing
         if coarse.balanced is not None:
             balancing = Balancing(tuple(coarse.balanced), coarse.before, coarse.after)
-        note = Note(COARSE_NODES, "", coarse.describe())
-        return replace(chosen, kept={**chosen.kept, **coarse.floats}, balancing=balancing, float_notes=(note,))
+        kept = {**chosen.kept, **coarse.floats}
+        return replace(chosen, kept=kept, balancing=balancing, float_decisions=(CoarseNodes(coarse),))
 
     def _with_float_regions(self, chosen: WiderNodes) -> WiderNodes:
         """Keep the regions in float that a branch or a task of the outputs needs, on a chip without 16 bits."""
@@ -233,5 +232,5 @@ class WiderNodesSearch:
         )
         if floor is None:
             return chosen
-        notes = (*chosen.float_notes, *describe_floor(floor, largest_share, is_float=True))
-        return replace(chosen, kept=in_float(floor.names), float_notes=notes, floor=floor)
+        decisions = (*chosen.float_decisions, Regions(floor, largest_share, is_float=True))
+        return replace(chosen, kept=in_float(floor.names), float_decisions=decisions, floor=floor)

@@ -92,7 +92,7 @@ class Floor:
     Args:
         names: names of the nodes with 16 bits, in execution order.
         share: their share of the MACs.
-        levels: errors of the branches that miss the target, or whose task does, with 8 bits.
+        levels: errors of the branches that miss the target, or whose task does, with 8 bits or with these nodes.
         before: error at the outputs without these nodes, on the samples that confirm them.
         after: error with them.
         enough: share of the MACs with which all branches meet the target; None if they do, or if none is enough.
@@ -236,10 +236,11 @@ def raise_to_floor(
     half = len(feeds) // 2
     confirmation = _Levels(graph, feeds[-half:], simulate)
     before = confirmation.measure(())
-    start, fails = confirmation.of(before), confirmation.fails(before)
+    start, is_missed = confirmation.of(before), confirmation.fails(before)
+    search = _Search(_Levels(graph, feeds[-2 * half : -half], simulate), candidates, is_missed)
+    fails = search.fails
     if not fails.any():
         return None
-    search = _Search(_Levels(graph, feeds[-2 * half : -half], simulate), candidates, fails)
     ranking = OutputError(graph, Chip.BM1686, feeds[-half - _TO_RANK : -half])
     by_share = sorted(candidates.linear, key=lambda name: candidates.linear[name])  # stable: execution order
     cheap = [name for name in by_share[:_MOST_TO_RANK] if candidates.linear[name] <= most]
@@ -251,8 +252,9 @@ def raise_to_floor(
     after, end = before, start
     if chosen:
         errors = confirmation.measure(chosen)
-        is_clear = search.gain(errors, before) < -_CLEAR_GAIN or errors.gains(before)
-        if is_clear and not errors.harms(before, ~fails):
+        counted = is_missed if is_missed.any() else fails
+        is_clear = _gain(errors, before, counted) < -_CLEAR_GAIN or errors.gains(before)
+        if is_clear and not errors.harms(before, ~fails, targets_only=True):
             after, end = errors, confirmation.of(errors)
         else:
             chosen = frozenset()
@@ -266,7 +268,7 @@ def raise_to_floor(
     levels = tuple(
         BranchLevel(branch, output, decibels(float(start[index])), decibels(float(end[index])))
         for index, (branch, output) in enumerate(zip(confirmation.error.branches, outputs, strict=True))
-        if fails[index]
+        if fails[index] or end[index] > TARGET
     )
     tried = [share for share in larger if share > most] if confirmation.fails(after).any() else []
     enough = _find_enough(confirmation, candidates, tried)
@@ -282,35 +284,43 @@ def _find_enough(levels: _Levels, candidates: FloorCandidates, shares: Sequence[
     return None
 
 
+def _gain(found: Errors, other: Errors, counted: npt.NDArray[np.bool_]) -> float:
+    """Mean logarithm of the ratio of two errors over the counted branches."""
+    ratios = [
+        np.log((_trimmed_means(new)[counted] + 1e-12) / (_trimmed_means(old)[counted] + 1e-12))
+        for new, old in ((found.branches, other.branches), (found.large_branches, other.large_branches))
+    ]
+    return float(np.mean(ratios))
+
+
 class _Search:
     """Search for a region.
 
     Args:
         levels: measures errors.
         candidates: nodes that can have 16 bits.
-        fails: whether a branch misses the target with 8 bits.
+        is_missed: whether a branch misses the target with 8 bits on other samples.
+
+    Attributes:
+        fails: whether a branch misses it on these or other samples. A scalar meets it on a few samples by chance.
     """
 
-    def __init__(self, levels: _Levels, candidates: FloorCandidates, fails: npt.NDArray[np.bool_]) -> None:
+    def __init__(self, levels: _Levels, candidates: FloorCandidates, is_missed: npt.NDArray[np.bool_]) -> None:
         self._levels = levels
         self._candidates = candidates
-        self._fails = fails
         self._before = levels.measure(())
+        self.fails = is_missed | levels.fails(self._before)
 
-    def gain(self, found: Errors, other: Errors) -> float:
-        """Mean logarithm of the ratio of two errors over the branches that miss the target with 8 bits."""
-        ratios = [
-            np.log((_trimmed_means(new)[self._fails] + 1e-12) / (_trimmed_means(old)[self._fails] + 1e-12))
-            for new, old in ((found.branches, other.branches), (found.large_branches, other.large_branches))
-        ]
-        return float(np.mean(ratios))
+    def _gain(self, found: Errors, other: Errors) -> float:
+        return _gain(found, other, self.fails)
 
     def _harms(self, errors: Errors) -> bool:
         """Return True if a task has a lower score than with 8 bits, or a branch that meets the target a larger error.
 
-        Of branches that miss it the mean counts (``gain``): the noise of many large errors would reject any region.
+        Scores without target count small responses, which mean errors shift; only the refinement corrects them. Of
+        branches that miss the target the mean counts (``_gain``): the noise of large errors would reject any region.
         """
-        return errors.harms(self._before, ~self._fails)
+        return errors.harms(self._before, ~self.fails, targets_only=True)
 
     def _meets(self, errors: Errors) -> bool:
         return not self._levels.fails(errors).any()
@@ -333,7 +343,7 @@ class _Search:
             if not region or candidates.share(region) > most + 1e-9:
                 continue
             errors = self._levels.measure(region)
-            is_better = self.gain(errors, best[1]) <= -_WORTH or errors.gains(best[1])
+            is_better = self._gain(errors, best[1]) <= -_WORTH or errors.gains(best[1])
             if self._harms(errors) or not is_better:
                 continue
             best = region, errors
@@ -351,7 +361,7 @@ class _Search:
             for first in reversed(range(0, len(names), size or 1)):
                 smaller = region.difference(names[first : first + size])
                 measured = self._levels.measure(smaller)
-                is_similar = self.gain(measured, errors) < _NOTHING and not measured.loses(errors)
+                is_similar = self._gain(measured, errors) < _NOTHING and not measured.loses(errors)
                 is_enough = self._meets(measured) if meets else is_similar
                 if is_enough and not self._harms(measured):
                     region = smaller

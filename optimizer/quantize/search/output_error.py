@@ -56,6 +56,10 @@ _VISIBLE = 1e-3
 _NOISE = 0.05
 """Smallest share by which the error of a branch rises, 0.2 dB, that counts as a difference."""
 
+_CLEAR_RISE = 1.2
+"""Number of standard errors by which the error of a branch rises if that counts as harm. A rise in one sample alone is
+one standard error, whatever its size, so that rounding would decide; an equal rise in two samples is at least 1.4."""
+
 Feed = Mapping[str, Array]
 Vector = npt.NDArray[np.float64]
 
@@ -135,7 +139,7 @@ class Errors:
         """Mean error over all branches, all and large values: the error of the worst branch determines it."""
         return float((self.branches.mean() + self.large_branches.mean()) / 2)
 
-    def harms(self, other: Errors, counted: npt.NDArray[np.bool_] | None = None) -> bool:
+    def harms(self, other: Errors, counted: npt.NDArray[np.bool_] | None = None, *, targets_only: bool = False) -> bool:
         """Return True if a branch has a larger error than in another graph, or a task a lower score.
 
         All values and large ones count. Differences within the noise, and errors of at most ``_VISIBLE``, do no harm.
@@ -143,8 +147,9 @@ class Errors:
         Args:
             other: errors of the other graph.
             counted: whether a branch counts [branches]; None for all of them.
+            targets_only: whether tasks without target do not count.
         """
-        if self.loses(other):
+        if self.loses(other, targets_only=targets_only):
             return True
         pairs = ((self.branches, other.branches), (self.large_branches, other.large_branches))
         for after, before in pairs:
@@ -152,13 +157,15 @@ class Errors:
                 if counted is not None and not counted[number]:
                     continue
                 rise = _difference(errors - others)
-                if errors.mean() > _VISIBLE and rise.mean > max(_NOISE * others.mean(), rise.standard_error):
+                noise = max(_NOISE * others.mean(), _CLEAR_RISE * rise.standard_error)
+                if errors.mean() > _VISIBLE and rise.mean > noise:
                     return True
         return False
 
-    def loses(self, other: Errors) -> bool:
-        """Return True if the score of a task is lower than in another graph, beyond its noise."""
-        return any(before.exceeds(after) for after, before in zip(self.tasks, other.tasks, strict=True))
+    def loses(self, other: Errors, *, targets_only: bool = False) -> bool:
+        """Return True if the score of a task (``targets_only``: with a target) is lower, beyond its noise."""
+        pairs = zip(self.tasks, other.tasks, strict=True)
+        return any(before.exceeds(after) for after, before in pairs if after.has_target or not targets_only)
 
     def gains(self, other: Errors) -> bool:
         """Return True if the score of a task is higher than in another graph, beyond its noise, and none is lower.

@@ -14,7 +14,7 @@ from tests.support.quantize.onnx_builder import OnnxNet
 from tests.support.quantize.task_networks import DETECTORS
 from tpuconvert.__main__ import main
 from tpuconvert.conversion.options.options import group_options
-from tpuconvert.conversion.quantization import int16_nodes, quantization, wider_nodes
+from tpuconvert.conversion.quantization import decisions, int16_nodes, quantization
 from tpuconvert.conversion.quantization.sample_split import split_feeds
 from tpuconvert.model.accuracy_notes import AccuracyWarning
 from tpuconvert.model.description import describe_graph
@@ -242,7 +242,7 @@ def test_a_warning_of_a_search_is_dropped_if_the_finished_model_meets_the_task(m
     graph = tc.convert(net.model(*outputs)).graph
     name = graph.output_ports[0].name
     earlier = [Note("accuracy", name, "detections are lost"), warning]
-    monkeypatch.setattr(wider_nodes, "describe_floor", lambda *_, **__: earlier)
+    monkeypatch.setattr(decisions.Regions, "notes", lambda _: earlier)
     monkeypatch.setattr(accuracy_floor, "TARGET", 0.0)  # a choice is always made
     model = tc.convert(net.model(*outputs), quantize="int8", calibration=net.samples(16))
     notes = [note for note in model.notes if note.kind in ("accuracy", "task")]

@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 
 import tpuconvert as tc
-from tests.support.quantize.networks import signal_to_noise
+from tests.support.quantize.networks import RELU, signal_to_noise
 from tests.support.quantize.onnx_builder import OnnxNet
 from tpuconvert.conversion.options.options import group_options
 from tpuconvert.model.accuracy_notes import AccuracyWarning
-from tpuconvert.optimizer.quantize.search.accuracy_floor import FloorCandidates
+from tpuconvert.optimizer.quantize.search.accuracy_floor import FloorCandidates, raise_to_floor
 from tpuconvert.schema.errors import UnsupportedError
-from tpuconvert.schema.types import I8, U8, Array
+from tpuconvert.schema.graph.graph import Graph, Value
+from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
+from tpuconvert.schema.types import F32, I8, U8, Array, TensorType
 
 GIVEN = {"quantize": "int8", "calibration_method": "minmax", "without": ["method-search", "coarse-nodes"]}
 
@@ -154,3 +156,38 @@ def test_candidates_at_the_start_and_with_the_largest_error() -> None:
     assert candidates.start(1.0) == {"f", "a", "b", "g", "c"}
     assert candidates.fill({"a": 0.1, "b": 9.0, "c": 0.2}, 0.03) == {"c"}
     assert candidates.share({"a", "b", "f"}) == 0.52
+
+
+def branches(level: float, second: tuple[float, float, float]) -> Graph:
+    """Two outputs: ``level`` times eight inputs, and multiples of the ninth one and the positive and negative tenth."""
+    graph = Graph("branches")
+    x = graph.input("x", TensorType(F32, (1, 10)))
+    signs = np.concatenate([np.eye(10), -np.eye(10)], axis=1)
+    hidden = graph.add(RELU, product(graph, x, signs), name="hidden")
+    first, last = np.zeros((20, 8)), np.zeros((20, 1))
+    first[:8], first[10:18] = level * np.eye(8), -level * np.eye(8)
+    last[[8, 18, 9, 19], 0] = second[0], -second[0], *second[1:]
+    graph.output(product(graph, hidden, first, "first"))
+    graph.output(product(graph, hidden, last, "last"))
+    return graph
+
+
+def product(graph: Graph, x: Value, weight: Array, name: str | None = None) -> Value:
+    operands = (weight, np.zeros((1, weight.shape[1])))
+    return graph.add(MatrixMul(), x, *(graph.constant(array.astype(np.float32)) for array in operands), name=name)
+
+
+def test_a_branch_that_meets_the_target_by_chance_does_not_reject_a_region() -> None:
+    """The second output misses the target on other samples, and is worse on one sample with the region."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(8, 1, 10)).astype(np.float32)
+    rows[:4, 0, 9], rows[4:, 0, 9], rows[7, 0, 9] = 1.0, 0.0, -1.0
+    floor = raise_to_floor(
+        branches(1.0, (1.0, 0.0, 0.0)),
+        FloorCandidates({"b": 0.02}, {}, ["b"]),
+        lambda names: branches(1.0, (1.01, 0.0, 2.0)) if names else branches(0.5, (1.0, 5.0, 0.0)),
+        lambda names: [branches(1.0, (1.0, 0.0, 0.0)) for _ in names],
+        [{"x": row} for row in rows],
+        0.05,
+    )
+    assert floor is not None and floor.names == ("b",)

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 import tpuconvert as tc
 from tests.support.onnx.models import one
 from tpuconvert.optimizer.quantize.search.output_branches import ErrorScale, OutputBranches
-from tpuconvert.optimizer.quantize.search.output_error import OutputError
+from tpuconvert.optimizer.quantize.search.output_error import Errors, OutputError
 from tpuconvert.schema.types import Chip
 
 
@@ -80,6 +80,14 @@ def test_an_error_of_scores_is_not_hidden_by_boxes():
     assert levels["p3.class"] == pytest.approx(1) and levels["p4.class"] == pytest.approx(1)
     exact = error.compare({"y": array} for array in floats)
     assert found.harms(exact) and not exact.harms(found)
+
+
+def test_a_rise_in_one_sample_alone_does_no_harm():
+    start = Errors(np.full((1, 8), 0.01), np.full((1, 8), 0.01))
+    for samples, is_harm in ((1, False), (2, True)):
+        risen = np.full((1, 8), 0.0101)
+        risen[0, :samples] = 1.0
+        assert Errors(risen, start.large_branches).harms(start) is is_harm
 
 
 def test_a_chain_is_one_branch():

@@ -15,8 +15,8 @@ from tests.support.quantize.onnx_builder import OnnxNet
 from tests.support.quantize.task_networks import DETECTORS
 from tpuconvert.conversion.options.options import group_options
 from tpuconvert.conversion.quantization.coarse_nodes import Attempts, WorstError, choose_coarse_nodes
+from tpuconvert.conversion.quantization.decisions import Regions
 from tpuconvert.conversion.quantization.gates import gate_algorithms
-from tpuconvert.conversion.quantization.int16_nodes import describe_floor
 from tpuconvert.model.accuracy_notes import AccuracyWarning
 from tpuconvert.optimizer.quantize.legalize import Legalized
 from tpuconvert.optimizer.quantize.search.accuracy_floor import TARGET, Floor, FloorCandidates, raise_to_floor
@@ -82,7 +82,7 @@ def test_lost_detections_start_the_floor_although_the_error_is_small() -> None:
     floor = raise_to_floor(graph, candidates, simulate, isolate, feeds, 0.05)
     assert floor is not None and floor.names == ("b",)
     assert [(before.share, after.share) for before, after in floor.tasks] == [(0.0, 1.0)]
-    (note,) = describe_floor(floor, 0.05)
+    (note,) = Regions(floor, 0.05).notes()
     assert "detections above 0.4: 0 of 72 kept, 0 extra -> 72 of 72 kept, 0 extra" in note.message
 
 
@@ -118,7 +118,7 @@ def test_a_larger_region_is_taken_if_other_samples_need_it() -> None:
 
 
 def accuracy_warnings(floor: Floor) -> list[str]:
-    return [note.message for note in describe_floor(floor, 0.05) if note.kind == "accuracy"]
+    return [note.message for note in Regions(floor, 0.05).notes() if note.kind == "accuracy"]
 
 
 def errors(level: float, kept: int, count: int = 8, *, has_target: bool = True) -> Errors:
@@ -272,3 +272,11 @@ def test_tasks_of_other_graphs_are_compared_one_by_one() -> None:
     other = replace(first, tasks=(*second.tasks, *first.tasks))
     assert not mixed.gains(other) and mixed.loses(other)
     assert mixed.is_preferred_to(other) is other.is_preferred_to(mixed) is False
+
+
+def test_small_responses_do_not_reject_a_region() -> None:
+    """Their score has no target: the mean error of later layers shifts them, and the refinement corrects it."""
+    before, after = errors(0.1, 9, has_target=False), errors(0.001, 2, has_target=False)
+    assert after.harms(before) and not after.harms(before, targets_only=True)
+    before, after = errors(0.1, 9), errors(0.001, 2)
+    assert after.harms(before, targets_only=True)
