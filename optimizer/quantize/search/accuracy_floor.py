@@ -49,7 +49,8 @@ _PER_NODE = 0.01
 """Share of the MACs that is added to the cost of a linear operator in the ranking."""
 
 _CLEAR_GAIN = 0.2
-"""Smallest decrease of the mean logarithm of the error of the branches that miss the target: 0.9 dB."""
+"""Smallest decrease of the mean logarithm of the error of the branches that miss the target, 0.9 dB, on all samples. On
+those that confirm a region, which are few, it must not rise."""
 
 _WORTH = 0.1
 """Decrease of this mean, 0.4 dB, for which a larger region is preferred."""
@@ -252,8 +253,9 @@ def raise_to_floor(
     after, end = before, start
     if chosen:
         errors = confirmation.measure(chosen)
-        counted = is_missed if is_missed.any() else fails
-        is_clear = _gain(errors, before, counted) < -_CLEAR_GAIN or errors.gains(before)
+        gain = _gain(errors, before, is_missed if is_missed.any() else fails)
+        is_clear = gain < 0.0 and (gain + search.gain_of(chosen)) / 2 < -_CLEAR_GAIN
+        is_clear = is_clear or errors.gains(before)
         if is_clear and not errors.harms(before, ~fails, targets_only=True):
             after, end = errors, confirmation.of(errors)
         else:
@@ -313,6 +315,10 @@ class _Search:
 
     def _gain(self, found: Errors, other: Errors) -> float:
         return _gain(found, other, self.fails)
+
+    def gain_of(self, region: Collection[str]) -> float:
+        """Mean logarithm of the ratio of the error with 16 bits in a region to the error with 8 bits."""
+        return self._gain(self._levels.measure(region), self._before)
 
     def _harms(self, errors: Errors) -> bool:
         """Return True if a task has a lower score than with 8 bits, or a branch that meets the target a larger error.
