@@ -26,6 +26,7 @@ nothing of the models is stored in the repository. To measure all of them again,
 
     pip install '.[bench,images]'    # and the programs espeak-ng and fonts DejaVu and Liberation
     {command} --draws 0 1 2 --update
+    make accuracy-vendor             # the column TPU-MLIR; needs Python 3.10 on Linux x86-64
 
 - Scores compare the decisions of an INT8 model with its **float model**, in percent, on samples that are not
   used for calibration: the F1 score of detections (the same class, an overlap of at least 50 %), the mean intersection
