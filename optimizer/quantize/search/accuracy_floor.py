@@ -238,10 +238,10 @@ def raise_to_floor(
     confirmation = _Levels(graph, feeds[-half:], simulate)
     before = confirmation.measure(())
     start, is_missed = confirmation.of(before), confirmation.fails(before)
-    if not is_missed.any():
-        return None
     search = _Search(_Levels(graph, feeds[-2 * half : -half], simulate), candidates, is_missed)
     fails = search.fails
+    if not fails.any():
+        return None
     ranking = OutputError(graph, Chip.BM1686, feeds[-half - _TO_RANK : -half])
     by_share = sorted(candidates.linear, key=lambda name: candidates.linear[name])  # stable: execution order
     cheap = [name for name in by_share[:_MOST_TO_RANK] if candidates.linear[name] <= max_share]
@@ -270,7 +270,7 @@ def raise_to_floor(
     levels = tuple(
         BranchLevel(branch, output, decibels(float(start[index])), decibels(float(end[index])))
         for index, (branch, output) in enumerate(zip(confirmation.error.branches, outputs, strict=True))
-        if is_missed[index] or end[index] > TARGET
+        if fails[index] or end[index] > TARGET
     )
     tried = [share for share in larger if share > max_share] if confirmation.fails(after).any() else []
     enough = _find_enough(confirmation, candidates, tried)
@@ -323,9 +323,10 @@ class _Search:
     def _harms(self, errors: Errors) -> bool:
         """Return True if a task has a lower score than with 8 bits, or a branch that meets the target a larger error.
 
-        Of branches that miss it the mean counts (``gain``): the noise of many large errors would reject any region.
+        Scores without target count small responses, which mean errors shift; only the refinement corrects them. Of
+        branches that miss the target the mean counts (``_gain``): the noise of large errors would reject any region.
         """
-        return errors.harms(self._before, ~self.fails)
+        return errors.harms(self._before, ~self.fails, targets_only=True)
 
     def _meets(self, errors: Errors) -> bool:
         return not self._levels.fails(errors).any()

@@ -139,7 +139,7 @@ class Errors:
         """Mean error over all branches, all and large values: the error of the worst branch determines it."""
         return float((self.branches.mean() + self.large_branches.mean()) / 2)
 
-    def harms(self, other: Errors, counted: npt.NDArray[np.bool_] | None = None) -> bool:
+    def harms(self, other: Errors, counted: npt.NDArray[np.bool_] | None = None, *, targets_only: bool = False) -> bool:
         """Return True if a branch has a larger error than in another graph, or a task a lower score.
 
         All values and large ones count. Differences within the noise, and errors of at most ``_VISIBLE``, do no harm.
@@ -147,8 +147,9 @@ class Errors:
         Args:
             other: errors of the other graph.
             counted: whether a branch counts [branches]; None for all of them.
+            targets_only: whether tasks without target do not count.
         """
-        if self.loses(other):
+        if self.loses(other, targets_only=targets_only):
             return True
         pairs = ((self.branches, other.branches), (self.large_branches, other.large_branches))
         for after, before in pairs:
@@ -161,9 +162,10 @@ class Errors:
                     return True
         return False
 
-    def loses(self, other: Errors) -> bool:
-        """Return True if the score of a task is lower than in another graph, beyond its noise."""
-        return any(before.exceeds(after) for after, before in zip(self.tasks, other.tasks, strict=True))
+    def loses(self, other: Errors, *, targets_only: bool = False) -> bool:
+        """Return True if the score of a task (``targets_only``: with a target) is lower, beyond its noise."""
+        pairs = zip(self.tasks, other.tasks, strict=True)
+        return any(before.exceeds(after) for after, before in pairs if after.has_target or not targets_only)
 
     def gains(self, other: Errors) -> bool:
         """Return True if the score of a task is higher than in another graph, beyond its noise, and none is lower.
