@@ -62,7 +62,7 @@ def test_scales_are_chosen_once_and_do_not_change(
 
     def forget(self: IntegerForms, *arguments: Any) -> None:
         initialize(self, *arguments)
-        self._known = Forgetful()
+        self._annotations = Forgetful()
 
     monkeypatch.setattr(IntegerForms, "__init__", forget)
     again = tc.convert(
