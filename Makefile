@@ -15,7 +15,7 @@ UNDER_SANITIZERS = env TPUCONVERT_NATIVE_LIBRARY="$$(ls $(abspath $(SANITIZED))/
   LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
   ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
 
-.PHONY: help demo docs dist audit test test-nightly sanitize zoo nnsmith vendor-env test-vendor accuracy nightly lint lint-python lint-page format clean
+.PHONY: help demo docs dist audit test test-nightly sanitize zoo nnsmith vendor-env test-vendor accuracy accuracy-vendor nightly lint lint-python lint-page format clean
 help:
 	@echo "make demo          convert, quantize and evaluate the bundled example in all three formats"
 	@echo "make test          the tests, without the long ones"
@@ -26,6 +26,7 @@ help:
 	@echo "make vendor-env    the vendor's compiler and simulator in build/vendor; needs Python 3.10 on Linux x86-64"
 	@echo "make test-vendor   exports, compiled and compared in the vendor's simulator"
 	@echo "make accuracy      trained models of public packages in INT8, compared with docs/accuracy-trained.json"
+	@echo "make accuracy-vendor  the same models, quantized by the vendor's compiler; needs Python 3.10 on Linux x86-64"
 	@echo "make nightly       test-nightly, sanitize, zoo, nnsmith and accuracy"
 	@echo "make dist          a release in dist/, built by pinned packages, with its bill of materials"
 	@echo "make audit         known vulnerabilities of these packages"
@@ -112,6 +113,19 @@ test-vendor: $(READY) $(VENDOR)/.ready
 accuracy: $(READY)
 	$(BIN)/python -m pip install --quiet --editable '.[bench,images]'
 	$(BIN)/python -m tools.accuracy trained --quantizers float default --fresh --compare
+
+# The environment with the vendor's calibration has PyTorch. Without NETWORKS all models, which takes hours.
+CALIBRATION := build/vendor-calibration
+NETWORKS ?=
+
+$(CALIBRATION)/.ready: tools/release/vendor_env.sh
+	tools/release/vendor_env.sh $(CALIBRATION) $(PYTHON310) calibration
+
+accuracy-vendor: $(READY) $(CALIBRATION)/.ready
+	$(BIN)/python -m pip install --quiet --editable '.[bench,images]'
+	TPU_MLIR_HOME=$(abspath $(CALIBRATION))/lib/python3.10/site-packages/tpu_mlir \
+	  VENDOR_PYTHON=$(abspath $(CALIBRATION))/bin/python \
+	  $(BIN)/python -m tools.accuracy trained $(NETWORKS) --quantizers tpu-mlir --update
 
 nightly: test-nightly sanitize zoo nnsmith accuracy
 

@@ -27,7 +27,7 @@ def version() -> str:
 
 
 def may_have_entry_points(group: str) -> bool:
-    """Return False only if no installed package has entry points of a group."""
+    """Return True if an installed package may have entry points of a group; False is certain."""
     if any(os.path.isfile(location) for location in sys.path):
         return True  # a zip archive on the path may contain packages; it is not searched here
     return any(group in _text(os.path.join(folder, "entry_points.txt")) for folder in _metadata_folders())
@@ -40,14 +40,14 @@ def _metadata_folders() -> Iterable[str]:
 @functools.cache
 def _folders_in(locations: tuple[str, ...]) -> list[str]:
     """Return the metadata folders of installed packages. Cached: packages do not change while a program runs."""
-    found: list[str] = []
+    folders: list[str] = []
     for location in locations:
         try:
             names = os.listdir(location or os.curdir)
         except OSError:
             continue
-        found += (os.path.join(location, name) for name in names if name.endswith((".dist-info", ".egg-info")))
-    return found
+        folders += (os.path.join(location, name) for name in names if name.endswith((".dist-info", ".egg-info")))
+    return folders
 
 
 def _text(path: str) -> str:

@@ -22,8 +22,8 @@ _OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 def known_error(error: Exception) -> TpuConvertError:
     """Convert an exception to a :class:`TpuConvertError`."""
-    if isinstance(error, InternalError) and (place := place_of(error)):
-        message = f"{error.message}, raised by a plugin at {place}"
+    if isinstance(error, InternalError) and (location := place_of(error)):
+        message = f"{error.message}, raised by a plugin at {location}"
         return PluginError(message, file=error.file, node=error.node, hint=HINT)
     if isinstance(error, TpuConvertError):
         return error

@@ -82,17 +82,17 @@ def _load_installed() -> None:
 
 
 @functools.cache
-def _load_entry_points(wanted: tuple[str, ...] | None) -> None:
+def _load_entry_points(names: tuple[str, ...] | None) -> None:
     """Load the wanted installed plugins. Cached, because searching the installed packages takes time."""
-    if wanted == ():
+    if names == ():
         return
-    found = _entry_points()
-    for name in wanted or ():
-        if name not in [entry_point.name for entry_point in found]:
-            known = ", ".join(entry_point.name for entry_point in found) or "no plugin"
-            raise UsageError(f"{ENVIRONMENT} names '{name}', which is not installed", hint=f"there is {known}")
-    for entry_point in found:
-        if wanted is not None and entry_point.name not in wanted:
+    entry_points = _entry_points()
+    for name in names or ():
+        if name not in [entry_point.name for entry_point in entry_points]:
+            available = ", ".join(entry_point.name for entry_point in entry_points) or "no plugin"
+            raise UsageError(f"{ENVIRONMENT} names '{name}', which is not installed", hint=f"there is {available}")
+    for entry_point in entry_points:
+        if names is not None and entry_point.name not in names:
             continue
         try:
             with contextlib.redirect_stdout(sys.stderr):  # stdout is for results
@@ -101,20 +101,20 @@ def _load_entry_points(wanted: tuple[str, ...] | None) -> None:
             raise
         except BaseException as error:  # also SystemExit, so that a plugin cannot end the program
             failure = _failure(f"{entry_point.name} ({entry_point.value})", error, None)
-            if wanted is not None:
+            if names is not None:
                 raise failure from error
             warnings.warn(f"{failure.message}; going on without it", PluginWarning, stacklevel=1)
 
 
 def installed_modules() -> dict[str, str]:
     """Return plugin name -> module name of the installed plugins that are loaded."""
-    wanted = wanted_plugins()
-    if wanted == ():
+    names = wanted_plugins()
+    if names == ():
         return {}
     return {
         entry_point.name: entry_point.module
         for entry_point in _entry_points()
-        if entry_point.module in sys.modules and (wanted is None or entry_point.name in wanted)
+        if entry_point.module in sys.modules and (names is None or entry_point.name in names)
     }
 
 
@@ -133,10 +133,10 @@ def operators_of_file(file: str | Path) -> list[type[Op]]:
     """
     _load_installed()
     module = _load_file(os.fspath(file))
-    found = {id(op): op for op in all_ops().values() if op.kind is OpKind.CUSTOM and op.__module__ == module}
-    if not found:
+    operators = {id(op): op for op in all_ops().values() if op.kind is OpKind.CUSTOM and op.__module__ == module}
+    if not operators:
         raise UsageError(f"{file}: registers no operator", hint="tpuconvert.register_op does")
-    return list(found.values())
+    return list(operators.values())
 
 
 def plugins_of(graph: Graph) -> list[str]:
@@ -203,10 +203,10 @@ def _failure(plugin: str, error: BaseException, path: str | None) -> UsageError:
     import traceback  # imported here because it is needed only for errors
 
     file = None if path is None else os.path.abspath(path)
-    places = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    locations = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     if isinstance(error, SyntaxError):
-        places.append((os.path.abspath(error.filename or ""), error.lineno))
-    last = [(name, line) for name, line in places if file in (None, name)][-1:]
+        locations.append((os.path.abspath(error.filename or ""), error.lineno))
+    last = [(name, line) for name, line in locations if file in (None, name)][-1:]
     where = "".join(f" at line {line} of {os.path.basename(name)}" for name, line in last)
     hint = "mend it, or leave it out" if path is not None else f"mend it, or leave it out with {ENVIRONMENT}=none"
     if isinstance(error, TpuConvertError):

@@ -73,7 +73,7 @@ def _check_expanded(root: Any, where: str) -> None:
         ResourceLimitError: there are more than ``max_text_values``.
         ValueError: a collection contains itself, or a text has half of a surrogate pair.
     """
-    most = current_limits().max_text_values
+    limit = current_limits().max_text_values
     counts: dict[int, int] = {}
     pending = [root]
     opened: set[int] = set()
@@ -93,7 +93,7 @@ def _check_expanded(root: Any, where: str) -> None:
             continue
         pending.pop()
         counts[id(node)] = 1 + sum(counts[id(child)] for child in children)
-        if counts[id(node)] > most:
+        if counts[id(node)] > limit:
             raise exceeded(
                 f"aliases and merge keys that expand to {counts[id(node)]:,} values", "max_text_values", file=where
             )

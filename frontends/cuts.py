@@ -44,29 +44,29 @@ def ends(steps: Iterable[Step], outputs: Iterable[str], find: Callable[[str], Va
         outputs: names of the outputs of the whole model.
         find: returns the graph value of a tensor; None for constants and for tensors without a value.
     """
-    made: dict[str, None] = {}
-    wanted = set(outputs)
+    converted: dict[str, None] = {}
+    candidates = set(outputs)
     broken: set[str] = set()
     for step in steps:
         if step.is_converted and not (step.reads & broken):
-            made.update(dict.fromkeys(step.makes))
+            converted.update(dict.fromkeys(step.makes))
         else:
             broken.update(step.makes)
-            wanted.update(step.reads)
-    found: dict[Value, str] = {}
+            candidates.update(step.reads)
+    name_of: dict[Value, str] = {}
     last = ""
-    for name in made:
+    for name in converted:
         # Caffe layers may write in place. If an unconverted step writes the same name too, the name is ambiguous.
         is_nameable = bool(name) and name == name.strip() and "," not in name
         value = find(name) if is_nameable and name not in broken else None
         if value is None or value.producer is None:
             continue
-        if name in wanted:
-            found.setdefault(value, name)
+        if name in candidates:
+            name_of.setdefault(value, name)
         if computes(value):
             last = name
-    if any(computes(value) for value in found):
-        return list(found.values())[-MOST_NAMES:]
+    if any(computes(value) for value in name_of):
+        return list(name_of.values())[-MOST_NAMES:]
     return [last] if last else []
 
 

@@ -54,15 +54,15 @@ def reshape(g: Graph, x: Value, shape: Sequence[int]) -> Value:
     """Reshape to complete extents (no -1), of which some may be symbolic."""
     if shape is x.shape:
         return x
-    wanted = open_extents.to_shape(shape) or (1,)
-    if wanted == x.shape:
+    new_shape = open_extents.to_shape(shape) or (1,)
+    if new_shape == x.shape:
         return x
-    if -1 in wanted or (0 in wanted and not x.is_constant):
-        raise CannotConvertError(INVALID_NODE, f"a tensor without elements, shape {format_shape(wanted)}")
-    if not (x.type.is_static and all(isinstance(extent, int) for extent in wanted)):
-        params = reshape_params(x.shape, wanted)
-        return _reshape_symbolic(g, x, wanted) if params is None else g.add(Reshape(params), x)
-    target = static(wanted)
+    if -1 in new_shape or (0 in new_shape and not x.is_constant):
+        raise CannotConvertError(INVALID_NODE, f"a tensor without elements, shape {format_shape(new_shape)}")
+    if not (x.type.is_static and all(isinstance(extent, int) for extent in new_shape)):
+        params = reshape_params(x.shape, new_shape)
+        return _reshape_symbolic(g, x, new_shape) if params is None else g.add(Reshape(params), x)
+    target = static(new_shape)
     if x.is_constant:
         quant = None if x.quant is None else _reshaped_params(x.quant, extents(x), target)
         stored = None if quant is None or x.stored is None else x.stored.reshape(target)
@@ -70,37 +70,37 @@ def reshape(g: Graph, x: Value, shape: Sequence[int]) -> Value:
     return g.add(Reshape(target), x)
 
 
-def _reshape_symbolic(g: Graph, x: Value, wanted: Shape) -> Value:
+def _reshape_symbolic(g: Graph, x: Value, new_shape: Shape) -> Value:
     """Reshape to a shape that no ``reshape`` operator expresses, because several extents are symbolic.
 
     Raises:
         OpenExtentError: an extent follows neither from axes of x or of an input, nor from a tensor with this shape.
     """
-    if [extent for extent in x.shape if extent != 1] == [extent for extent in wanted if extent != 1]:
-        return _move_unit_axes(g, x, wanted)
-    if (op := _products_of_axes(x.shape, wanted)) is not None:
+    if [extent for extent in x.shape if extent != 1] == [extent for extent in new_shape if extent != 1]:
+        return _move_unit_axes(g, x, new_shape)
+    if (op := _products_of_axes(x.shape, new_shape)) is not None:
         return g.add(op, x)
-    if _may_have_equal_counts(x.shape, wanted) and (source := formula_source(g, wanted)) is not None:
-        return g.add(ReshapeByFormulas(tuple(map(str, wanted)), source.names, source.axes), x, source.value)
+    if _may_have_equal_counts(x.shape, new_shape) and (source := formula_source(g, new_shape)) is not None:
+        return g.add(ReshapeByFormulas(tuple(map(str, new_shape)), source.names, source.axes), x, source.value)
     for like in reversed(list(g.values)):
-        if like.shape == wanted and not like.is_constant and _may_have_equal_counts(x.shape, wanted):
+        if like.shape == new_shape and not like.is_constant and _may_have_equal_counts(x.shape, new_shape):
             return g.add(ReshapeLike(), x, like)
-    names = [extent for extent in wanted if isinstance(extent, str) and extent not in x.shape]
-    names += [extent for extent in (*wanted, *x.shape) if isinstance(extent, str)]
+    names = [extent for extent in new_shape if isinstance(extent, str) and extent not in x.shape]
+    names += [extent for extent in (*new_shape, *x.shape) if isinstance(extent, str)]
     raise OpenExtentError(names[0])
 
 
-def _may_have_equal_counts(shape: Shape, wanted: Shape) -> bool:
+def _may_have_equal_counts(shape: Shape, new_shape: Shape) -> bool:
     """Return True if two shapes have equal numbers of elements for all extents."""
-    return times(*shape) == times(*wanted)
+    return times(*shape) == times(*new_shape)
 
 
-def _products_of_axes(shape: Shape, wanted: Shape) -> ReshapeAxes | None:
+def _products_of_axes(shape: Shape, new_shape: Shape) -> ReshapeAxes | None:
     """Operator whose result extents are multiples of products of axes of x, or None."""
-    if times(*shape) != times(*wanted):
+    if times(*shape) != times(*new_shape):
         return None
     factors, masks = [], []
-    for extent in wanted:
+    for extent in new_shape:
         number, names = factorize((extent,))
         mask = 0
         for axis, own in enumerate(shape):
@@ -114,11 +114,11 @@ def _products_of_axes(shape: Shape, wanted: Shape) -> ReshapeAxes | None:
     return ReshapeAxes(tuple(factors), (1,) * len(factors), tuple(masks))
 
 
-def _move_unit_axes(g: Graph, x: Value, wanted: Sequence[Dim]) -> Value:
+def _move_unit_axes(g: Graph, x: Value, new_shape: Sequence[Dim]) -> Value:
     """Reshape to a shape that differs only in unit axes, where symbolic extents rule out a ``reshape`` operator."""
     if removed := tuple(axis for axis, extent in enumerate(x.shape) if extent == 1):
         x = g.add(Squeeze(removed), x)
-    for axis, extent in enumerate(wanted):
+    for axis, extent in enumerate(new_shape):
         x = g.add(ExpandDims(axis), x) if extent == 1 else x
     return x
 
@@ -157,14 +157,14 @@ def align(g: Graph, *values: Value) -> list[Value]:
 
 def broadcast_shape(*shapes: Sequence[int]) -> tuple[int, ...]:
     """Shape that operands broadcast to, aligned on the right."""
-    found: list[int] = []
+    common: list[int] = []
     for axis in range(-max(map(len, shapes), default=0), 0):
         longer = [shape[axis] for shape in shapes if len(shape) >= -axis and not is_one(shape[axis])]
         if any(extent != longer[0] for extent in longer[1:]):
             text = " and ".join(str(list(shape)) for shape in shapes)
             raise CannotConvertError(INVALID_NODE, f"shapes {text} do not broadcast")
-        found.append(longer[0] if longer else 1)
-    return tuple(found)
+        common.append(longer[0] if longer else 1)
+    return tuple(common)
 
 
 def expand(g: Graph, x: Value, shape: Sequence[int]) -> Value:

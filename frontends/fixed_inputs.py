@@ -20,10 +20,10 @@ def check_names(fixed: Iterable[str], inputs: Iterable[str], shapes: Container[s
     Raises:
         UsageError: a name does not exist, or has a shape too; for the former, the hint lists the inputs.
     """
-    known = list(inputs)
+    input_names = list(inputs)
     for name in fixed:
-        if name not in known:
-            hint = did_you_mean(name, known) or f"its inputs: {', '.join(known) or 'none'}"
+        if name not in input_names:
+            hint = did_you_mean(name, input_names) or f"its inputs: {', '.join(input_names) or 'none'}"
             raise UsageError(f"fix_inputs: the model has no input '{name}'", file=file, hint=hint)
         if name in shapes:
             hint = f"leave --input-shapes of '{name}' out: its value has a shape"
@@ -49,16 +49,16 @@ def as_constant(array: Array, name: str, shape: tuple[Dim, ...], element: np.dty
     if array.ndim == 0 and math.prod(extents) == 1:
         array = array.reshape(extents)
     if array.shape != shape:
-        found = "one number" if array.ndim == 0 else f"shape {format_shape(array.shape)}"
+        actual = "one number" if array.ndim == 0 else f"shape {format_shape(array.shape)}"
         raise UsageError(
-            f"fix_inputs: '{name}' has {found}, the model takes {element}{format_shape(shape)}",
+            f"fix_inputs: '{name}' has {actual}, the model takes {element}{format_shape(shape)}",
             file=file,
             hint=f"give all elements: --fix-input {name}=[...] or {name}=FILE.npy",
         )
     try:
         return convert_input(array, element, name)
     except UsageError as error:
-        given = array.dtype.name.rstrip("0123456789")
+        kind = array.dtype.name.rstrip("0123456789")
         raise UsageError(
-            f"fix_inputs: {error.message}", file=file, hint=f"'{name}' takes {element}, not {given}"
+            f"fix_inputs: {error.message}", file=file, hint=f"'{name}' takes {element}, not {kind}"
         ) from error

@@ -70,39 +70,39 @@ class _Finder:
         members = set(nodes)
         results = [value for node in nodes for value in node.outputs if self._leaves(value, members)]
         are_integers = any(value.dtype.is_integer for value in results)
-        found = (self._text(node, members, are_integers) for node in _data_nodes(nodes, results))
-        return list(dict.fromkeys(text for text in found if text))
+        texts = (self._text(node, members, are_integers) for node in _data_nodes(nodes, results))
+        return list(dict.fromkeys(text for text in texts if text))
 
     def _leaves(self, value: Value, members: set[Node]) -> bool:
         return self._graph.is_output(value) or any(user not in members for user, _ in value.uses)
 
     def _text(self, node: Node, members: set[Node], are_integers: bool) -> str:
         op, result = node.op, node.outputs[0]
-        given = [value for value in node.inputs if value is not None]
-        if isinstance(op, Cast) and given[0].dtype.is_integer and result.dtype is F32:
+        operands = [value for value in node.inputs if value is not None]
+        if isinstance(op, Cast) and operands[0].dtype.is_integer and result.dtype is F32:
             if self._leaves(result, members):
                 return ""  # a cast of the source, which rounds too
             self._through_float.add(result)
-            is_exact = are_within(self._bounds.of(given[0]), _EXACT_FLOATS) or self._only_decides_exactly(result)
+            is_exact = are_within(self._bounds.of(operands[0]), _EXACT_FLOATS) or self._only_decides_exactly(result)
             decides = any(user.op.decides_by for user, _ in result.uses)
             return "" if is_exact or not (are_integers or decides) else ROUNDED
         is_arithmetic = isinstance(op, (BinaryArithmetic, ScalarArithmetic))
         if result.dtype is I32 and (is_arithmetic or isinstance(op, Clamp)):
-            return self._text_of_arithmetic(node, given)
-        if result.dtype is F32 and Trait.COMPARISON not in op.traits and not self._through_float.isdisjoint(given):
+            return self._text_of_arithmetic(node, operands)
+        if result.dtype is F32 and Trait.COMPARISON not in op.traits and not self._through_float.isdisjoint(operands):
             self._through_float.add(result)
-            if isinstance(op, Div) and not self._through_float.isdisjoint(given[:1]):  # an integer divisor is 1 or more
-                most = max(map(abs, self._bounds.of(given[0])))
-                self._bounds.assume(result, (-most, most))
+            if isinstance(op, Div) and operands[0] in self._through_float:  # an integer divisor is 1 or more
+                largest = max(map(abs, self._bounds.of(operands[0])))
+                self._bounds.assume(result, (-largest, largest))
                 return ""
             exact = self._bounds.before_saturation(node, result)
             return "" if not are_integers or are_within(exact, _EXACT_FLOATS) else ROUNDED
         return ""
 
-    def _text_of_arithmetic(self, node: Node, given: Iterable[Value]) -> str:
+    def _text_of_arithmetic(self, node: Node, values: Iterable[Value]) -> str:
         op = node.op
         numbers = [op.scalar] if isinstance(op, ScalarArithmetic) else [op.min, op.max] if isinstance(op, Clamp) else []
-        operands = [*(self._bounds.of(value) for value in given), *((float(n.value),) * 2 for n in numbers)]
+        operands = [*(self._bounds.of(value) for value in values), *((float(n.value),) * 2 for n in numbers)]
         if isinstance(op, Clamp):  # bounds below 2^24 remove what was rounded
             is_exact = are_within(operands[0], _EXACT_FLOATS) or all(are_within(b, _BELOW_LIMIT) for b in operands[1:])
             return "" if is_exact else ROUNDED
@@ -115,10 +115,10 @@ class _Finder:
     def _find_limited(self, extremes: list[Node]) -> None:
         """Find maxima and minima of INT32 after which others remove everything that was rounded."""
         bounds = [self._bounds.of(node.outputs[0]) for node in extremes]
-        for node, found in zip(reversed(extremes), reversed(bounds), strict=True):
+        for node, bound in zip(reversed(extremes), reversed(bounds), strict=True):
             result = node.outputs[0]
             is_inner = bool(result.uses) and not self._graph.is_output(result)
-            if are_within(found, _BELOW_LIMIT) or (is_inner and all(user in self._limited for user, _ in result.uses)):
+            if are_within(bound, _BELOW_LIMIT) or (is_inner and all(user in self._limited for user, _ in result.uses)):
                 self._limited.add(node)
 
     def _only_decides_exactly(self, value: Value) -> bool:
@@ -145,16 +145,16 @@ def _is_extreme(node: Node) -> bool:
 def _data_nodes(nodes: list[Node], results: Iterable[Value]) -> list[Node]:
     """Nodes of a list whose results reach ``results`` as data, not only as an index that an operator gathers by."""
     reached = {value.producer for value in results}
-    found = []
+    data_nodes = []
     for node in reversed(nodes):
         if node not in reached:
             continue
-        found.append(node)
+        data_nodes.append(node)
         for index, (value, declared) in enumerate(zip(node.inputs, _declared(node), strict=False)):
             is_index = index > 0 and declared in node.op.decides_by and not node.op.decides_elements
             if value is not None and value.producer is not None and not is_index:
                 reached.add(value.producer)
-    return found[::-1]
+    return data_nodes[::-1]
 
 
 def _declared(node: Node) -> list[str]:

@@ -81,8 +81,8 @@ class OpenExtent:
     __rmul__ = __mul__
 
     def __floordiv__(self, other: object) -> int | OpenExtent:
-        found = self._quotient(other)
-        return self._ask() if found is None else found
+        quotient = self._quotient(other)
+        return self._ask() if quotient is None else quotient
 
     def __mod__(self, other: object) -> int:
         return self._ask() if self._quotient(other) is None else 0

@@ -49,8 +49,8 @@ def trace(name: str, stored: Callable[[str], Array | None], maker: Callable[[str
         The origin; None if all stored tensors are finite and no node computes the constant.
 
     """
-    made = maker(name)
-    title = made.title if made is not None else ""
+    producer = maker(name)
+    title = producer.title if producer is not None else ""
     waiting, seen = [name], {name}
     while waiting:
         current = waiting.pop(0)
@@ -62,4 +62,4 @@ def trace(name: str, stored: Callable[[str], Array | None], maker: Callable[[str
             if operand and operand not in seen:
                 seen.add(operand)
                 waiting.append(operand)
-    return Origin(name, None, title) if made is not None else None
+    return Origin(name, None, title) if producer is not None else None

@@ -35,8 +35,8 @@ def constant_power(g: Graph, x: Value, exponent: float) -> Value:
     if exponent == 2:
         return formulas.square(g, x)
     if abs(exponent) <= MAX_WHOLE_EXPONENT and exponent == math.floor(exponent):
-        whole = whole_power(g, x, abs(int(exponent)))
-        return whole if exponent > 0 else emit.rdivs(g, 1, whole)
+        integer_power = whole_power(g, x, abs(int(exponent)))
+        return integer_power if exponent > 0 else emit.rdivs(g, 1, integer_power)
     if not math.isfinite(exponent) or exponent == math.floor(exponent):
         return power(g, x, emit.float_constant(g, np.full(1, exponent), "exponent"))
     is_known = ValueBounds(g).of(x)[0] >= 0
@@ -108,8 +108,8 @@ def whole_powers(g: Graph, x: Value, exponents: Array) -> Value:
 def _base_or_one(g: Graph, base: Value, bits: Array) -> Value:
     """``where(bits == 1, base, 1)``."""
     if base.dtype is DType.INT32:
-        kept = emit.mul(g, base, g.constant(bits.astype(np.int32), name="digit"))
-        return emit.add(g, kept, g.constant((1 - bits).astype(np.int32), name="digit"))
+        factor = emit.mul(g, base, g.constant(bits.astype(np.int32), name="digit"))
+        return emit.add(g, factor, g.constant((1 - bits).astype(np.int32), name="digit"))
     return _select(g, emit.float_constant(g, bits, "digit"), base, _one(g))
 
 

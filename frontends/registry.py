@@ -83,7 +83,7 @@ class ConverterRegistry:
         self.others: Callable[[], Iterable[Registration]] = tuple
         self._versions: dict[tuple[str, str], dict[int, Registration]] = {}
         self._refused: dict[str, str] = {}
-        self._found: dict[tuple[str, str, int | None], Registration] = {}
+        self._selected: dict[tuple[str, str, int | None], Registration] = {}
 
     def __call__(
         self, *names: str, since: int = 1, domain: str = "", kind: Kind = Kind.DECOMPOSED, limits: str = ""
@@ -129,7 +129,7 @@ class ConverterRegistry:
                 f"{_qualified_name(other.converter)} and {_qualified_name(registration.converter)}",
             )
         versions[registration.since] = registration
-        self._found.clear()
+        self._selected.clear()
 
     def find(self, name: str, *, version: int | None = None, domain: str = "") -> Registration | None:
         """Return the registration with the highest ``since`` that is not above ``version``, or None.
@@ -137,14 +137,14 @@ class ConverterRegistry:
         Without a version (Caffe has none), return the registration with the highest ``since``. One with ``since`` above
         ``version`` is never returned, because the operator may have had another meaning before.
         """
-        found = self._found.get((domain, name, version))
-        if found is None:
+        registration = self._selected.get((domain, name, version))
+        if registration is None:
             self.discover()
             versions = self._versions.get((domain, name), {})
             usable = [since for since in versions if version is None or since <= version]
             if usable:
-                found = self._found[domain, name, version] = versions[max(usable)]
-        return found
+                registration = self._selected[domain, name, version] = versions[max(usable)]
+        return registration
 
     def versions(self, name: str, *, domain: str = "") -> tuple[int, ...]:
         """All ``since`` versions of an operator, ascending; empty if it has no converter."""
@@ -164,8 +164,8 @@ class ConverterRegistry:
     def entries(self) -> tuple[Registration, ...]:
         """All registrations, sorted by domain, name and version."""
         self.discover()
-        found = [r for versions in self._versions.values() for r in versions.values()]
-        return tuple(sorted(found, key=lambda r: (r.domain, r.name, r.since)))
+        registrations = [r for versions in self._versions.values() for r in versions.values()]
+        return tuple(sorted(registrations, key=lambda r: (r.domain, r.name, r.since)))
 
     def all_entries(self) -> tuple[Registration, ...]:
         """All ``entries``, operators that only have an evaluator of constants, and ``others``."""
@@ -238,9 +238,9 @@ def register_converter(
         UsageError: the format is unknown, or a name already has a converter.
 
     """
-    found = registry(source_format)
-    found.discover()
-    register: Callable[[F], F] = found(name, *aliases, since=since, domain=domain)
+    converters = registry(source_format)
+    converters.discover()
+    register: Callable[[F], F] = converters(name, *aliases, since=since, domain=domain)
 
     def noting(function: F) -> F:
         note_definition(function)

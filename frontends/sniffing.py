@@ -278,11 +278,11 @@ class SourceFile(os.PathLike[str]):
             UsageError: the file cannot be read.
 
         """
-        most = min(limits.max_file_bytes, limits.max_message_bytes)
+        limit = min(limits.max_file_bytes, limits.max_message_bytes)
         kind = self.kind
-        if self.size > most:
+        if self.size > limit:
             hint = "save the weights as external data" if expected == "onnx" else ""
-            raise ResourceLimitError(f"{self.size} bytes, more than {most}", file=self.path, hint=hint)
+            raise ResourceLimitError(f"{self.size} bytes, more than {limit}", file=self.path, hint=hint)
         binary_formats = ("onnx", "caffemodel", "tensorflow", "savedmodel")  # ambiguous: protobuf has no magic number
         if kind is not None and kind.id != expected and not (kind.id in binary_formats and expected in binary_formats):
             raise corrupt_input(self, expected, kind=kind)
@@ -312,13 +312,13 @@ def corrupt_input(
         kind: format of the file, if the caller has identified it.
 
     """
-    wanted = _NAMES.get(expected, expected)
+    title = _NAMES.get(expected, expected)
     kind = kind or SourceFile.of(path).kind
     if kind is not None and kind.id != expected:
-        return CorruptInputError(f"not {wanted}: this is {kind.description}", file=str(path), hint=kind.hint)
-    found = f": {detail}" if detail else ""
+        return CorruptInputError(f"not {title}: this is {kind.description}", file=str(path), hint=kind.hint)
+    reason = f": {detail}" if detail else ""
     return CorruptInputError(
-        f"not {wanted}, or a damaged one{found}",
+        f"not {title}, or a damaged one{reason}",
         file=str(path),
         hint="compare its size and checksum with the original; a download may have stopped early",
     )

@@ -64,27 +64,27 @@ class ValueBounds:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._known: dict[Value, Bounds] = {}
+        self._bounds: dict[Value, Bounds] = {}
 
     def of(self, value: Value) -> Bounds:
-        """Bounds of the elements of a value, derived from at most ``_MOST_NODES`` nodes before it and those stored."""
+        """Bounds of the elements of a value, from stored bounds and at most ``_MOST_NODES`` nodes before the value."""
         pending = [value]
         left = _MOST_NODES
         while pending:
             last = pending[-1]
-            missing = [x for x in _operands(last) if x not in self._known] if last not in self._known else []
+            missing = [x for x in _operands(last) if x not in self._bounds] if last not in self._bounds else []
             if missing and left > 0:
                 left -= 1
                 pending += missing
                 continue
-            if last not in self._known:
-                self._known[last] = self._find(last)
+            if last not in self._bounds:
+                self._bounds[last] = self._find(last)
             pending.pop()
-        return self._known[value]
+        return self._bounds[value]
 
     def assume(self, value: Value, bounds: Bounds) -> None:
         """Store bounds that are known from the meaning of a value."""
-        self._known[value] = bounds
+        self._bounds[value] = bounds
 
     def before_saturation(self, node: Node, result: Value) -> Bounds:
         """Bounds of a result of a node as an exact number, before it saturates to its type."""
@@ -102,7 +102,7 @@ class ValueBounds:
         return UNKNOWN if math.isnan(low) or math.isnan(high) else (low, high)
 
     def _known_or_range(self, value: Value) -> Bounds:
-        return self._known.get(value) or (_of_array(value) if value.is_constant else _range(value.dtype))
+        return self._bounds.get(value) or (_of_array(value) if value.is_constant else _range(value.dtype))
 
     def _find(self, value: Value) -> Bounds:
         if value.is_constant:
@@ -114,27 +114,27 @@ class ValueBounds:
                 return limits
             return next((_of_port(port.dtype, value) for item, port in ports if item is value), limits)
         low, high = self._derive(value.producer, value)
-        found = (max(low, limits[0]), min(high, limits[1]))
-        return found if found[0] <= found[1] else limits
+        narrowed = (max(low, limits[0]), min(high, limits[1]))
+        return narrowed if narrowed[0] <= narrowed[1] else limits
 
     def _remainder(self, node: Node) -> Bounds | None:
         """Bounds of ``x - y * floor(x / y)``, or of the truncated form: it is smaller than ``y`` in magnitude."""
         multiple = node.inputs[1].producer if isinstance(node.op, Sub) and node.inputs[1] is not None else None
         if multiple is None or not isinstance(multiple.op, (Mul, Muls)):
             return None
-        whole = multiple.inputs[0]
-        divisions = {item.producer for item in _rounded(whole)}
+        quotient = multiple.inputs[0]
+        divisions = {item.producer for item in _rounded(quotient)}
         division = divisions.pop() if len(divisions) == 1 else None
         if division is None or not isinstance(division.op, (Div, Divs)) or division.inputs[0] is not node.inputs[0]:
             return None
         if isinstance(division.op, Divs) and isinstance(multiple.op, Muls) and division.op.scalar == multiple.op.scalar:
-            most = abs(float(division.op.scalar.value))
+            largest = abs(float(division.op.scalar.value))
         elif isinstance(division.op, Div) and isinstance(multiple.op, Mul) and multiple.inputs[1] is division.inputs[1]:
             assert division.inputs[1] is not None
-            most = max(map(abs, self._known_or_range(division.inputs[1])))
+            largest = max(map(abs, self._known_or_range(division.inputs[1])))
         else:
             return None
-        return -most, most
+        return -largest, largest
 
 
 def _rounded(value: Value | None) -> list[Value]:
@@ -215,8 +215,8 @@ def _moved(node: Node, bounds: list[Bounds]) -> list[Bounds]:
     """Bounds of the operands whose elements are moved; the other operands are indices or shapes."""
     decides = node.op.decides_by
     names = [declared.name for declared in node.op.inputs]
-    kept = [item for k, item in enumerate(bounds) if k >= len(names) or names[k] not in decides]
-    return kept or bounds
+    moved = [item for k, item in enumerate(bounds) if k >= len(names) or names[k] not in decides]
+    return moved or bounds
 
 
 def _nearest(number: float) -> float:
@@ -326,8 +326,8 @@ def _of_reduction(op: Reduce, node: Node, bounds: Bounds) -> Bounds:
     if op.method is ReduceMethodType.REDUCE_SUM:
         return (low * count if count else 0.0), (high * count if count else 0.0)
     if op.method is ReduceMethodType.REDUCE_PROD:
-        most = max(abs(low), abs(high))
-        largest = most if most <= 1 else math.inf if count * math.log2(most) > 1000 else float(most**count)
+        peak = max(abs(low), abs(high))
+        largest = peak if peak <= 1 else math.inf if count * math.log2(peak) > 1000 else float(peak**count)
         return (0.0 if low >= 0 else -max(largest, 1.0)), max(largest, 1.0)
     return low, high
 

@@ -27,8 +27,8 @@ STAGES = ("canonicalize", "layout", "fold", "fuse")
 class Pass:
     """A pass: a function that changes the whole graph, or the rules of a stage.
 
-    ``run(graph, trace, most)`` changes the graph, records the changes and declined matches in the trace, and returns
-    the number of changes. A stage fires at most ``most`` times; None means unlimited. ``rules`` are the names of the
+    ``run(graph, trace, limit)`` changes the graph, records the changes and declined matches in the trace, and returns
+    the number of changes. A stage fires at most ``limit`` times; None means unlimited. ``rules`` are the names of the
     rules.
     """
 
@@ -113,9 +113,9 @@ def _first_sentence(function: Callable[..., object]) -> str:
     return " ".join((function.__doc__ or "").split("\n\n")[0].split())
 
 
-def unknown_name(name: str, known: Collection[str]) -> UsageError:
+def unknown_name(name: str, names: Collection[str]) -> UsageError:
     """Return the error for a rule or pass that does not exist."""
-    hint = did_you_mean(name, known) or "tpuconvert passes lists all of them"
+    hint = did_you_mean(name, names) or "tpuconvert passes lists all of them"
     return UsageError(f"there is no rule or pass '{name}'", hint=hint)
 
 
@@ -224,7 +224,7 @@ def _stage(stage: str, disabled: Collection[str]) -> Pass:
     rules = [item for item in rules_of(stage) if item.name not in disabled]
     candidates = Candidates(rules)  # Created once for all rounds.
     names = tuple(item.name for item in rules)
-    return Pass(stage, lambda graph, counts, most: run_rules(graph, candidates, counts, most), names)
+    return Pass(stage, lambda graph, counts, limit: run_rules(graph, candidates, counts, limit), names)
 
 
 def register_rule(*patterns: Pattern, stage: str = "fuse") -> Callable[[RuleFunction], RuleFunction]:

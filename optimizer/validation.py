@@ -105,11 +105,11 @@ class Validator(Observer):
                     worst = _Difference(name, of_range)
         return worst
 
-    def _blame(self, step: Pass, before: Graph, found: _Difference) -> ThresholdError:
+    def _blame(self, step: Pass, before: Graph, worst: _Difference) -> ThresholdError:
         rule, node = self._bisect(step, before) if step.rules else (step.name, self._first_changed(step, before))
         return ThresholdError(
-            f"{'rule' if step.rules and rule != step.name else 'pass'} '{rule}' changes output '{found.output}' by "
-            f"{found.of_range:.2g} of its range; {self._tolerance:.2g} is allowed",
+            f"{'rule' if step.rules and rule != step.name else 'pass'} '{rule}' changes output '{worst.output}' by "
+            f"{worst.of_range:.2g} of its range; {self._tolerance:.2g} is allowed",
             file=before.file,
             node=node,
             hint=f"this is a mistake in the rewrite; --disable-rule {rule} converts without it",
@@ -143,15 +143,15 @@ class Validator(Observer):
         return ""
 
 
-def distance(want: Array, found: Array) -> float:
+def distance(expected: Array, actual: Array) -> float:
     """The largest difference as a fraction of the range of ``want``; infinite if shapes or NaN positions differ."""
-    if want.shape != found.shape:
+    if expected.shape != actual.shape:
         return np.inf
-    if want.size == 0 or np.array_equal(want, found, equal_nan=want.dtype.kind == "f"):
+    if expected.size == 0 or np.array_equal(expected, actual, equal_nan=expected.dtype.kind == "f"):
         return 0.0
-    if want.dtype.kind == "b":
+    if expected.dtype.kind == "b":
         return 1.0
-    a, b = want.astype(np.float64), found.astype(np.float64)
+    a, b = expected.astype(np.float64), actual.astype(np.float64)
     finite = np.isfinite(a) & np.isfinite(b)
     with np.errstate(invalid="ignore"):
         if not ((a == b) | finite | (np.isnan(a) & np.isnan(b))).all():

@@ -53,17 +53,17 @@ def with_place(error: BaseException) -> str:
     return f"{error} ({location})" if location else str(error)
 
 
-def unexpected(found: str, error: BaseException, *, file: str = "", node: str = "") -> TpuConvertError:
+def unexpected(failure: str, error: BaseException, *, file: str = "", node: str = "") -> TpuConvertError:
     """Create the error for an unexpected exception: a mistake of a plugin if it was raised by one, else of tpuconvert.
 
     Args:
-        found: what could not be done.
+        failure: what could not be done.
         error: the exception.
         file: name of the model file.
         node: name of the node.
     """
     location = place_of(error)
-    text = f"{found}: {type(error).__name__}: {error}"
+    text = f"{failure}: {type(error).__name__}: {error}"
     if location:
         return PluginError(f"{text}, raised by a plugin at {location}", file=file, node=node, hint=HINT)
     return InternalError(text, file=file, node=node)

@@ -1,8 +1,9 @@
 """Fixtures for all tests."""
 
+import gc
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,22 @@ def data_root() -> Path:
     if not (root / "manifest.json").is_file():
         pytest.skip(f"no test data: {root} has no manifest.json (name the folder in TPUCONVERT_TEST_DATA)")
     return root
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect tests without garbage collections: modules and tests stay.
+
+    At the end they are moved to the oldest generation, as by :func:`tpuconvert.schema.system.gc_control`. They are not
+    frozen: the package collects more often in a process with frozen objects.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.unfreeze()
+        gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

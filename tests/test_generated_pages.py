@@ -16,6 +16,7 @@ import pytest
 
 from tests.support import programs
 from tests.support.onnx.reference import NEEDS_NEWEST
+from tests.support.syntax_trees import syntax_tree
 from tools.aarch64.environment import missing
 from tools.accuracy import labeled, ledger
 from tools.accuracy.datasets import entries, labeled_set
@@ -212,7 +213,7 @@ def test_every_generated_page_is_listed() -> None:
 
 def page_constants(path: Path) -> Iterator[str]:
     """Yield the file names of pages in the constants PAGE of a program."""
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for node in syntax_tree(path).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "PAGE":
             yield from re.findall(r"[\w-]+\.md", ast.unparse(node.value))
 
@@ -226,7 +227,7 @@ def test_every_page_has_a_check(name: str) -> None:
             path, _, function = test.partition("::")
             (found,) = (
                 node
-                for node in ast.parse((ROOT / path).read_text(encoding="utf-8")).body
+                for node in syntax_tree(ROOT / path).body
                 if isinstance(node, ast.FunctionDef) and node.name == function
             )
             assert ("pytest.mark.slow" in map(ast.unparse, found.decorator_list)) == is_slow

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.syntax_trees import syntax_tree
+
 # Folder -> the parts of tpuconvert its modules may import ("": the package itself and everything in it).
 MAY_IMPORT = {
     "schema": {"schema"},
@@ -30,7 +32,7 @@ def modules(folder: Path) -> list[Path]:
 
 def imports(path: Path) -> Iterator[tuple[int, str]]:
     """Line and dotted name of every import of a module, wherever in it they stand."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"), str(path))):
+    for node in ast.walk(syntax_tree(path)):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name
@@ -106,7 +108,9 @@ def test_function_level_imports_are_few_and_give_their_reason(repository: Path) 
         lines = text.splitlines()
         if not re.search(r"^ +(?:from|import) ", text, re.MULTILINE):
             continue
-        nodes = [node for node, is_inner in imported_at_run_time(ast.parse(text)) if is_inner and targets(node, files)]
+        nodes = [
+            node for node, is_inner in imported_at_run_time(syntax_tree(path)) if is_inner and targets(node, files)
+        ]
         found += len(nodes)
         for node in nodes:
             block = "\n".join(lines[max(0, node.lineno - 14) : node.end_lineno])

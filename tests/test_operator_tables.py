@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from tests.support.syntax_trees import parse, syntax_tree
 from tpuconvert.schema.definition.op import Op, Trait, all_ops
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -33,18 +34,18 @@ def operator_classes() -> set[str]:
     }
 
 
-def tables(source: str, names: set[str], classes: set[str]) -> Iterator[tuple[int, str, list[str]]]:
+def tables(tree: ast.Module, names: set[str], classes: set[str]) -> Iterator[tuple[int, str, list[str]]]:
     """Find the module-level and class-level collections of at least ``FEWEST`` operators.
 
     Args:
-        source: of a module.
+        tree: of a module.
         names: strings that represent an operator.
         classes: identifiers of operator classes.
 
     Yields:
         Line, name of the collection, operators.
     """
-    for target, value in assignments(ast.parse(source).body):
+    for target, value in assignments(tree.body):
         found: dict[str, None] = {}
         for node in ast.walk(value):
             for item in elements(node):
@@ -83,13 +84,13 @@ def last_name(node: ast.Name | ast.Attribute) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr
 
 
-def checks(source: str, classes: set[str]) -> Iterator[tuple[int, str, list[str]]]:
+def checks(tree: ast.Module, classes: set[str]) -> Iterator[tuple[int, str, list[str]]]:
     """Find the calls of ``isinstance`` and ``issubclass`` with at least ``FEWEST`` operator classes.
 
     Yields:
         Line, source text, operators.
     """
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree):
         if (
             isinstance(node, ast.Call)
             and isinstance(node.func, ast.Name)
@@ -113,7 +114,7 @@ def test_finds_checks_of_operators():
     issubclass(kind, (Add, (Sub, Mul)))
     isinstance(op, (Add, Sub, Other))
     """
-    assert [line for line, _, _ in checks(textwrap.dedent(source), {"Add", "Sub", "Mul"})] == [2, 3, 4]
+    assert [line for line, _, _ in checks(parse(textwrap.dedent(source)), {"Add", "Sub", "Mul"})] == [2, 3, 4]
 
 
 def test_no_check_lists_operators():
@@ -121,7 +122,7 @@ def test_no_check_lists_operators():
     problems = [
         f"{path.relative_to(ROOT)}:{line}: {text}"
         for path in product_files()
-        for line, text, _ in checks(path.read_text(encoding="utf-8"), classes)
+        for line, text, _ in checks(syntax_tree(path), classes)
     ]
     hint = f"use a trait of the operators ({', '.join(Trait.__members__)}), a method of Op, or their base class"
     assert not problems, "\n".join([*problems, hint])
@@ -137,7 +138,7 @@ def test_finds_tables_of_operators():
     E = Kinds(Add, Sub, Mul)
     F = Add | Sub | Mul
     """
-    found = tables(textwrap.dedent(source), {"add", "sub", "mul"}, {"Add", "Sub", "Mul"})
+    found = tables(parse(textwrap.dedent(source)), {"add", "sub", "mul"}, {"Add", "Sub", "Mul"})
     assert [(line, name) for line, name, _ in found] == [(2, "A"), (3, "B"), (5, "C"), (7, "E"), (8, "F")]
 
 
@@ -147,7 +148,7 @@ def test_no_module_lists_operators():
     for path in product_files():
         place = path.relative_to(ROOT)
         quoted = names if place.parts[0] == "frontends" else names | classes  # source formats have an operator Conv too
-        for line, target, operators in tables(path.read_text(encoding="utf-8"), quoted, classes):
+        for line, target, operators in tables(syntax_tree(path), quoted, classes):
             if f"{place}: {target}" in ALLOWED:
                 unused.discard(f"{place}: {target}")
             else:

@@ -1,6 +1,6 @@
 """Documentation, docstrings, comments and messages contain none of ``PATTERNS``, which a reader has to read twice.
 
-    python tests/test_prose.py [FOLDER ...]
+    python -m tests.test_prose [FOLDER ...]
 
 prints all matches, and their number by pattern.
 """
@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+
+from tests.support.syntax_trees import parse
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -78,7 +80,7 @@ def markdown_texts(source: str) -> Iterator[Text]:
 
 def python_texts(source: str) -> Iterator[Text]:
     """Yield docstrings, other strings and comments. A placeholder of an f-string becomes ``{}``."""
-    tree = ast.parse(source)
+    tree = parse(source)
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     docstrings = {
         id(node.body[0].value)

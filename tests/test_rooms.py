@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.syntax_trees import syntax_tree
+
 FOLDERS = {
     "schema": "tpuconvert.schema",
     "runtime": "tpuconvert.runtime",
@@ -42,7 +44,7 @@ def modules(repository: Path) -> dict[str, Path]:
 
 def imported(path: Path, known: dict[str, Path]) -> Iterator[str]:
     """Modules of the package that a module imports, at any place in it and also for types."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(syntax_tree(path)):
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"

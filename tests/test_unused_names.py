@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support.syntax_trees import syntax_tree
+
 FOLDERS = ("converter", "frontends", "optimizer", "runtime", "schema")
 
 CALLED_BY_OTHERS = {
@@ -63,7 +65,7 @@ def test_every_name_is_used(repository: Path) -> None:
         f"{path.relative_to(repository)}: {name}"
         for path, text in texts.items()
         if not str(path.relative_to(repository)).startswith(CODES)
-        for name in definitions(ast.parse(text))
+        for name in definitions(syntax_tree(path))
         if words[name] == 1 and not name.startswith("__") and name not in CALLED_BY_OTHERS
     }
     assert unused == set(), "remove it, or enter its user into CALLED_BY_OTHERS"

@@ -130,47 +130,47 @@ class Cache:
                 content = parse_json(file.read(_MOST_BYTES).decode("utf-8"))
             written, digest = content["entry"], content["sha256"]
             key_of_entry, sha256 = written["key"], written["model"]
-            found = Measurement(written["measures"], written["sections"])
-            are_valid = _are_valid(found)
+            measurement = Measurement(written["measures"], written["sections"])
+            are_valid = _are_valid(measurement)
         except FileNotFoundError:  # another process is still writing the entry, or was killed
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise DamagedEntry(f"its description cannot be read ({type(error).__name__})") from error
         if digest != _digest(written) or key_of_entry != key or not are_valid:
             raise DamagedEntry("its description is damaged, or belongs to another model")
-        entry = Entry(self.model(key), sha256, found)
+        entry = Entry(self.model(key), sha256, measurement)
         _check_model(entry, job)
         return entry
 
-    def keep(self, key: str, made: Path, found: Measurement) -> Entry:
+    def keep(self, key: str, converted: Path, measurement: Measurement) -> Entry:
         """Add an entry: move the model file into the cache and write its measurements."""
         model = self.model(key)
         description = model.with_suffix(".json")
-        sha256 = content(made).hex()
+        sha256 = content(converted).hex()
         if os.path.islink(model.parent) or model.parent.is_file():  # what a link names may be outside of the cache
             model.parent.unlink()
         model.parent.mkdir(parents=True, exist_ok=True)
         for path in (model, description):
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
-        os.replace(made, model)  # replaces a symbolic link; opening the path for writing would follow it
-        content_of_entry = {"key": key, "model": sha256, "measures": found.measures, "sections": found.sections}
-        written = json.loads(json.dumps(content_of_entry))  # JSON turns integer keys into text
+        os.replace(converted, model)  # replaces a symbolic link; opening the path for writing would follow it
+        entry = {"key": key, "model": sha256, "measures": measurement.measures, "sections": measurement.sections}
+        written = json.loads(json.dumps(entry))  # JSON turns integer keys into text
         text = json.dumps({"entry": written, "sha256": _digest(written)}, indent=1)
         with replacing_link(description) as file:
             file.write(text.encode())
         return Entry(model, sha256, Measurement(written["measures"], written["sections"]))
 
 
-def _are_valid(found: Measurement) -> bool:
+def _are_valid(measurement: Measurement) -> bool:
     """Return True if measures and sections have the types of an entry. Anyone can compute the digest of another one."""
-    numbers = {name: value for name, value in found.measures.items() if name not in _TEXTS}
+    numbers = {name: value for name, value in measurement.measures.items() if name not in _TEXTS}
     return (
         set(_NEEDED) <= set(numbers)
         and all(isinstance(value, int | float) and not isinstance(value, bool) for value in numbers.values())
         and all(abs(value) < _LARGEST for value in numbers.values() if isinstance(value, int))
-        and all(isinstance(found.measures.get(name), str | None) for name in _TEXTS)
-        and all(isinstance(section, dict) for section in found.sections.values())
+        and all(isinstance(measurement.measures.get(name), str | None) for name in _TEXTS)
+        and all(isinstance(section, dict) for section in measurement.sections.values())
     )
 
 
@@ -198,10 +198,10 @@ def _check_model(entry: Entry, job: Job) -> None:
     """
     try:
         with _open_file(entry.model) as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise DamagedEntry(f"its model is a link, no regular file, or cannot be read ({error.strerror})") from error
-    if found != entry.sha256:
+    if digest != entry.sha256:
         raise DamagedEntry("the SHA-256 of its model has changed since it was written")
     try:
         model = load(entry.model)
@@ -218,13 +218,13 @@ def _check_model(entry: Entry, job: Job) -> None:
 def recipe_of(job: Job) -> dict[str, Any]:
     """Return the parts of the recipe of a job's model that are known before the conversion."""
     source = job.files["source"]
-    found: dict[str, Any] = {
+    recipe: dict[str, Any] = {
         "source": {"format": Source(source).format, ALGORITHM: file_digest(source)},
         "options": write_options(Options.of(**job.options)),
     }
     if "weights" in job.files:
-        found["weights"] = {ALGORITHM: file_digest(job.files["weights"])}
-    return found
+        recipe["weights"] = {ALGORITHM: file_digest(job.files["weights"])}
+    return recipe
 
 
 def key_of(job: Job) -> str:
@@ -286,9 +286,9 @@ def _external(source: Path, allow_root: str | os.PathLike[str] | None) -> Iterab
     for name in sorted(names):
         if not name or "\0" in name:
             raise CorruptInputError("has external data without a location", file=source.name)
-        place = Path(external_file(source, name, allow_root))
-        if os.path.isfile(place):  # the conversion reports a missing file
-            yield place
+        path = Path(external_file(source, name, allow_root))
+        if os.path.isfile(path):  # the conversion reports a missing file
+            yield path
 
 
 def _contains(path: Path, part: bytes) -> bool:
@@ -323,10 +323,10 @@ def _digest_of_package(name: str) -> bytes:
     spec = importlib.util.find_spec(name)
     if spec is None:
         return b""
-    for place in spec.submodule_search_locations or ():
-        members = (member for member in Path(place).rglob("*") if member.suffix in (".py", ".json", ".so", ".pyd"))
+    for folder in spec.submodule_search_locations or ():
+        members = (member for member in Path(folder).rglob("*") if member.suffix in (".py", ".json", ".so", ".pyd"))
         for member in sorted(members):
-            if "build" not in member.relative_to(place).parts:
+            if "build" not in member.relative_to(folder).parts:
                 digest.update(member.name.encode() + file_sha256(member))
     if not spec.submodule_search_locations and spec.origin is not None:
         digest.update(file_sha256(Path(spec.origin)))

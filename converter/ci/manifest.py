@@ -164,46 +164,46 @@ class _Reader:
     def _job(self, name: str, defaults: Mapping[str, Any], entry: Mapping[str, Any], plugins: tuple[Path, ...]) -> Job:
         where = f"models.{name}"
         limits = {**self._limits(defaults, "defaults"), **self._limits(entry, where)}
-        given = {**defaults, **entry}
-        given.pop("limits", None)
-        self._check_keys(given, (*FILES, *NUMBERS, ACCEPTED, "limits", *OPTIONS), where)
-        named = {key: given.pop(key) for key in FILES if key in given}
+        fields = {**defaults, **entry}
+        fields.pop("limits", None)
+        self._check_keys(fields, (*FILES, *NUMBERS, ACCEPTED, "limits", *OPTIONS), where)
+        named = {key: fields.pop(key) for key in FILES if key in fields}
         files = {key: self._place(name, f"{where}.{key}") for key, name in named.items() if name is not None}
         if "source" not in files:
             raise self._wrong(f"{where}: has no source", hint="source: the ONNX, TFLite or prototxt file")
         for limit in LIMITS:
             if limit.key in limits and limit.needs and limit.needs not in files:
                 raise self._wrong(f"{where}: the limit '{limit.key}' needs '{limit.needs}'")
-        samples = given.pop("samples", DEFAULT_SAMPLES)
+        samples = fields.pop("samples", DEFAULT_SAMPLES)
         if not isinstance(samples, int) or isinstance(samples, bool) or not 1 <= samples <= MOST_SAMPLES:
             raise self._wrong(f"{where}.samples: {samples!r} is not a number of samples from 1 to {MOST_SAMPLES}")
-        accepted = self._names(given.pop(ACCEPTED, None) or [], f"{where}.{ACCEPTED}")
-        if given.get("allow_root") is not None:
-            given["allow_root"] = str(self._place(given["allow_root"], f"{where}.allow_root"))
-        preprocess = given.get("preprocess")
+        accepted = self._names(fields.pop(ACCEPTED, None) or [], f"{where}.{ACCEPTED}")
+        if fields.get("allow_root") is not None:
+            fields["allow_root"] = str(self._place(fields["allow_root"], f"{where}.allow_root"))
+        preprocess = fields.get("preprocess")
         if isinstance(preprocess, str) and preprocess.lower().endswith(YAML_SUFFIXES):
-            given["preprocess"] = str(self._place(preprocess, f"{where}.preprocess"))
-        missing = self._missing(files, given)
+            fields["preprocess"] = str(self._place(preprocess, f"{where}.preprocess"))
+        missing = self._missing(files, fields)
         if missing:
             return Job(name, files, {}, limits, samples, plugins, missing, accepted)
         try:
-            if "fix_inputs" in given:  # read the .npy files now, so that their values are part of the cache key
-                given["fix_inputs"] = read_fixed(self._mapping(given["fix_inputs"], "fix_inputs"), self.path.parent)
-            if "precision" in given:  # read rule files now, for the same reason
-                given["precision"] = expand_rules(given["precision"], self.path.parent)
-            Options.of(**given)
+            if "fix_inputs" in fields:  # read the .npy files now, so that their values are part of the cache key
+                fields["fix_inputs"] = read_fixed(self._mapping(fields["fix_inputs"], "fix_inputs"), self.path.parent)
+            if "precision" in fields:  # read rule files now, for the same reason
+                fields["precision"] = expand_rules(fields["precision"], self.path.parent)
+            Options.of(**fields)
         except UsageError as error:
             raise self._wrong(f"{where}: {error.message}", hint=error.hint) from error
-        options = {key: value for key, value in given.items() if key not in FILES}
+        options = {key: value for key, value in fields.items() if key not in FILES}
         return Job(name, files, options, limits, samples, plugins, accepted=accepted)
 
-    def _missing(self, files: Mapping[str, Path], given: Mapping[str, Any]) -> str:
+    def _missing(self, files: Mapping[str, Path], fields: Mapping[str, Any]) -> str:
         """Return a message about the first file that a model needs and that does not exist."""
         locations = {key: location for key, location in files.items() if key != "output"}
-        if given.get("allow_root") is not None:
-            locations["allow_root"] = Path(given["allow_root"])
-        if str(given.get("preprocess")).lower().endswith(YAML_SUFFIXES):
-            locations["preprocess"] = Path(str(given["preprocess"]))
+        if fields.get("allow_root") is not None:
+            locations["allow_root"] = Path(fields["allow_root"])
+        if str(fields.get("preprocess")).lower().endswith(YAML_SUFFIXES):
+            locations["preprocess"] = Path(str(fields["preprocess"]))
         return next(
             (f"{key}: there is no {location}" for key, location in locations.items() if not os.path.exists(location)),
             "",  # Path.exists would raise for a name that is too long
@@ -219,8 +219,8 @@ class _Reader:
     def _number(self, value: Any, where: str, *, is_size: bool) -> float:
         if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _LARGEST:
             return float(value)
-        found = _SIZE.fullmatch(str(value).strip()) if is_size else None
-        size = float(found[1]) * _FACTORS[(found[2] or "").upper()] if found else _LARGEST
+        match = _SIZE.fullmatch(str(value).strip()) if is_size else None
+        size = float(match[1]) * _FACTORS[(match[2] or "").upper()] if match else _LARGEST
         if size >= _LARGEST:
             raise self._wrong(f"{where}: {str(value)[:80]!r} is not a {'size' if is_size else 'number'}")
         return size
@@ -243,11 +243,11 @@ class _Reader:
             raise self._wrong(f"{where}: is not a mapping of names to values")
         return value
 
-    def _check_keys(self, entry: Mapping[str, Any], known: Iterable[str], where: str) -> None:
-        known = list(known)
+    def _check_keys(self, entry: Mapping[str, Any], allowed: Iterable[str], where: str) -> None:
+        allowed = list(allowed)
         for key in entry:
-            if key not in known:
-                hint = did_you_mean(str(key), known) or f"one of {', '.join(sorted(known))}"
+            if key not in allowed:
+                hint = did_you_mean(str(key), allowed) or f"one of {', '.join(sorted(allowed))}"
                 raise self._wrong(f"{where}: unknown key '{key}'", hint=hint)
 
     def _check_outputs(self, jobs: list[Job]) -> None:

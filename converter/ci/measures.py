@@ -107,8 +107,8 @@ def _fidelity(job: Job, result: Verification) -> Measures:
     first = result.first
     exactness = result.exactness
     if exactness is None and "different_integers" in job.limits:
-        found = "the limit different_integers, but source or model compute in float"
-        raise UsageError(found, file=str(job.files["source"]), hint="limit cosine, sqnr or difference")
+        message = "the limit different_integers, but source or model compute in float"
+        raise UsageError(message, file=str(job.files["source"]), hint="limit cosine, sqnr or difference")
     integers = {}
     if exactness is not None:
         different = exactness.different + exactness.output_different
@@ -134,13 +134,13 @@ def _accuracy_of_outputs(model: Model) -> dict[str, Any]:
     return {ACCURACY: {"outputs": [item["name"] for item in accuracy["outputs"]], "inaccurate": inaccurate}}
 
 
-def _accuracy(found: Evaluation) -> Measures:
+def _accuracy(evaluation: Evaluation) -> Measures:
     """Top-1 accuracy of the model and of its float version on labeled samples."""
-    assert found.reference is not None
+    assert evaluation.reference is not None
     return {
-        "top1": found.values["top1"],
-        "top1_float": found.reference["top1"],
-        "top1_drop": found.measures()["top1_drop"],
+        "top1": evaluation.values["top1"],
+        "top1_float": evaluation.reference["top1"],
+        "top1_drop": evaluation.measures()["top1_drop"],
     }
 
 
@@ -174,13 +174,13 @@ def _rounds(*sessions: Session) -> Iterator[tuple[float, ...]]:
 
 def _seconds(session: Session, feed: dict[str, Array]) -> float:
     """Median wall time of runs that take ``ROUND_SECONDS`` together."""
-    found: list[float] = []
+    times: list[float] = []
     started = time.perf_counter()
-    while not found or time.perf_counter() - started < ROUND_SECONDS:
+    while not times or time.perf_counter() - started < ROUND_SECONDS:
         before = time.perf_counter()
         session.run(feed)
-        found.append(time.perf_counter() - before)
-    return statistics.median(found)
+        times.append(time.perf_counter() - before)
+    return statistics.median(times)
 
 
 def _source(job: Job) -> Source:

@@ -38,8 +38,8 @@ def cached_outcomes(outcomes: Sequence[Outcome], folder: str) -> Iterator[None]:
         cached = [outcome.name for outcome in outcomes if outcome.is_cached]
         if not cached:
             raise
-        found = f"the entry of one of these models is damaged: {', '.join(cached[:6])}"
-        raise CorruptInputError(found, file=folder, hint="remove the folder; all models are then made again") from error
+        text = f"the entry of one of these models is damaged: {', '.join(cached[:6])}"
+        raise CorruptInputError(text, file=folder, hint="remove the folder; all models are then made again") from error
 
 
 def overview(outcomes: Sequence[Outcome]) -> str:
@@ -47,13 +47,13 @@ def overview(outcomes: Sequence[Outcome]) -> str:
     rows: list[list[Cell]] = []
     marked = []
     model = 0
-    for place, outcome in enumerate(outcomes):
+    for index, outcome in enumerate(outcomes):
         name = escape(outcome.name)
         if outcome.model is not None:
             name = f'<a href="#m{model}" data-show="{model}">{name}</a>'
             model += 1
         if outcome.status in ("failed", "error"):
-            marked.append(place)
+            marked.append(index)
         *numbers, limits = cells(outcome)
         rows.append([name, escape(outcome.status), *(("n", escape(cell)) for cell in numbers), escape(limits)])
     missed = f", {len(marked)} with an error or a missed limit" if marked else ""

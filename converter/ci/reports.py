@@ -68,12 +68,12 @@ COLUMNS = ("INT8 nodes", "cosine", "size", "transposes", "limits")
 
 def cells(outcome: Outcome) -> list[str]:
     """Return the table cells of an outcome for ``COLUMNS``."""
-    found = outcome.measures
-    if not found:
+    measures = outcome.measures
+    if not measures:
         return ["-"] * len(COLUMNS)
     limits = "; ".join(str(miss) for miss in outcome.misses) or ("kept" if outcome.limits else "-")
-    integers = f"{found['integer_nodes']} of {found['nodes']}"
-    return [integers, f"{found['cosine']:.5f}", bytes_text(found["size"]), str(found["transposes"]), limits]
+    integers = f"{measures['integer_nodes']} of {measures['nodes']}"
+    return [integers, f"{measures['cosine']:.5f}", bytes_text(measures["size"]), str(measures["transposes"]), limits]
 
 
 def _fence(text: str) -> str:
@@ -150,16 +150,16 @@ def _property(text: str) -> str:
 
 
 def _sarif_result(outcome: Outcome, rule: str, text: str) -> dict[str, Any]:
-    place = {"physicalLocation": {"artifactLocation": {"uri": quote(outcome.source, errors="surrogateescape")}}}
-    return {"ruleId": rule, "level": "error", "message": {"text": text}, "locations": [place]}
+    location = {"physicalLocation": {"artifactLocation": {"uri": quote(outcome.source, errors="surrogateescape")}}}
+    return {"ruleId": rule, "level": "error", "message": {"text": text}, "locations": [location]}
 
 
 def _facts(outcome: Outcome) -> str:
-    found = outcome.measures
-    parts = [f"{found['integer_nodes']} of {found['nodes']} nodes in integers", bytes_text(found["size"])]
+    values = outcome.measures
+    parts = [f"{values['integer_nodes']} of {values['nodes']} nodes in integers", bytes_text(values["size"])]
     named = [(limit.key, limit.measure, limit.unit) for limit in LIMITS if limit.key not in ("size", "transposes")]
-    parts += [f"{key} {found[name]:.5g}{f' {unit}' if unit else ''}" for key, name, unit in named if name in found]
-    parts.append(f"{found['transposes']} transposes")
+    parts += [f"{key} {values[name]:.5g}{f' {unit}' if unit else ''}" for key, name, unit in named if name in values]
+    parts.append(f"{values['transposes']} transposes")
     return ", ".join(parts)
 
 

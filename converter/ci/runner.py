@@ -102,15 +102,15 @@ class Outcome(
     @property
     def misses(self) -> list[Miss]:
         """The limits that the model misses."""
-        found = []
+        misses = []
         for limit in LIMITS:
             if limit.key in self.limits and limit.measure in self.measures:
-                wanted, value = self.limits[limit.key], float(self.measures[limit.measure])
+                bound, value = self.limits[limit.key], float(self.measures[limit.measure])
                 # A comparison with NaN is false: NaN misses every limit.
-                if not (value >= wanted if limit.is_least else value <= wanted):
-                    found.append(Miss(limit, wanted, value))
+                if not (value >= bound if limit.is_least else value <= bound):
+                    misses.append(Miss(limit, bound, value))
         inaccurate = {name: text for name, text in self._inaccurate.items() if name not in self.accepted}
-        return [*found, *(Miss(ACCURACY, 0.0, float(len(inaccurate)), str(text)) for text in inaccurate.values())]
+        return [*misses, *(Miss(ACCURACY, 0.0, float(len(inaccurate)), str(text)) for text in inaccurate.values())]
 
     @property
     def _inaccurate(self) -> Mapping[str, str]:
@@ -168,13 +168,13 @@ def run(jobs: Sequence[Job], cache: Cache, processes: int, watch: Watch, schedul
     notes: dict[str, str] = {}
     for job in jobs:
         key = keys[job.name]
-        found = key if isinstance(key, Trouble) else _attempt(_find_entry, job, key, cache, notes)
-        if isinstance(found, Trouble):
-            record(_failure(job, found))
-        elif found is None:
+        cached = key if isinstance(key, Trouble) else _attempt(_find_entry, job, key, cache, notes)
+        if isinstance(cached, Trouble):
+            record(_failure(job, cached))
+        elif cached is None:
             waiting.append((job, str(key)))
         else:
-            record(_success(job, found, is_cached=True))
+            record(_success(job, cached, is_cached=True))
     count = 1 if scheduler is not None else max(1, min(processes, len(waiting)))
     with contextlib.ExitStack() as stack:
         folder = _attempt(stack.enter_context, cache.new_models()) if waiting else cache.folder
@@ -183,8 +183,8 @@ def run(jobs: Sequence[Job], cache: Cache, processes: int, watch: Watch, schedul
                 record(_failure(job, folder, notes.get(job.name, "")))
             return [outcomes[job.name] for job in jobs]
         workers = stack.enter_context(open_workers(count, scheduler if waiting else None, in_processes=True))
-        for job, key, made in _convert_all(waiting, folder, workers):
-            entry = made if isinstance(made, Trouble) else _attempt(_keep_entry, job, key, cache, *made)
+        for job, key, converted in _convert_all(waiting, folder, workers):
+            entry = converted if isinstance(converted, Trouble) else _attempt(_keep_entry, job, key, cache, *converted)
             if isinstance(entry, Trouble):
                 record(_failure(job, entry, notes.get(job.name, "")))
             else:
@@ -223,14 +223,14 @@ def _find_entry(job: Job, key: str, cache: Cache, notes: dict[str, str]) -> Entr
     return entry
 
 
-def _keep_entry(job: Job, key: str, cache: Cache, made: Path, found: Measurement) -> Entry:
+def _keep_entry(job: Job, key: str, cache: Cache, file: Path, measurement: Measurement) -> Entry:
     """Add a new model to the cache, unless one of its source files changed during the conversion."""
     try:
         if key_of(job) != key:
             raise UsageError("a source file changed during the conversion", hint="run the command again")
-        return cache.keep(key, made, found)
+        return cache.keep(key, file, measurement)
     finally:
-        made.unlink(missing_ok=True)
+        file.unlink(missing_ok=True)
 
 
 def exit_code(outcomes: Sequence[Outcome]) -> int:
@@ -245,8 +245,8 @@ def _convert_all(
     shards = [Shard(f"model '{job.name}'", 1, (job, key)) for job, key in waiting]
     if not isinstance(workers, ThisProcess):
         folder = folder.absolute()  # the working directory of workers may be another one
-    for index, made in workers.outcomes(_Conversion(folder), shards):
-        yield *waiting[index], Trouble.of(made.error) if isinstance(made, Failure) else made
+    for index, converted in workers.outcomes(_Conversion(folder), shards):
+        yield *waiting[index], Trouble.of(converted.error) if isinstance(converted, Failure) else converted
 
 
 @dataclass(frozen=True)
@@ -258,8 +258,8 @@ class _Conversion:
     def run(self, shard: tuple[Job, str], progress: Callable[[int], None]) -> tuple[Path, Measurement] | Trouble:
         job, key = shard
         target = self.folder / f"{key}.{os.urandom(8).hex()}.tpum"  # jobs may have equal keys
-        found = _attempt(convert_and_measure, job, target)
-        return found if isinstance(found, Trouble) else (target, found)
+        measurement = _attempt(convert_and_measure, job, target)
+        return measurement if isinstance(measurement, Trouble) else (target, measurement)
 
 
 def _success(job: Job, entry: Entry, *, is_cached: bool, note: str = "") -> Outcome:
@@ -268,24 +268,24 @@ def _success(job: Job, entry: Entry, *, is_cached: bool, note: str = "") -> Outc
         trouble = _attempt(_bring, entry, output)
         if isinstance(trouble, Trouble):
             return _failure(job, trouble, note)
-    found = entry.measurement
-    measured = found.sections.get(ACCURACY_SECTION, {}).get("outputs", [])
+    measurement = entry.measurement
+    measured = measurement.sections.get(ACCURACY_SECTION, {}).get("outputs", [])
     unknown = [name for name in job.accepted if name not in measured]
     if unknown:
-        known = ", ".join(map(str, measured)) or "none: the model is not quantized on calibration samples"
-        hint = f"outputs with a measured accuracy: {known}"
+        listed = ", ".join(map(str, measured)) or "none: the model is not quantized on calibration samples"
+        hint = f"outputs with a measured accuracy: {listed}"
         error = UsageError(f"{ACCEPTED}: there is no output '{unknown[0]}'", file=_source_name(job), hint=hint)
         return _failure(job, Trouble.of(error), note)
     return Outcome(
         job.name,
         _source_name(job),
         is_cached,
-        found.measures,
+        measurement.measures,
         dict(job.limits),
         job.accepted,
         note=note,
         model=entry.model,
-        sections=found.sections,
+        sections=measurement.sections,
     )
 
 

@@ -30,16 +30,16 @@ class AttributeOptions:
         metavar="DATA",
         is_file=True,
     )
-    samples: int = option(SAMPLES, "Largest number of samples.", least=1)
+    samples: int = option(SAMPLES, "Largest number of samples.", lower=1)
     nodes: int = option(
         NODES,
         "Largest number of nodes to measure on all samples: those with the largest error on the first one.",
-        least=1,
+        lower=1,
     )
     measured_rules: int = option(
         MEASURED_RULES,
         "Number of nodes for whose rules the source is quantized again, to find the cheapest rule that helps.",
-        least=0,
+        lower=0,
     )
 
 
@@ -73,7 +73,7 @@ def command(
     load_plugins(plugins)
     model = load(file)
     with show_progress(progress_mode) as progress:
-        found = attribute(model, source, weights, allow_root=allow_root, progress=progress, **vars(options))
+        attribution = attribute(model, source, weights, allow_root=allow_root, progress=progress, **vars(options))
     if report is not None:
-        write_model_report(model, report, attribution=found)
-    print_result(found, as_json=as_json)
+        write_model_report(model, report, attribution=attribution)
+    print_result(attribution, as_json=as_json)

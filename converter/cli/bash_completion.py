@@ -10,7 +10,7 @@ from click.shell_completion import BashComplete, CompletionItem
 class JoinedWords(BashComplete):
     """Completion in bash, which treats ``=`` and ``:`` as separate words and replaces the last word only."""
 
-    _kept = ""
+    _prefix = ""
 
     def get_completion_args(self) -> tuple[list[str], str]:
         """Return the words before the last one, and the last one."""
@@ -25,12 +25,12 @@ class JoinedWords(BashComplete):
                 joined.append(word)
             is_open = is_separator
         last_word = joined.pop()
-        self._kept = last_word if last_word.endswith(("=", ":")) else last_word.removesuffix(last)
+        self._prefix = last_word if last_word.endswith(("=", ":")) else last_word.removesuffix(last)
         return joined, last_word
 
     def format_completion(self, item: CompletionItem) -> str:
         """Return the line for the script, without the part of the word that bash keeps."""
-        value = item.value.removeprefix(self._kept)
+        value = item.value.removeprefix(self._prefix)
         if value == item.value:  # click separates --option= from the value
-            value = value.removeprefix(self._kept.partition("=")[2])
+            value = value.removeprefix(self._prefix.partition("=")[2])
         return f"{item.type},{value}"

@@ -21,10 +21,10 @@ class BenchOptions(SessionOptions):
     data: str | None = option(
         None, "Instead of random numbers: .npz, .npy, an image.", flags="--input", metavar="INPUT", is_file=True
     )
-    seed: int = option(0, "Of the random numbers.", least=0)
-    warmup: int = option(3, "Runs before the first timed.", least=0)
-    runs: int | None = option(None, "Number of timed runs.", least=1)
-    seconds: float | None = option(None, f"Instead: time runs for so long.  [default: {SECONDS}]", least=0.0)
+    seed: int = option(0, "Of the random numbers.", lower=0)
+    warmup: int = option(3, "Runs before the first timed.", lower=0)
+    runs: int | None = option(None, "Number of timed runs.", lower=1)
+    seconds: float | None = option(None, f"Instead: time runs for so long.  [default: {SECONDS}]", lower=0.0)
     profile: bool = option(False, "Show every step of the plan.")
 
 

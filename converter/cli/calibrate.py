@@ -64,7 +64,7 @@ def command(
     ensure(output.lower().endswith(SUFFIX), f"{output}: the name of the ranges ends in {SUFFIX}")
     ensure_writable(output)
     with show_progress(progress_mode) as progress:
-        found = calibrate(
+        ranges = calibrate(
             model,
             weights,
             calibration=calibration,
@@ -74,6 +74,6 @@ def command(
             **group_options(**options),
         )
     if as_json:
-        print_json(CalibrationDocument(model, output, found))
+        print_json(CalibrationDocument(model, output, ranges))
     else:
-        echo(f"{model}: {found}\nwrote {output}")
+        echo(f"{model}: {ranges}\nwrote {output}")

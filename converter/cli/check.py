@@ -45,5 +45,5 @@ def command(
     tpuconvert check net.onnx --input-shapes image=1,3,224,224 --for tpulang
     """
     with show_progress(progress_mode) as progress:
-        found = check(model, weights, target=target, plugins=plugins, progress=progress, **group_options(**options))
-    print_result(found, as_json=as_json, wraps=True)
+        verdict = check(model, weights, target=target, plugins=plugins, progress=progress, **group_options(**options))
+    print_result(verdict, as_json=as_json, wraps=True)

@@ -35,7 +35,7 @@ class CiOptions:
     """Options of ``ci``."""
 
     only: tuple[str, ...] = option((), "Models by name, such as 'face*'.", metavar="PATTERN", is_repeated=True)
-    jobs: int | None = option(None, "Models made at once. Default: one per processor.", flags="--jobs -j", least=1)
+    jobs: int | None = option(None, "Models made at once. Default: one per processor.", flags="--jobs -j", lower=1)
     scheduler: str | None = option(
         None,
         "Address of a dask scheduler whose workers convert the models, such as tcp://host:8786.",
@@ -93,17 +93,17 @@ def command(
     jobs_of_all = read_manifest(Path(manifest))
     for location in (location for job in jobs_of_all for location in job.inputs):
         note_input(location)
-    made = {os.path.realpath(job.files["output"]): job.name for job in jobs_of_all if "output" in job.files}
+    outputs = {os.path.realpath(job.files["output"]): job.name for job in jobs_of_all if "output" in job.files}
     for path in (options.junit, options.sarif, options.markdown, report):
         ensure_writable(path)
-        name = None if path is None else made.get(os.path.realpath(path))
+        name = None if path is None else outputs.get(os.path.realpath(path))
         ensure(name is None, f"{path}: is the output of the model '{name}'", hint="name another file for the report")
-    wanted = select_jobs(jobs_of_all, options.only)
+    jobs = select_jobs(jobs_of_all, options.only)
 
     def watch(outcome: Outcome) -> None:
         echo(reports.to_text(outcome), err=as_json)
 
-    outcomes = run(wanted, Cache(Path(options.folder)), options.jobs or os.cpu_count() or 1, watch, options.scheduler)
+    outcomes = run(jobs, Cache(Path(options.folder)), options.jobs or os.cpu_count() or 1, watch, options.scheduler)
     if as_json:
         print_json(reports.CiDocument(version(), outcomes))
     written = [

@@ -73,12 +73,12 @@ def _read_settings(context: click.Context, _parameter: click.Parameter, texts: t
 
 def _set_defaults(context: click.Context) -> None:
     """Set defaults from ``--config`` and ``--set``. Called after each of them, because they may come in any order."""
-    known = {parameter.name: parameter for parameter in context.command.params if parameter.expose_value}
-    names = _names(known)
+    parameters = {parameter.name: parameter for parameter in context.command.params if parameter.expose_value}
+    names = _names(parameters)
     defaults: dict[str, Any] = {}
-    place, content = context.meta.get(_FILE, (Path(), {}))
+    file, content = context.meta.get(_FILE, (Path(), {}))
     for where, values, folder in (
-        (str(place), content, place.parent),
+        (str(file), content, file.parent),
         ("--set", context.meta.get(_SET, {}), Path()),
     ):
         spelled: dict[str, object] = {}
@@ -92,7 +92,7 @@ def _set_defaults(context: click.Context) -> None:
             if name is None and _is_option_of_convert(context, key):
                 continue
             if name is None:
-                raise _unknown(where, str(key), sorted(_normalized_key(each.opts[-1]) for each in known.values()))
+                raise _unknown(where, str(key), sorted(_normalized_key(each.opts[-1]) for each in parameters.values()))
             if isinstance(value, Mapping) and isinstance(defaults.get(name), Mapping):
                 value = {**defaults[name], **value}
             if name in FILES:
@@ -108,12 +108,12 @@ def _set_defaults(context: click.Context) -> None:
                     key: _resolve_path(each, folder) if _is_array_file(each) else each for key, each in value.items()
                 }
             defaults[name] = value
-    context.default_map = {name: _to_argument(known[name], value, name) for name, value in defaults.items()}
+    context.default_map = {name: _to_argument(parameters[name], value, name) for name, value in defaults.items()}
 
 
-def _names(known: Mapping[str, click.Parameter]) -> dict[str, str]:
+def _names(params: Mapping[str, click.Parameter]) -> dict[str, str]:
     """Map every normalized option name to its parameter."""
-    return {_normalized_key(option): name for name, parameter in known.items() for option in (name, *parameter.opts)}
+    return {_normalized_key(option): name for name, parameter in params.items() for option in (name, *parameter.opts)}
 
 
 def _is_option_of_convert(context: click.Context, key: object) -> bool:
@@ -170,22 +170,22 @@ def _read(context: click.Context, path: Path) -> tuple[Path, Mapping[str, Any]]:
 
 def _parse(texts: tuple[str, ...]) -> dict[str, Any]:
     """Parse ``a.b=c`` to ``{"a": {"b": "c"}}``. The value after the first ``=`` is YAML."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for text in texts:
         key, separator, value = text.partition("=")
         name, _, part = key.partition(".")
         if not separator or not name:
             raise UsageError(f"--set {text}: is not KEY=VALUE", hint="--set quantize=int8 --set preprocess.color=GRAY")
         plain = parse_yaml(value, f"--set {text}")
-        if not part and name not in found:
-            found[name] = plain
-        elif part and isinstance(found.setdefault(name, {}), dict) and part not in found[name]:
-            found[name][part] = plain
+        if not part and name not in values:
+            values[name] = plain
+        elif part and isinstance(values.setdefault(name, {}), dict) and part not in values[name]:
+            values[name][part] = plain
         else:
             raise UsageError(f"--set {text}: '{key}' has a value already", hint="leave one of them out")
-    return found
+    return values
 
 
-def _unknown(where: str, key: str, known: list[str]) -> Exception:
-    hint = did_you_mean(_normalized_key(key), known) or f"one of {', '.join(known)}"
+def _unknown(where: str, key: str, options: list[str]) -> Exception:
+    hint = did_you_mean(_normalized_key(key), options) or f"one of {', '.join(options)}"
     return UsageError(f"{where}: unknown option '{key}'", hint=hint)

@@ -111,8 +111,8 @@ def convert_files(
 def _verify(model: Model, source: Source, files: Files, options: Options, progress: Progress) -> Verification:
     if files.calibration is None:
         for name, extents in unknown_extents(model.graph.input_ports).items():
-            found = f"--verify needs samples, and input '{name}' has no fixed shape ({', '.join(extents)})"
-            raise UsageError(found, file=files.model, hint=f"fix it: --input-shapes {name}=..., or leave --verify out")
+            text = f"--verify needs samples, and input '{name}' has no fixed shape ({', '.join(extents)})"
+            raise UsageError(text, file=files.model, hint=f"fix it: --input-shapes {name}=..., or leave --verify out")
     # 330 ms: imports the quantizer, the engine and the oracles
     from tpuconvert.verify.source_comparison import verify_source
 

@@ -60,9 +60,9 @@ def compare(
     \b
     tpuconvert device compare net.tpum dumps.npz --plan net_plan
     """
-    found = device_compare(file, dumps, plan=folder, data=data, plugins=plugins)
-    print_result(found, as_json=as_json)
-    found.check()
+    comparison = device_compare(file, dumps, plan=folder, data=data, plugins=plugins)
+    print_result(comparison, as_json=as_json)
+    comparison.check()
 
 
 @command.command("check", short_help="Check the golden vectors of a model file on this machine.")
@@ -77,6 +77,6 @@ def check(file: str, as_json: bool, plugins: tuple[str, ...]) -> None:
     \b
     tpuconvert device check net.tpum
     """
-    found = device_check(file, plugins=plugins)
-    print_result(found, as_json=as_json)
-    found.check()
+    golden_check = device_check(file, plugins=plugins)
+    print_result(golden_check, as_json=as_json)
+    golden_check.check()

@@ -46,9 +46,9 @@ class _Categories(click.ParamType):  # type: ignore[type-arg]  # a generic class
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Complete the last name of the list."""
-        known, comma, last = incomplete.rpartition(",")
-        names = [name for name in _FAIL_ON if name.startswith(last) and name not in known.split(",")]
-        return [CompletionItem(f"{known}{comma}{name}") for name in names]
+        before, comma, last = incomplete.rpartition(",")
+        names = [name for name in _FAIL_ON if name.startswith(last) and name not in before.split(",")]
+        return [CompletionItem(f"{before}{comma}{name}") for name in names]
 
 
 class _Growth(click.ParamType):  # type: ignore[type-arg]
@@ -72,7 +72,7 @@ class DiffOptions:
         metavar="DATA",
         is_file=True,
     )
-    samples: int = option(SAMPLES, "Largest number of samples; 0 compares no outputs.", least=0)
+    samples: int = option(SAMPLES, "Largest number of samples; 0 compares no outputs.", lower=0)
     everything: bool = option(False, "Print every change, not only the most severe ones.", flags="--all")
     markdown: str | None = option(None, "Also write Markdown, for a pull request.", metavar="OUT.md", is_output=True)
     page: str | None = option(
@@ -126,13 +126,13 @@ def command(
     ensure(page is None or page.lower().endswith((".html", ".htm")), f"{page}: the page's name ends in .html")
     keys = [limit.key for limit in GROWTH_LIMITS]
     growth = {key: others.pop(key) for key in keys if others[key] is not None}
-    given = click.get_current_context().get_parameter_source
-    options = {name: others[name] for name in others if name not in keys and given(name) != ParameterSource.DEFAULT}
+    source_of = click.get_current_context().get_parameter_source
+    options = {name: others[name] for name in others if name not in keys and source_of(name) != ParameterSource.DEFAULT}
     load_plugins(plugins)
     (first, first_weights), (second, second_weights) = _pair_files(files)
     with show_progress(progress_mode) as progress:
         weights = first_weights, second_weights
-        found = compare(
+        difference = compare(
             first,
             second,
             weights,
@@ -143,14 +143,14 @@ def command(
             progress=progress,
         )
     if page is not None:
-        found.save(page)
+        difference.save(page)
     if markdown is not None:
-        write_text(Path(markdown), to_markdown(found))
+        write_text(Path(markdown), to_markdown(difference))
     if as_json:
-        print_json(found)
+        print_json(difference)
     else:
-        echo(found.text(everything=settings.everything))
-    found.check(**vars(limits), **growth)
+        echo(difference.text(everything=settings.everything))
+    difference.check(**vars(limits), **growth)
 
 
 for _limit in reversed(GROWTH_LIMITS):
@@ -161,13 +161,13 @@ for _limit in reversed(GROWTH_LIMITS):
 
 def _pair_files(files: tuple[str, ...]) -> list[tuple[str, str | None]]:
     """Return both models, each with its weights: a caffemodel that follows another file."""
-    found: list[tuple[str, str | None]] = []
+    models: list[tuple[str, str | None]] = []
     for file in files:
         kind = SourceFile(file).kind if os.path.isfile(file) else None
         is_weights = file.lower().endswith(".caffemodel") or (kind is not None and kind.id == "caffemodel")
-        if is_weights and found and found[-1][1] is None:
-            found[-1] = (found[-1][0], file)
+        if is_weights and models and models[-1][1] is None:
+            models[-1] = (models[-1][0], file)
         else:
-            found.append((file, None))
-    ensure(len(found) == 2, f"{several(len(found), 'model')} where two are compared: {', '.join(files)}", hint=_USAGE)
-    return found
+            models.append((file, None))
+    ensure(len(models) == 2, f"{several(len(models), 'model')} where two are compared: {', '.join(files)}", hint=_USAGE)
+    return models

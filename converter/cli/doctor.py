@@ -75,10 +75,10 @@ def command(
         raise UsageError("MODEL without --data", hint="add the samples: tpuconvert doctor MODEL --data SAMPLES")
     arguments = {**vars(settings), "calibration_method": calibration_method, **group_options(**options)}
     with show_progress(progress_mode) as progress:
-        found = doctor(model, weights=weights, plugins=plugins, progress=progress, **arguments)
-    print_result(found, as_json=as_json, wraps=True)
+        diagnosis = doctor(model, weights=weights, plugins=plugins, progress=progress, **arguments)
+    print_result(diagnosis, as_json=as_json, wraps=True)
     if strict:
-        found.check()
+        diagnosis.check()
 
 
 def check_installation(as_json: bool) -> None:
@@ -95,6 +95,6 @@ def check_installation(as_json: bool) -> None:
         if is_given and item.name not in OF_BOTH:
             hint = "name the model: tpuconvert doctor MODEL --data SAMPLES; without options the installation is checked"
             raise UsageError(f"{max(item.opts, key=len)} without MODEL", hint=hint)
-    found = installation()
-    print_result(found, as_json=as_json, wraps=True)
-    found.check()
+    state = installation()
+    print_result(state, as_json=as_json, wraps=True)
+    state.check()

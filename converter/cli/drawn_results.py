@@ -49,9 +49,9 @@ class DrawingOptions:
         f"How outputs become results: {', '.join(head_names())}, or module:function. Default: found from the outputs.",
         metavar="HEAD",
     )
-    min_score: float = option(MIN_SCORE, "Smallest score of a detected object.", least=0.0, most=1.0)
+    min_score: float = option(MIN_SCORE, "Smallest score of a detected object.", lower=0.0, upper=1.0)
     nms_iou: float = option(
-        NMS_IOU, "Built-in decoders suppress boxes that overlap a better one by more.", least=0.0, most=1.0
+        NMS_IOU, "Built-in decoders suppress boxes that overlap a better one by more.", lower=0.0, upper=1.0
     )
 
     def check(self, feeds: FeedSource) -> None:
@@ -97,8 +97,8 @@ class DrawingOptions:
 
     def class_names(self, model: Model) -> ClassNames:
         """Return the names given with --labels, or those that the source stored for the only output with labels."""
-        given = ClassNames.of(self.labels)
-        return given if given.is_given else labels_of_metadata(model.metadata, None)
+        names = ClassNames.of(self.labels)
+        return names if names.is_given else labels_of_metadata(model.metadata, None)
 
     @property
     def is_used(self) -> bool:
@@ -135,19 +135,19 @@ def interpret_images(
         options.nms_iou,
     )
     count = len(images) // len(results)
-    found: list[Interpretation] = []
+    interpretations: list[Interpretation] = []
     for result in results:
         for outputs in sample_outputs(dequantize_outputs(result, model.graph.output_ports), count):
-            found.append(interpreter.interpret(outputs, image_size(images[len(found)])))
-    return found
+            interpretations.append(interpreter.interpret(outputs, image_size(images[len(interpretations)])))
+    return interpretations
 
 
-def write_pictures(options: DrawingOptions, feeds: FeedSource, found: Sequence[Interpretation]) -> list[Path]:
+def write_pictures(options: DrawingOptions, feeds: FeedSource, interpretations: Sequence[Interpretation]) -> list[Path]:
     """Draw the results on every image. Return the files."""
     if options.draw is None:
         return []
     written = options.pictures(feeds.image_files)
-    for image, path, results in zip(feeds.image_files, written, found, strict=True):
+    for image, path, results in zip(feeds.image_files, written, interpretations, strict=True):
         path.parent.mkdir(parents=True, exist_ok=True)
         save_picture(draw_results(as_picture(image), results), path)
     return written
@@ -186,13 +186,13 @@ class OutputSummary:
 
 
 def result_lines(
-    images: Sequence[str], found: Sequence[Interpretation], summaries: Sequence[OutputSummary]
+    images: Sequence[str], interpretations: Sequence[Interpretation], summaries: Sequence[OutputSummary]
 ) -> list[str]:
     """Return the results of every image as text, unless they are in the summaries of the outputs already."""
-    if not found or (found[0].classes and any(summary.best for summary in summaries)):
+    if not interpretations or (interpretations[0].classes and any(summary.best for summary in summaries)):
         return []
     lines = []
-    for image, results in zip(images, found, strict=True):
+    for image, results in zip(images, interpretations, strict=True):
         lines += [f"{image}  ({results.head})", *(f"  {line}" for line in results.lines())]
     return lines
 

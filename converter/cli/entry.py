@@ -51,11 +51,11 @@ def _run(arguments: list[str], answer: StdoutDocument) -> int:
     except Exception as error:
         if "--traceback" in arguments:
             echo(traceback.format_exc(), err=True)
-        known = _command_error(error)
-        echo(style_error(qualify_options(explain(known), arguments)), err=True)
+        reported = _command_error(error)
+        echo(style_error(qualify_options(explain(reported), arguments)), err=True)
         if answer.is_missing:
-            _write_error(known, arguments)
-        return known.exit_code
+            _write_error(reported, arguments)
+        return reported.exit_code
 
 
 def _write_error(error: TpuConvertError, arguments: list[str]) -> None:

@@ -87,16 +87,16 @@ class EvaluateOptions(EngineOptions, PreprocessOption):
     unlabeled: bool = option(False, "The samples have no labels: only compare with --reference.")
     scores: str | None = option(None, "The output that holds the scores. Default: the first.", metavar="OUTPUT")
     min_score: float = option(
-        Setup.min_score, "Smallest score of a detection of a built-in decoder.", least=0.0, most=1.0
+        Setup.min_score, "Smallest score of a detection of a built-in decoder.", lower=0.0, upper=1.0
     )
     nms_iou: float = option(
-        Setup.nms_iou, "Built-in decoders suppress boxes that overlap a better one by more.", least=0.0, most=1.0
+        Setup.nms_iou, "Built-in decoders suppress boxes that overlap a better one by more.", lower=0.0, upper=1.0
     )
     workers: int = option(
         1,
         "Number of threads that the samples are split over. Results do not depend on it.",
         metavar="N",
-        least=1,
+        lower=1,
     )
     scheduler: str | None = option(
         None,
@@ -109,14 +109,14 @@ class EvaluateOptions(EngineOptions, PreprocessOption):
 class CheckOptions:
     """Limits of an evaluation, and what else is printed."""
 
-    least: tuple[tuple[str, float], ...] = option(
+    lower: tuple[tuple[str, float], ...] = option(
         (), "Fail (exit code 5) below.", flags="--min", type=_Limit(), metavar="NAME=X", is_repeated=True
     )
-    most: tuple[tuple[str, float], ...] = option(
+    upper: tuple[tuple[str, float], ...] = option(
         (), "Fail (exit code 5) above.", flags="--max", type=_Limit(), metavar="NAME=X", is_repeated=True
     )
-    min_top1: float | None = option(None, "The same as --min top1=SHARE.", metavar="SHARE", least=0.0, most=1.0)
-    min_top5: float | None = option(None, "The same as --min top5=SHARE.", metavar="SHARE", least=0.0, most=1.0)
+    min_top1: float | None = option(None, "The same as --min top1=SHARE.", metavar="SHARE", lower=0.0, upper=1.0)
+    min_top5: float | None = option(None, "The same as --min top5=SHARE.", metavar="SHARE", lower=0.0, upper=1.0)
     per_class: bool = option(False, "Also print the measures of each class.")
     doctor: bool = option(False, "Also look for a preprocessing that classifies better.")
 
@@ -128,16 +128,16 @@ class CheckOptions:
 
         """
         short = list(self.short.items())
-        for flag, limits in (("--min", [*short, *self.least]), ("--max", self.most)):
+        for flag, limits in (("--min", [*short, *self.lower]), ("--max", self.upper)):
             names = [name for name, _ in limits]
             ensure(len(set(names)) == len(names), f"{flag}: a measure is given twice: {', '.join(names)}")
-        return dict([*self.least, *short]), dict(self.most)
+        return dict([*self.lower, *short]), dict(self.upper)
 
     @property
     def short(self) -> dict[str, float]:
         """Lower limits that have their own option."""
-        given = (("top1", self.min_top1), ("top5", self.min_top5))
-        return {name: limit for name, limit in given if limit is not None}
+        limits = (("top1", self.min_top1), ("top5", self.min_top5))
+        return {name: limit for name, limit in limits if limit is not None}
 
 
 @click.command("evaluate")
@@ -171,17 +171,17 @@ def command(
     arguments = {**vars(options), "metrics": asked, "preprocess": options.rule}
     examined = None
     with show_progress(progress_mode) as progress:
-        found = evaluate(file, progress=progress, **arguments)
+        evaluation = evaluate(file, progress=progress, **arguments)
         if checks.doctor:
             shared = {name: arguments[name] for name in ("data", "scores", "backend", "threads", "preprocess")}
-            labels = options.labels if found.right else None
+            labels = options.labels if evaluation.right else None
             examined = doctor(load(file), labels=labels, progress=progress, **shared)
     if report is not None:
-        write_model_report(file, report, evaluation=found)
+        write_model_report(file, report, evaluation=evaluation)
     if as_json:
-        print_json(EvaluationDocument(found, examined))
+        print_json(EvaluationDocument(evaluation, examined))
     else:
-        echo(join_lines(found.lines(per_class=checks.per_class)))
+        echo(join_lines(evaluation.lines(per_class=checks.per_class)))
         if examined is not None:
             echo_text(str(examined))
-    found.check(low, high)
+    evaluation.check(low, high)

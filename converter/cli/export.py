@@ -33,7 +33,7 @@ class ExportOptions:
         None,
         "Split a decoder into parts with static shapes, for prompts and caches of this number of tokens.",
         metavar="TOKENS",
-        least=2,
+        lower=2,
     )
 
 

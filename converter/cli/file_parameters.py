@@ -60,8 +60,8 @@ class OutputFile(StringParamType):
         text: str = super().convert(value, param, ctx)
         path = text.partition("=")[2] if self._is_named else text
         if path and param is not None and ctx is not None:
-            place = os.path.normcase(os.path.realpath(path))
-            other = ctx.meta.setdefault(_OUTPUTS, {}).setdefault(place, param)
+            real_path = os.path.normcase(os.path.realpath(path))
+            other = ctx.meta.setdefault(_OUTPUTS, {}).setdefault(real_path, param)
             if other is not param:
                 message = f"{other.opts[-1]} and {param.opts[-1]} name the same file"
                 raise UsageError(message, file=path, hint="name another file for one of them")

@@ -27,16 +27,16 @@ class GenerateOptions(EngineOptions):
         metavar="tokenizer.json",
         is_file=True,
     )
-    max_new_tokens: int = option(32, "Largest number of new tokens.", least=1)
+    max_new_tokens: int = option(32, "Largest number of new tokens.", lower=1)
     temperature: float = option(
         0.0,
         "0 chooses the largest logit; otherwise a token is drawn from the softmax of the logits divided by it.",
-        least=0.0,
+        lower=0.0,
     )
-    top_k: int | None = option(None, "Draw from the tokens with the K largest logits.", least=1)
-    seed: int = option(0, "Of the random numbers.", least=0)
+    top_k: int | None = option(None, "Draw from the tokens with the K largest logits.", lower=1)
+    seed: int = option(0, "Of the random numbers.", lower=0)
     stop_tokens: tuple[int, ...] = option(
-        (), "Token after which the generation ends.", flags="--stop-token", metavar="ID", least=0, is_repeated=True
+        (), "Token after which the generation ends.", flags="--stop-token", metavar="ID", lower=0, is_repeated=True
     )
 
 
@@ -53,8 +53,8 @@ def command(file: str, options: GenerateOptions, as_json: bool, plugins: tuple[s
     tpuconvert generate decoder.tpum --tokenizer tokenizer.json --prompt "Once upon a time"
     """
     tokens = None if options.tokens is None else _ids(options.tokens)
-    found = generate(file, plugins=plugins, **{**vars(options), "tokens": tokens})
-    print_result(found, as_json=as_json)
+    generation = generate(file, plugins=plugins, **{**vars(options), "tokens": tokens})
+    print_result(generation, as_json=as_json)
 
 
 def _ids(text: str) -> list[int]:

@@ -46,14 +46,14 @@ def command(
     tpuconvert inspect net.tpum --html net.html
     """
     ensure(not (as_json and report), "--json prints the description, and --report or --html write a report instead")
-    found = inspect(file, weights, signature=signature, plugins=plugins)
-    tables = found.tables(with_nodes=not summary, with_cost=with_cost, with_groups=with_groups)
+    inspection = inspect(file, weights, signature=signature, plugins=plugins)
+    tables = inspection.tables(with_nodes=not summary, with_cost=with_cost, with_groups=with_groups)
     if report is not None:
-        write_report(Path(report), found.description)
+        write_report(Path(report), inspection.description)
         echo(f"wrote {report}")
     elif as_json:
-        print_json(found.to_dict())
+        print_json(inspection.to_dict())
     else:
-        echo_text(join_lines(found.summary()))
+        echo_text(join_lines(inspection.summary()))
         if tables:
             echo(concat(tables, "\n"))

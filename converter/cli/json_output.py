@@ -30,12 +30,12 @@ def print_json(content: Any) -> None:
     write_document(to_json(content))
 
 
-def print_result(found: Result, *, as_json: bool, wraps: bool = False) -> None:
+def print_result(result: Result, *, as_json: bool, wraps: bool = False) -> None:
     """Print a result as JSON or as text; on a terminal, ``wraps`` breaks long lines of the text at word boundaries."""
     if as_json:
-        print_json(found)
+        print_json(result)
     else:
-        echo(str(found), wraps=wraps)
+        echo(str(result), wraps=wraps)
 
 
 def write_document(text: str) -> None:

@@ -33,6 +33,6 @@ def test(file: str, as_json: bool, require_native: bool) -> None:
     \b
     tpuconvert op test swish.py --require-native
     """
-    found = op_test(file, require_native=require_native)
-    print_result(found, as_json=as_json, wraps=True)
-    found.check()
+    tests = op_test(file, require_native=require_native)
+    print_result(tests, as_json=as_json, wraps=True)
+    tests.check()

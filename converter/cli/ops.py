@@ -45,9 +45,9 @@ def command(
         else:
             echo_text(str(about))
         return
-    found = ops(chip=chip, format=source_format, plugins=plugins)
+    operators = ops(chip=chip, format=source_format, plugins=plugins)
     if as_json:
-        print_json(found.to_dict()["operators"])
+        print_json(operators.to_dict()["operators"])
         return
-    echo(str(found))
-    echo(found.summary, err=True)
+    echo(str(operators))
+    echo(operators.summary, err=True)

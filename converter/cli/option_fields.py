@@ -73,10 +73,10 @@ def _type_of(item: Field[Any]) -> click.ParamType[Any] | None:
         return InputFile(is_named=about.is_repeated)
     if about.is_output:
         return OutputFile()
-    if isinstance(about.least, float):
-        return click.FloatRange(_displayed(about.least), _displayed(about.most))
-    if about.least is not None:
-        return click.IntRange(min=int(about.least))
+    if isinstance(about.lower, float):
+        return click.FloatRange(_displayed(about.lower), _displayed(about.upper))
+    if about.lower is not None:
+        return click.IntRange(min=int(about.lower))
     return _TYPES.get(str(item.type).removesuffix(" | None"))
 
 

@@ -24,7 +24,7 @@ def qualify_options(text: str, arguments: list[str]) -> str:
     running = next((argument for argument in arguments if argument in COMMANDS), "")
     if not running:
         return text
-    shell = [found.span() for found in _SHELL.finditer(text)]
+    shell = [command.span() for command in _SHELL.finditer(text)]
 
     def qualify(match: re.Match[str]) -> str:
         option = match[1]
@@ -50,6 +50,6 @@ def options_of(command: str) -> set[str]:
 
 
 def _long_options(command: click.Command) -> set[str]:
-    found = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
     subcommands = command.commands.values() if isinstance(command, click.Group) else ()
-    return found.union(*map(_long_options, subcommands))
+    return options.union(*map(_long_options, subcommands))

@@ -22,9 +22,9 @@ def command(as_json: bool, plugins: tuple[str, ...]) -> None:
     \b
     tpuconvert passes --json
     """
-    found = passes(plugins=plugins)
+    pass_list = passes(plugins=plugins)
     if as_json:
-        print_json(found.to_dict()["passes"])
+        print_json(pass_list.to_dict()["passes"])
         return
-    echo(str(found))
-    echo(found.summary, err=True)
+    echo(str(pass_list))
+    echo(pass_list.summary, err=True)

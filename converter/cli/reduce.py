@@ -44,7 +44,7 @@ class ReduceOptions(LimitOptions):
     )
     match: str | None = option(None, "Text in the message, to choose one of several failures.", metavar="REGEX")
     budget: str = option("10m", "No trial of the search begins after it: 90s, 10m or 2h.", metavar="TIME")
-    seed: int = option(0, "Of random weights and inputs.", least=0)
+    seed: int = option(0, "Of random weights and inputs.", lower=0)
     resume: bool = option(False, "Continue from OUT, if it fails in the same way.")
 
 
@@ -83,5 +83,5 @@ def command(
     ensure_writable(target)
     with show_progress(progress_mode) as progress:
         arguments = {**vars(search), "output": target, **group_options(**options)}
-        found = reduce(model, weights, plugins=plugins, progress=progress, **arguments)
-    print_result(found, as_json=as_json)
+        reduction = reduce(model, weights, plugins=plugins, progress=progress, **arguments)
+    print_result(reduction, as_json=as_json)

@@ -62,9 +62,9 @@ def command(
     if options.output is not None:
         ensure_model_name(options.output)
     with show_progress(progress_mode) as progress:
-        found = reproduce(
+        reproduction = reproduce(
             file, model, weights, allow_root=allow_root, plugins=plugins, progress=progress, **vars(options)
         )
-    if as_json or found.is_same:
-        print_result(found, as_json=as_json)
-    found.check()
+    if as_json or reproduction.is_same:
+        print_result(reproduction, as_json=as_json)
+    reproduction.check()

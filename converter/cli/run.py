@@ -114,18 +114,18 @@ def command(
     engine = {item.name: getattr(options, item.name) for item in fields(SessionOptions)}
     with Session(model, **engine) as session:
         results = [session.run(feed) for feed in feeds]
-    found = interpret_images(drawing, model, rule, feeds, results)
+    interpretations = interpret_images(drawing, model, rule, feeds, results)
     outputs: dict[str, Array] = results[0]
     if len(results) > 1:
         outputs = {name: np.concatenate([np.atleast_1d(result[name]) for result in results]) for name in results[0]}
     if output is not None:
         write_arrays(Path(output), outputs)
-    pictures = write_pictures(drawing, feeds, found)
+    pictures = write_pictures(drawing, feeds, interpretations)
     images = feeds.images
     summaries = [_summary(name, array) for name, array in outputs.items()]
     add_labels(summaries, names, images)
     if as_json:
-        print_json(RunDocument(feeds.samples, images, summaries, found, pictures))
+        print_json(RunDocument(feeds.samples, images, summaries, interpretations, pictures))
         return
     echo(feeds.description)
     for summary in summaries:
@@ -140,7 +140,7 @@ def command(
             echo(f"    {title:<{max(map(len, titles[:BEST]))}}  {scores}")
         if samples > BEST:
             echo(f"    and {samples - BEST} more" + ("" if output else "; -o OUT.npz writes all"))
-    for line in result_lines(images, found, summaries):
+    for line in result_lines(images, interpretations, summaries):
         echo(line)
     for path in [*([output] if output is not None else []), *pictures]:
         echo(f"wrote {path}")

@@ -123,7 +123,7 @@ class EngineOptions:
         "native: the compiled engine; reference: NumPy; auto: native where it was built.",
         choices=("auto", "native", "reference"),
     )
-    threads: int | None = option(None, "Number of threads of the native engine.", least=1)
+    threads: int | None = option(None, "Number of threads of the native engine.", lower=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,5 +134,5 @@ class SessionOptions(EngineOptions):
         None,
         "Largest size of a plan of the native engine: arena, scratch memory and packed weights.",
         metavar="BYTES",
-        least=0,
+        lower=0,
     )

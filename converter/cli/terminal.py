@@ -119,9 +119,9 @@ def echo_error(text: str) -> None:
 def style_error(text: str) -> str:
     """Mark the ID of an error, and the following lines as its hint."""
     first, *hints = text.splitlines()
-    found = re.match(r"error\[\w+\]:", first)
-    if found:
-        first = StyledText(first, [(0, found.end(), "bad")])
+    match = re.match(r"error\[\w+\]:", first)
+    if match:
+        first = StyledText(first, [(0, match.end(), "bad")])
     return concat([first, *(style(hint, "hint") for hint in hints)], "\n")
 
 

@@ -41,7 +41,7 @@ class TuneOptions:
         0.5, "Largest drop against the float model in points of a hundredth; for sqnr the smallest value in dB."
     )
     max_cost: float | None = option(
-        None, "Largest share of the multiply-accumulates in float, as 0.05.", least=0.0, most=1.0
+        None, "Largest share of the multiply-accumulates in float, as 0.05.", lower=0.0, upper=1.0
     )
     budget: str = option("10m", "No trial begins after it: 90s, 10m or 2h.", metavar="TIME")
 
@@ -81,7 +81,7 @@ def command(
     for file in files_beside(target):
         ensure_writable(str(file))
     with show_progress(progress_mode) as progress:
-        found = tune(
+        tuning = tune(
             model,
             weights,
             calibration=calibration,
@@ -92,5 +92,5 @@ def command(
             **group_options(**options),
         )
     if report is not None:
-        write_model_report(target, report, tuning=found)
-    print_result(found, as_json=as_json)
+        write_model_report(target, report, tuning=tuning)
+    print_result(tuning, as_json=as_json)

@@ -40,9 +40,9 @@ def complete_rule(_context: click.Context, _parameter: click.Parameter, incomple
     if not separator:
         return _items([f"{name}=" if name != _OPERATOR else name for name in _selectors(incomplete)], incomplete)
     before, comma, last = settings.rpartition(",")
-    given = {setting.partition(":")[0] for setting in before.split(",")}
+    settings_before = {setting.partition(":")[0] for setting in before.split(",")}
     lead = f"{selector}={before}{comma}"
-    return _items([lead + name for name in _SETTINGS if name.partition(":")[0] not in given], lead + last)
+    return _items([lead + name for name in _SETTINGS if name.partition(":")[0] not in settings_before], lead + last)
 
 
 def _selectors(incomplete: str) -> list[str]:

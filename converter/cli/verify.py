@@ -38,7 +38,7 @@ class VerifyOptions:
         metavar="DATA",
         is_file=True,
     )
-    samples: int = option(VERIFICATION_SAMPLES, "How many to compare at most.", least=1)
+    samples: int = option(VERIFICATION_SAMPLES, "How many to compare at most.", lower=1)
     oracle: str = option(
         "auto",
         "Another engine that runs the source in a separate process; auto: the first installed one that runs it.",
@@ -61,7 +61,7 @@ class VerifyLimits(LimitOptions):
         None,
         "Of a quantized source: how many integers may differ from its own; 0: bit-exact.",
         metavar="N",
-        least=0,
+        lower=0,
     )
     limits: tuple[str, ...] = option(
         (),
@@ -111,9 +111,9 @@ def command(
         MetricLimit.parse(text)  # an unknown metric is an error before the files are read
     converted = load(file)
     with show_progress(progress_mode) as progress:
-        found = verify(converted, model, weights, progress=progress, **vars(settings), **group_options(**options))
+        comparison = verify(converted, model, weights, progress=progress, **vars(settings), **group_options(**options))
     if report is not None:
-        write_model_report(converted, report, verification=found)
-    print_result(found, as_json=as_json)
-    found.check(**{**vars(limits), "limits": named})
+        write_model_report(converted, report, verification=comparison)
+    print_result(comparison, as_json=as_json)
+    comparison.check(**{**vars(limits), "limits": named})
     echo("within the thresholds", err=True)

@@ -93,10 +93,10 @@ def check(
         CorruptInputError: The source is damaged, or not a model.
 
     Example:
-        >>> found = tc.check("digits.onnx", chip="bm1684")
-        >>> print(found)
+        >>> check = tc.check("digits.onnx", chip="bm1684")
+        >>> print(check)
         digits.onnx: can be converted for BM1684: 13 nodes
-        >>> found.operators["conv"]
+        >>> check.operators["conv"]
         4
 
     """

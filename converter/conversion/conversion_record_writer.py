@@ -36,8 +36,8 @@ def make_record(graph: Graph, ranges: Mapping[str, Range]) -> dict[str, Any]:
     measured = {position: item for position, item in tensors.items() if item[1].statistics is not None}
     record: dict[str, Any] = {"rules": rules} if rules else {}
     if measured:
-        record["tensors"] = _tensors_table({position: found for position, (_, found) in measured.items()})
-        convergence = _convergence_table({name: (position, found) for position, (name, found) in measured.items()})
+        record["tensors"] = _tensors_table({position: range_ for position, (_, range_) in measured.items()})
+        convergence = _convergence_table({name: (position, range_) for position, (name, range_) in measured.items()})
         if convergence:
             record["convergence"] = convergence
     return record
@@ -50,21 +50,21 @@ def _rules_table(graph: Graph) -> dict[str, Any]:
     pairs: list[int] = []
     for index, node in enumerate(graph.nodes):
         if node.rules:
-            found = tuple(names.setdefault(name, len(names)) for name in node.rules)
-            pairs += [index, lists.setdefault(found, len(lists))]
-    return {"names": list(names), "lists": [list(found) for found in lists], "nodes": pairs} if pairs else {}
+            indices = tuple(names.setdefault(name, len(names)) for name in node.rules)
+            pairs += [index, lists.setdefault(indices, len(lists))]
+    return {"names": list(names), "lists": [list(indices) for indices in lists], "nodes": pairs} if pairs else {}
 
 
 def _tensors_table(ranges: Mapping[int, Range]) -> dict[str, Any]:
     """Return one list per field; lists of histograms have an entry per tensor with a histogram."""
     methods: dict[str, int] = {}
     rows = []
-    for position, found in ranges.items():
-        statistics = _statistics(found)
+    for position, range_ in ranges.items():
+        statistics = _statistics(range_)
         method = methods.setdefault(statistics.method, len(methods))
         levels = base64.b64encode(statistics.levels.rstrip(b"\0")).decode("ascii")
         clipped = None if statistics.clipped is None else _rounded(statistics.clipped)
-        numbers = map(_rounded, (found.low, found.high, found.threshold))
+        numbers = map(_rounded, (range_.low, range_.high, range_.threshold))
         rows.append((position, *numbers, method, clipped, statistics.exponent, levels))
     columns = zip(COLUMNS, zip(*rows, strict=True), strict=True)
     return {"methods": list(methods), **{name: list(column) for name, column in columns}}
@@ -72,7 +72,7 @@ def _tensors_table(ranges: Mapping[int, Range]) -> dict[str, Any]:
 
 def _convergence_table(ranges: Mapping[str, tuple[int, Range]]) -> dict[str, Any]:
     samples, median, smallest, slowest = typical_growth(
-        {name: _statistics(found) for name, (_, found) in ranges.items()}
+        {name: _statistics(range_) for name, (_, range_) in ranges.items()}
     )
     if not samples:
         return {}
@@ -80,9 +80,9 @@ def _convergence_table(ranges: Mapping[str, tuple[int, Range]]) -> dict[str, Any
     return {"samples": samples, **shares, "slowest": ranges[slowest][0]}
 
 
-def _statistics(found: Range) -> RangeStatistics:
-    assert found.statistics is not None, "only tensors with statistics are recorded"
-    return found.statistics
+def _statistics(range_: Range) -> RangeStatistics:
+    assert range_.statistics is not None, "only tensors with statistics are recorded"
+    return range_.statistics
 
 
 def _rounded(value: float) -> float:

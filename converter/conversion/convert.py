@@ -100,10 +100,10 @@ def convert(
         Model('digits', BM1686, int8, 18 nodes)
 
     """
-    given = {name: value for name, value in locals().items() if name in OPTIONS}
+    named = {name: value for name, value in locals().items() if name in OPTIONS}
     with MemoryErrors("the conversion"), noting_inputs() as read:
         load_plugins(plugins)
-        options = Options.of(source_options, packed_weights, **given)
+        options = Options.of(source_options, packed_weights, **named)
         conversion = Conversion(options, calibration, progress=progress or SILENT, watch=watch)
         with open_source(source, weights) as opened:
             model = conversion.of_source(opened)

@@ -37,8 +37,8 @@ def check_export(graph: Graph, options: Options, progress: Progress, to: str) ->
     """
     form = FORMS[to]
     if options.chip not in form.chips:
-        known = ", ".join(chip.value.lower() for chip in form.chips)
-        raise UsageError(f"no export for chip {options.chip.value}", file=graph.file, hint=f"name one of {known}")
+        chips = ", ".join(chip.value.lower() for chip in form.chips)
+        raise UsageError(f"no export for chip {options.chip.value}", file=graph.file, hint=f"name one of {chips}")
     for name, extents in unknown_extents(graph.input_ports).items():
         raise UsageError(
             f"input '{name}' has the dynamic dimensions {', '.join(extents)}, an export needs numbers",

@@ -71,36 +71,36 @@ def constant_arrays(graph: Graph) -> ConstantArrays:
 
 
 def check_finite(
-    graph: Graph, find_origin: Callable[[str], Origin | None] | None = None, known: ConstantArrays | None = None
+    graph: Graph, find_origin: Callable[[str], Origin | None] | None = None, checked: ConstantArrays | None = None
 ) -> None:
     """Refuse constants that are NaN, or infinite where that has no meaning.
 
     Args:
         graph: the graph, before or after the optimizer.
         find_origin: looks up a constant's name in the source file.
-        known: arrays that were checked already, before the optimizer ran.
+        checked: arrays that were checked already, before the optimizer ran.
 
     Raises:
         UnsupportedError: the message lists each such tensor with the node that reads it and the first index.
 
     """
     for subgraph in (inner for node in graph.nodes for inner in subgraphs_of(node.op).values()):
-        check_finite(subgraph.graph, find_origin, known)
+        check_finite(subgraph.graph, find_origin, checked)
     arrays = [value.data for value in graph.values if value.data is not None]
-    if known is not None:
-        arrays = [array for array in arrays if id(array) not in known or known[id(array)]() is not array]
+    if checked is not None:
+        arrays = [array for array in arrays if id(array) not in checked or checked[id(array)]() is not array]
     ops = {id(node.op): node.op for node in graph.nodes}
     if all(map(_is_finite, arrays)) and not any(map(has_non_finite_parameters, ops.values())):
         return
     # The import takes 185 ms: it loads the quantizer for its traits.
     from tpuconvert.conversion.non_finite import OPTIMIZER, find_non_finite, problems_of, trace_to_source
 
-    found = find_non_finite(graph)
+    non_finite = find_non_finite(graph)
     if find_origin is not None:
-        found = trace_to_source(found, find_origin)
-    elif known is not None:
-        found = [replace(item, made_by=OPTIMIZER) for item in found]
-    problems_of(graph, found).raise_if_any()
+        non_finite = trace_to_source(non_finite, find_origin)
+    elif checked is not None:
+        non_finite = [replace(item, made_by=OPTIMIZER) for item in non_finite]
+    problems_of(graph, non_finite).raise_if_any()
 
 
 def has_non_finite_parameters(op: Op) -> bool:
@@ -108,7 +108,7 @@ def has_non_finite_parameters(op: Op) -> bool:
     return next(non_finite_parameters(op), None) is not None
 
 
-def check_transposes(graph: Graph, most: int | None) -> None:
+def check_transposes(graph: Graph, budget: int | None) -> None:
     """Compare the transposes of a graph with a budget.
 
     Raises:
@@ -116,10 +116,10 @@ def check_transposes(graph: Graph, most: int | None) -> None:
 
     """
     left = [node.name for node in graph.nodes if node.op.name == "permute"]
-    if most is not None and len(left) > most:
+    if budget is not None and len(left) > budget:
         named = ", ".join(f"'{name}'" for name in left)
         hint = "inputs and outputs of a TFLite model need none as NCHW: --nchw-io"
-        raise ThresholdError(f"transposes: {len(left)} left, {most} allowed: {named}", hint=hint)
+        raise ThresholdError(f"transposes: {len(left)} left, {budget} allowed: {named}", hint=hint)
 
 
 def check_expanded(graph: Graph) -> None:

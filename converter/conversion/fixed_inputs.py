@@ -29,15 +29,15 @@ def parse_fixed(texts: Iterable[str]) -> dict[str, Any]:
         UsageError: a text has another form, or a name is given twice.
 
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for text in texts:
         name, separator, value = text.rpartition("=")
         if not separator or not name or not value:
             raise UsageError(f"--fix-input '{text}' is not NAME=VALUE", hint=EXAMPLE)
-        if name in found:
+        if name in values:
             raise UsageError(f"the input '{name}' is fixed twice", hint="give one value for it")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def read_fixed(values: Mapping[str, Any], folder: str | os.PathLike[str] = "") -> dict[str, Any]:

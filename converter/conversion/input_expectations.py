@@ -67,9 +67,9 @@ def expectations(graph: Graph) -> dict[str, Expected]:
     """Find the distributions implied by the first batch norm with stored statistics, by tensor name."""
     for node in graph.nodes:
         if isinstance(node.op, BatchNorm) and node.op.use_global_stats:
-            found = _distributions(node)
-            if found:
-                return found
+            distributions = _distributions(node)
+            if distributions:
+                return distributions
     return {}
 
 
@@ -83,7 +83,7 @@ def _distributions(node: Node) -> dict[str, Expected]:
         return {}
     scale = np.ones(channels) if gamma is None else gamma.array.astype(np.float64).reshape(-1)
     shift = np.zeros(channels) if beta is None else beta.array.astype(np.float64).reshape(-1)
-    found = {value.name: Expected(shift, np.abs(scale))}
+    distributions = {value.name: Expected(shift, np.abs(scale))}
     while len(value.users) == 1:
         user = value.users[0]
         constants = [operand for operand in user.inputs if operand is not None and operand.is_constant]
@@ -92,8 +92,8 @@ def _distributions(node: Node) -> dict[str, Expected]:
         factor = constants[0].array.astype(np.float64).reshape(-1)
         scale, shift = (scale * factor, shift * factor) if user.op.name == "mul" else (scale, shift + factor)
         value = user.outputs[0]
-        found[value.name] = Expected(shift, np.abs(scale))
-    return found
+        distributions[value.name] = Expected(shift, np.abs(scale))
+    return distributions
 
 
 def check_activations(graph: Graph, ranges: Mapping[str, Range], expected: Mapping[str, Expected]) -> list[Finding]:
@@ -114,11 +114,12 @@ def check_activations(graph: Graph, ranges: Mapping[str, Range], expected: Mappi
     return _compare_biases(graph, ranges, value_range)
 
 
-def _moments(found: Range | None, channels: int) -> tuple[Array, Array] | None:
+def _moments(measured: Range | None, channels: int) -> tuple[Array, Array] | None:
     """Return the measured mean and standard deviation per channel, or None if they were not measured."""
-    if found is None or found.channels is None or len(found.channels.variance) != channels or not found.channels.mean:
+    moments = None if measured is None else measured.channels
+    if moments is None or len(moments.variance) != channels or not moments.mean:
         return None
-    return np.asarray(found.channels.mean), np.sqrt(np.asarray(found.channels.variance))
+    return np.asarray(moments.mean), np.sqrt(np.asarray(moments.variance))
 
 
 def _compare(name: str, want: Expected, mean: Array, deviation: Array, value_range: str) -> list[Finding]:

@@ -88,7 +88,7 @@ def describe_non_finite(name: str, node: Node, array: Array) -> NonFinite:
 
 def find_non_finite(graph: Graph) -> list[NonFinite]:
     """Find the constants and parameters with NaN or meaningless infinities, in the order of their users."""
-    found: list[NonFinite] = []
+    findings: list[NonFinite] = []
     seen: set[Value] = set()
     for node in graph.sorted_nodes():
         for value in node.inputs:
@@ -96,11 +96,11 @@ def find_non_finite(graph: Graph) -> list[NonFinite]:
                 continue
             if np.isnan(value.array).any() or not _has_meaning(graph, node, value, value.array):
                 seen.add(value)
-                found.append(describe_non_finite(value.name, node, value.array))
+                findings.append(describe_non_finite(value.name, node, value.array))
         for parameter, array in non_finite_parameters(node.op):
             if np.isnan(array).any() or (np.isinf(array).any() and node.op.infinity is not InfinityUse.DEFINED):
-                found.append(replace(describe_non_finite(f"{node.op.name}.{parameter}", node, array), shape=()))
-    return found
+                findings.append(replace(describe_non_finite(f"{node.op.name}.{parameter}", node, array), shape=()))
+    return findings
 
 
 def _has_meaning(graph: Graph, node: Node, value: Value, array: Array) -> bool:
@@ -135,16 +135,16 @@ def _reaches_softmax(node: Node, seen: set[Node]) -> bool:
     return False
 
 
-def trace_to_source(found: list[NonFinite], find_origin: Callable[[str], Origin | None]) -> list[NonFinite]:
+def trace_to_source(findings: list[NonFinite], find_origin: Callable[[str], Origin | None]) -> list[NonFinite]:
     """Name the tensors of the source file that make constants not finite.
 
     Args:
-        found: findings in the graph of a frontend, which may have folded, moved and renamed constants.
+        findings: findings in the graph of a frontend, which may have folded, moved and renamed constants.
         find_origin: looks a name up in the source file.
 
     """
     traced = []
-    for item in found:
+    for item in findings:
         # A parameter has no name of a tensor: look up the result of its node instead.
         name = source_name(item.name if item.shape else item.node.name)
         origin = find_origin(name)
@@ -163,10 +163,10 @@ def source_name(name: str) -> str:
     return _SUFFIXES.sub("", name)
 
 
-def problems_of(graph: Graph, found: list[NonFinite], detail: str = "") -> ProblemList:
+def problems_of(graph: Graph, findings: list[NonFinite], detail: str = "") -> ProblemList:
     """Convert the findings to problems, grouped by source operator and node."""
     problems = ProblemList(graph.file, detail)
-    for item in found:
+    for item in findings:
         sources = item.node.sources
         op, node = (sources[-1].op, sources[-1].node) if sources else (item.node.op.name, item.node.name)
         hint = OPTIMIZER_HINT if item.made_by == OPTIMIZER else HINT

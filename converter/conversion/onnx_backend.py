@@ -86,8 +86,8 @@ class TpuBackendRep(BackendRep):
                 raise UsageError(f"input '{name}' has numbers beyond FLOAT32, which replaces DOUBLE")
         session = self._session_for(feeds)
         names = {info.name for info in session.inputs}
-        found = session.run({name: array for name, array in feeds.items() if name in names})
-        arrays = [self._in_declared_type(name, found[name]) for name in self._outputs]
+        outputs = session.run({name: array for name, array in feeds.items() if name in names})
+        arrays = [self._in_declared_type(name, outputs[name]) for name in self._outputs]
         result: tuple[Any, ...] = namedtupledict("Outputs", self._outputs)(*arrays)
         return result
 
@@ -126,27 +126,26 @@ class TpuBackendRep(BackendRep):
         """
         self._bound += [name for name in feeds if not feeds[name].size and name not in self._bound]
         while True:
-            known = {name: feeds[name] for name in self._bound}
+            constants = {name: feeds[name] for name in self._bound}
             shapes = {
                 value.name: feeds[value.name].shape
                 for value in self._inputs
-                if value.name not in known and not _is_static(value) and feeds[value.name].ndim
+                if value.name not in constants and not _is_static(value) and feeds[value.name].ndim
             }
             try:
-                return self._convert(_with_constants(self._model, known), shapes)
+                return self._convert(_with_constants(self._model, constants), shapes)
             except UnsupportedError as error:
                 asked = dict.fromkeys(name for problem in error.problems for name in problem.needs)
-                more = [name for name in asked if name in feeds and name not in known]
+                more = [name for name in asked if name in feeds and name not in constants]
                 if not more or any(not problem.needs for problem in error.problems):
                     raise
                 self._bound += more
 
     def _convert(self, model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> Session:
-        given = self._options.get("source_options", SourceOptions())
-        state = "ports" if given.state == "auto" else given.state  # the interface has no state: runs get every input
-        source_options = replace(given, state=state, input_shapes={**given.input_shapes, **shapes})
-        options = {**self._options, "source_options": source_options}
-        return Session(convert(model, **options), **self._session_options)
+        base = self._options.get("source_options", SourceOptions())
+        state = "ports" if base.state == "auto" else base.state  # the interface has no state: runs get every input
+        source_options = replace(base, state=state, input_shapes={**base.input_shapes, **shapes})
+        return Session(convert(model, **{**self._options, "source_options": source_options}), **self._session_options)
 
 
 def _is_static(value: ValueInfoProto) -> bool:
@@ -158,9 +157,9 @@ def _with_constants(model: ModelProto, arrays: Mapping[str, Array]) -> ModelProt
     """Return a copy of the model in which the given inputs are initializers."""
     changed = ModelProto()
     changed.CopyFrom(model)
-    kept = [value for value in changed.graph.input if value.name not in arrays]
+    inputs = [value for value in changed.graph.input if value.name not in arrays]
     del changed.graph.input[:]
-    changed.graph.input.extend(kept)
+    changed.graph.input.extend(inputs)
     changed.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in arrays.items())
     return changed
 

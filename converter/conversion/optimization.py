@@ -71,6 +71,6 @@ def optimize_graph(
     fit_to_chip(graph, options.chip, trace, options.disable_rules)
     graph.budget = None
     if not options.allow_non_finite:
-        check_finite(graph, known=constants)
+        check_finite(graph, checked=constants)
     check_not_empty(graph, options.inputs, options.outputs)
     return OptimizedGraph(graph, expected, tensors)

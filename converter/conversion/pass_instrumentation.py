@@ -58,13 +58,13 @@ class Watch:
         Raises:
             UsageError: the samples do not fit, or an input with dynamic dimensions has no samples.
         """
-        found: list[Observer] = [_Dumper(self.dump_after, options, report)] if self.dump_after else []
+        observers: list[Observer] = [_Dumper(self.dump_after, options, report)] if self.dump_after else []
         if self.validate:
             # 185 ms: imports the quantizer
             from tpuconvert.conversion.pass_validation import create_validator
 
-            found.append(create_validator(graph, options, self.samples))
-        return found
+            observers.append(create_validator(graph, options, self.samples))
+        return observers
 
 
 class _Dumper(Observer):

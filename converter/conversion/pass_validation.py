@@ -24,8 +24,8 @@ def create_validator(graph: Graph, options: Options, samples: CalibrationSource 
     Raises:
         UsageError: the samples do not fit, or an input with dynamic dimensions has no samples.
     """
-    given = () if samples is None else load_feeds(samples, graph.input_ports, options.preprocess)
-    feeds = list(islice(given, USER_SAMPLES))
+    source = () if samples is None else load_feeds(samples, graph.input_ports, options.preprocess)
+    feeds = list(islice(source, USER_SAMPLES))
     is_open = any(isinstance(extent, str) for port in graph.input_ports for extent in port.shape)
     if not (feeds and is_open):
         feeds = [*random_feeds(graph.input_ports, RANDOM_SAMPLES), *feeds]

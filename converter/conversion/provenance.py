@@ -67,8 +67,8 @@ def make_statement(
 def _versions() -> dict[str, str]:
     """Return the versions of Python and of the required packages."""
     required, _ = read_requirements()
-    found = {package.name: package.installed for package in required if package.installed is not None}
-    return {"python": ".".join(map(str, sys.version_info[:3])), **dict(sorted(found.items()))}
+    versions = {package.name: package.installed for package in required if package.installed is not None}
+    return {"python": ".".join(map(str, sys.version_info[:3])), **dict(sorted(versions.items()))}
 
 
 def write_statement(path: str | os.PathLike[str], statement: bytes) -> None:

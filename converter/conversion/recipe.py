@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class RangesDigest(Protocol):
-    """Measured ranges, of which a recipe has the digest."""
+    """Measured ranges, which a recipe identifies by their digest."""
 
     @property
     def samples(self) -> int:

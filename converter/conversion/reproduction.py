@@ -173,37 +173,37 @@ def reproduce(
             raise UsageError(f"{file}: was quantized {needs}", hint="--ranges FILE names what calibrate has written")
         if measured is not None:
             _check_same("ranges", recipe["ranges"], measured.digest(), "the given file")
-        made = Conversion(options, calibration, ranges=measured, progress=progress or SILENT).of_source(opened)
-        parts = made.metadata["recipe"]
+        converted = Conversion(options, calibration, ranges=measured, progress=progress or SILENT).of_source(opened)
+        parts = converted.metadata["recipe"]
         if "external" in parts:
             _check_same("external data", recipe.get("external"), parts["external"][ALGORITHM], _name(opened))
         if "calibration" in recipe:
-            found = parts["calibration"][ALGORITHM]
-            _check_same("samples", recipe["calibration"], found, str(calibration))
-        found = _compare(file, model, made, output)
-        if statement is not None and found.is_same:
+            digest = parts["calibration"][ALGORITHM]
+            _check_same("samples", recipe["calibration"], digest, str(calibration))
+        outcome = _compare(file, model, converted, output)
+        if statement is not None and outcome.is_same:
             roles = ("source", "weights") if opened.name else ("weights",)
             hashed = {
                 role: (os.path.basename(path), file_sha256(path).hex())
                 for role, path in zip(roles, opened.files, strict=False)
             }
-            text = make_statement(found.file, found.found, model.chip.name, recipe, hashed, found.version)
+            text = make_statement(outcome.file, outcome.found, model.chip.name, recipe, hashed, outcome.version)
             write_statement(statement, text)
-        return found
+        return outcome
 
 
 def _compare(
-    file: str | os.PathLike[str], model: Model, made: Model, output: str | os.PathLike[str] | None
+    file: str | os.PathLike[str], model: Model, converted: Model, output: str | os.PathLike[str] | None
 ) -> Reproduction:
     """Write the new model and compare the bytes of both files."""
     with tempfile.TemporaryDirectory() as folder:
         target = output if output is not None else os.path.join(folder, "again.tpum")
-        made.save(target)
+        converted.save(target)
         again = load(target)
-        wanted, digest = (file_sha256(each).hex() for each in (file, target))
-        difference = "" if wanted == digest else first_difference(model, again)
+        expected, digest = (file_sha256(each).hex() for each in (file, target))
+        difference = "" if expected == digest else first_difference(model, again)
     return Reproduction(
-        os.path.basename(file), wanted, digest, model.content.tool_version, made.content.tool_version, difference
+        os.path.basename(file), expected, digest, model.content.tool_version, converted.content.tool_version, difference
     )
 
 
@@ -234,13 +234,13 @@ def file_sha256(path: str | os.PathLike[str]) -> bytes:
         return hashlib.file_digest(file, "sha256").digest()
 
 
-def _check_same(what: str, recipe: Any, found: str, name: str) -> None:
-    wanted = recipe.get(ALGORITHM) if isinstance(recipe, Mapping) else None
-    if not isinstance(wanted, str):
+def _check_same(what: str, recipe: Any, digest: str, name: str) -> None:
+    expected = recipe.get(ALGORITHM) if isinstance(recipe, Mapping) else None
+    if not isinstance(expected, str):
         reason = f"its recipe holds no {ALGORITHM} digest of the {what}"
         raise CorruptInputError(reason, hint="convert again, or use the tpuconvert that wrote the file")
-    if wanted != found:
-        shown = f"{ALGORITHM} {found[:16]}..., the recipe says {wanted[:16]}..."
+    if expected != digest:
+        shown = f"{ALGORITHM} {digest[:16]}..., the recipe says {expected[:16]}..."
         raise UsageError(f"{name}: not the {what} of the first conversion: {shown}")
 
 

@@ -94,8 +94,8 @@ class Source:
             raise UsageError(f"{path}: is a pipe or a device, not a file", hint="save the model to a file first")
         kind = self.model.kind
         if kind is not None and kind.id not in SOURCE_FORMATS:
-            found = f"not a model of a known format: this is {kind.description}"
-            raise CorruptInputError(found, file=path, hint=kind.hint)
+            message = f"not a model of a known format: this is {kind.description}"
+            raise CorruptInputError(message, file=path, hint=kind.hint)
         name = kind.id if kind is not None else os.path.splitext(path)[1].lower().lstrip(".")
         if name not in SOURCE_FORMATS:
             raise CorruptInputError(
@@ -174,8 +174,8 @@ def _suffix(content: bytes) -> str:
         hint = "write them to a file and open it with tpuconvert.load(path)"
         raise UsageError("the source is the bytes of a converted model, expected a source model", hint=hint)
     if kind.id not in SUFFIXES:
-        found = f"the source is the bytes of no model: this is {kind.description}"
-        raise CorruptInputError(found, hint="known are the bytes of ONNX and TFLite files, and of a prototxt")
+        message = f"the source is the bytes of no model: this is {kind.description}"
+        raise CorruptInputError(message, hint="known are the bytes of ONNX and TFLite files, and of a prototxt")
     return SUFFIXES[kind.id]
 
 

@@ -121,19 +121,19 @@ def _shapes_of_buckets(options: Options, kind: str, file: str) -> Mapping[str, S
     buckets = options.buckets
     if not buckets:
         return options.input_shapes
-    found: dict[str, Sequence[Dim]] = dict(options.input_shapes)
+    input_shapes: dict[str, Sequence[Dim]] = dict(options.input_shapes)
     for name in buckets[0]:
-        if name in found:
+        if name in input_shapes:
             hint = "leave one of the options out for this input"
             raise UsageError(f"input '{name}' is in input_shapes and in shapes", file=file, hint=hint)
         shapes = [bucket[name] for bucket in buckets]
         if len(set(map(len, shapes))) > 1:
             raise UsageError(f"shapes: input '{name}' has different ranks: {format_buckets(buckets)}", file=file)
-        found[name] = [extents[0] if len(set(extents)) == 1 else KEEP for extents in zip(*shapes, strict=True)]
-    if kind != "onnx" and any(KEEP in shape for shape in found.values()):
+        input_shapes[name] = [extents[0] if len(set(extents)) == 1 else KEEP for extents in zip(*shapes, strict=True)]
+    if kind != "onnx" and any(KEEP in shape for shape in input_shapes.values()):
         hint = "convert one model for each shape with --input-shapes"
         raise UsageError("shapes: only ONNX models can keep extents open", file=file, hint=hint)
-    return found
+    return input_shapes
 
 
 def _store_buckets(graph: Graph, buckets: Sequence[Bucket]) -> None:

@@ -141,14 +141,14 @@ def compare_dumps(model: Model, dumps: Mapping[str, Array], feeds: Sequence[Mapp
             file=graph.file,
             hint="name the tensors as 'tpuconvert inspect' does",
         )
-    found = {value: _as_integers(value, array, len(feeds)) for value, array in named.items()}
+    dumped = {value: _as_integers(value, array, len(feeds)) for value, array in named.items()}
     counts: dict[Value, list[int]] = {}
     with Session(graph, observed=True) as session:
         for index, feed in enumerate(feeds):
 
             def observe(value: Value, array: Array, index: int = index) -> None:
-                if value in found:
-                    distance = np.abs(array.astype(np.int64) - found[value][index].astype(np.int64))
+                if value in dumped:
+                    distance = np.abs(array.astype(np.int64) - dumped[value][index].astype(np.int64))
                     count = counts.setdefault(value, [0, 0, 0])
                     count[0] += int(np.count_nonzero(distance))
                     count[1] += distance.size
@@ -157,12 +157,12 @@ def compare_dumps(model: Model, dumps: Mapping[str, Array], feeds: Sequence[Mapp
             session.run(feed, observe=observe)
     differing = [value for value in _integer_values(graph) if value in counts and counts[value][0]]
     equal = {value for value in counts if not counts[value][0]}
-    fault = _explain(model, differing[0], found, equal, feeds) if differing else None
+    fault = _explain(model, differing[0], dumped, equal, feeds) if differing else None
     keys = set(dumps) - {DIGEST}
     return DumpComparison(
         tuple(value.name for value in _integer_values(graph) if value in equal),
         tuple(TensorDifference(value.name, _operator(value), *counts[value]) for value in differing),
-        tuple(value.name for value in _integer_values(graph) if value not in found),
+        tuple(value.name for value in _integer_values(graph) if value not in dumped),
         tuple(sorted(keys - {key for value in named for key in _keys(value, keys)})),
         fault,
     )
@@ -221,7 +221,7 @@ def _as_integers(value: Value, array: Array, samples: int) -> Array:
 
 
 def _explain(
-    model: Model, value: Value, found: Mapping[Value, Array], equal: set[Value], feeds: Sequence[Mapping[str, Array]]
+    model: Model, value: Value, dumped: Mapping[Value, Array], equal: set[Value], feeds: Sequence[Mapping[str, Array]]
 ) -> Fault:
     """Classify the first difference, in the first sample that has one."""
     nodes = _nodes_before(model.graph, value, equal)
@@ -235,7 +235,7 @@ def _explain(
 
         with Session(model.graph, observed=True) as session:
             session.run(feed, observe=observe)
-        if not np.array_equal(arrays[value], found[value][index]):
+        if not np.array_equal(arrays[value], dumped[value][index]):
             break
     roots = {operand for node in nodes for operand in node.inputs if operand is not None and operand.producer is None}
     computed = {operand for node in nodes for operand in node.inputs if operand is not None} - roots
@@ -243,7 +243,7 @@ def _explain(
     from_input = value.producer is None or (
         computed <= inner and any(not root.is_constant for root in roots) and not any(_has_weights(n) for n in nodes)
     )
-    return classify(Evidence(value, arrays[value], found[value][index], nodes, arrays, model.chip, from_input))
+    return classify(Evidence(value, arrays[value], dumped[value][index], nodes, arrays, model.chip, from_input))
 
 
 def _has_weights(node: Node) -> bool:

@@ -107,8 +107,8 @@ class Evidence:
 
     Attributes:
         value: the tensor.
-        wanted: its expected integers.
-        found: the integers of the device.
+        expected: its expected integers.
+        actual: the integers of the device.
         nodes: the nodes between tensors that are equal on the device and this one, in execution order.
         arrays: expected arrays of all values that the nodes use.
         chip: chip of the model.
@@ -116,8 +116,8 @@ class Evidence:
     """
 
     value: Value
-    wanted: Array
-    found: Array
+    expected: Array
+    actual: Array
     nodes: Sequence[Node]
     arrays: Mapping[Value, Array]
     chip: Chip
@@ -148,22 +148,22 @@ def _fault(kind: str, text: str, *, is_exact: bool = False) -> Fault:
 
 
 def _permuted_elements(e: Evidence) -> Fault | None:
-    """The same elements in another order: axes, mirrored axes, or an axis in blocks."""
-    if np.ptp(e.wanted) == 0 or not np.array_equal(np.sort(e.found, axis=None), np.sort(e.wanted, axis=None)):
+    """Explain elements in another order: permuted axes, mirrored axes, or an axis in blocks."""
+    if np.ptp(e.expected) == 0 or not np.array_equal(np.sort(e.actual, axis=None), np.sort(e.expected, axis=None)):
         return None
-    names = "NCHW" if e.wanted.ndim == 4 else "NC" if e.wanted.ndim == 2 else None
-    for axes in itertools.permutations(range(e.wanted.ndim)):
-        moved = np.transpose(e.wanted, axes)
-        if np.array_equal(moved.reshape(-1), e.found.reshape(-1)):
+    names = "NCHW" if e.expected.ndim == 4 else "NC" if e.expected.ndim == 2 else None
+    for axes in itertools.permutations(range(e.expected.ndim)):
+        moved = np.transpose(e.expected, axes)
+        if np.array_equal(moved.reshape(-1), e.actual.reshape(-1)):
             order = "".join(names[axis] for axis in axes) if names else str(axes)
             return _fault(
                 LAYOUT, f"the elements are in the order {order}, expected {names or 'the model order'}", is_exact=True
             )
-        if np.array_equal(np.transpose(e.found.reshape(moved.shape), np.argsort(axes)), e.wanted):
+        if np.array_equal(np.transpose(e.actual.reshape(moved.shape), np.argsort(axes)), e.expected):
             return _fault(LAYOUT, "the elements are in another axis order", is_exact=True)
-    for axis in range(e.wanted.ndim):
-        if np.array_equal(np.flip(e.wanted, axis), e.found):
-            if e.from_input and axis in (1, e.wanted.ndim - 1) and e.wanted.shape[axis] == 3:
+    for axis in range(e.expected.ndim):
+        if np.array_equal(np.flip(e.expected, axis), e.actual):
+            if e.from_input and axis in (1, e.expected.ndim - 1) and e.expected.shape[axis] == 3:
                 return _fault(PREPROCESSING, "the color channels are in reverse order (RGB and BGR)", is_exact=True)
             return _fault(LAYOUT, f"axis {axis} is reversed", is_exact=True)
     return _fault(LAYOUT, "all elements exist, in another order", is_exact=True)
@@ -173,7 +173,7 @@ ROUNDINGS = tuple(mode for mode in RoundingMode if mode is not RoundingMode.UNKN
 
 
 def _other_rounding(e: Evidence) -> Fault | None:
-    """One node rounds in another way."""
+    """Explain the difference by one node that rounds in another way."""
     for node in e.nodes:
         for name, mode in _rounding_parameters(node.op):
             for other in ROUNDINGS:
@@ -191,19 +191,19 @@ def _rounding_parameters(op: Op) -> Iterator[tuple[str, RoundingMode]]:
 
 
 def _lost_saturation(e: Evidence) -> Fault | None:
-    """The integers wrap, or saturate at other limits."""
-    wanted, found = e.wanted.astype(np.int64), e.found.astype(np.int64)
-    low, high = int(found.min()), int(found.max())
-    clipped = np.clip(wanted, low, high)
-    if np.array_equal(clipped, found):
+    """Explain integers that wrap, or saturate at other limits."""
+    expected, actual = e.expected.astype(np.int64), e.actual.astype(np.int64)
+    low, high = int(actual.min()), int(actual.max())
+    clipped = np.clip(expected, low, high)
+    if np.array_equal(clipped, actual):
         return _fault(SATURATION, f"the integers saturate at {low}..{high}", is_exact=True)
-    limits = np.iinfo(e.wanted.dtype)
-    differs = wanted != found
-    at_limit = (wanted == limits.min) | (wanted == limits.max)
+    limits = np.iinfo(e.expected.dtype)
+    differs = expected != actual
+    at_limit = (expected == limits.min) | (expected == limits.max)
     wide = _without_saturation(e)
     if wide is not None:
-        wrapped = wide.astype(e.wanted.dtype)
-        if np.array_equal(wrapped, e.found):
+        wrapped = wide.astype(e.expected.dtype)
+        if np.array_equal(wrapped, e.actual):
             return _fault(SATURATION, "integers beyond the type wrap around instead of saturating", is_exact=True)
     if at_limit[differs].all():
         return _fault(SATURATION, "only elements that are at a limit of their type differ")
@@ -225,7 +225,7 @@ def _without_saturation(e: Evidence) -> Array | None:
 
 def _is_explained(e: Evidence, node: Node, changes: Mapping[str, Any]) -> bool:
     result = _evaluate(e, node, changes)
-    return result is not None and np.array_equal(result, e.found)
+    return result is not None and np.array_equal(result, e.actual)
 
 
 def _evaluate(e: Evidence, changed: Node, changes: Mapping[str, Any]) -> Array | None:
@@ -246,29 +246,28 @@ def _evaluate(e: Evidence, changed: Node, changes: Mapping[str, Any]) -> Array |
 
 
 def _affine_relation(e: Evidence) -> Fault | None:
-    """All elements, or all of a channel, are scaled or shifted."""
+    """Explain elements that are scaled or shifted, all alike or all of a channel alike."""
     inside = _inside(e)
-    tensor = _fit(e.wanted[inside], e.found[inside])
+    tensor = _fit(e.expected[inside], e.actual[inside])
     if tensor is not None:
         return _affine_fault(e, [tensor], "")
-    axis = _channel_axis(e.wanted)
+    axis = _channel_axis(e.expected)
     if axis is None:
         return None
-    wanted, found, mask = (np.moveaxis(array, axis, 0) for array in (e.wanted, e.found, inside))
-    fits = [_fit(a[m], b[m]) for a, b, m in zip(wanted, found, mask, strict=True)]
-    known = [fit for fit in fits if fit is not None]
+    expected, actual, mask = (np.moveaxis(array, axis, 0) for array in (e.expected, e.actual, inside))
+    fits = [_fit(a[m], b[m]) for a, b, m in zip(expected, actual, mask, strict=True)]
+    fitting = [fit for fit in fits if fit is not None]
     fitted = sum(int(m.sum()) for fit, m in zip(fits, mask, strict=True) if fit is not None)
-    if not known or fitted < LEAST_FITTED * int(mask.sum()):
+    if not fitting or fitted < LEAST_FITTED * int(mask.sum()):
         return None
-    return _affine_fault(e, known, " per channel")
+    return _affine_fault(e, fitting, " per channel")
 
 
 def _inside(e: Evidence) -> Array:
     """Return a mask of the elements that are at no limit of the type on either side."""
-    limits = np.iinfo(e.wanted.dtype)
-    inside: Array = (
-        (e.wanted > limits.min) & (e.wanted < limits.max) & (e.found > e.found.min()) & (e.found < e.found.max())
-    )
+    limits = np.iinfo(e.expected.dtype)
+    is_unsaturated = (e.expected > limits.min) & (e.expected < limits.max)
+    inside: Array = is_unsaturated & (e.actual > e.actual.min()) & (e.actual < e.actual.max())
     return inside
 
 
@@ -276,11 +275,11 @@ def _channel_axis(array: Array) -> int | None:
     return 1 if array.ndim in (2, 4) and array.shape[1] > 1 and array[0, 0].size >= LEAST_PER_CHANNEL else None
 
 
-def _fit(wanted: Array, found: Array) -> tuple[float, float] | None:
-    """Return slope and intercept of ``found = slope * wanted + intercept``, if that is true within a rounding."""
-    if wanted.size < LEAST_ELEMENTS or np.unique(wanted).size < LEAST_VALUES:
+def _fit(expected: Array, actual: Array) -> tuple[float, float] | None:
+    """Return slope and intercept of ``actual = slope * expected + intercept``, if that is true within a rounding."""
+    if expected.size < LEAST_ELEMENTS or np.unique(expected).size < LEAST_VALUES:
         return None
-    x, y = wanted.astype(np.float64), found.astype(np.float64)
+    x, y = expected.astype(np.float64), actual.astype(np.float64)
     deviation = x - x.mean()
     slope = float((deviation * (y - y.mean())).sum() / (deviation**2).sum())
     intercept = float(y.mean() - slope * x.mean())
@@ -305,7 +304,7 @@ def _affine_fault(e: Evidence, fits: Sequence[tuple[float, float]], where: str) 
 
 
 def _small_differences(e: Evidence) -> Fault | None:
-    difference = np.abs(e.wanted.astype(np.int64) - e.found.astype(np.int64))
+    difference = np.abs(e.expected.astype(np.int64) - e.actual.astype(np.int64))
     if difference.max() <= 1 and not e.from_input:
         share = np.count_nonzero(difference) / difference.size
         return _fault(ROUNDING, f"{share:.1%} of the elements differ by 1")
@@ -313,9 +312,9 @@ def _small_differences(e: Evidence) -> Fault | None:
 
 
 def _by_operator(e: Evidence) -> Fault:
-    """No relation was found: the operator tells what can be different."""
+    """Name what can differ in this operator, because no relation between the integers was found."""
     if e.from_input:
-        similar = _correlation(e.wanted, e.found)
+        similar = _correlation(e.expected, e.actual)
         if similar > LEAST_CORRELATION:
             return _fault(RESIZE, f"the input is similar to the expected one (correlation {similar:.2f}), not equal")
         return _fault(PREPROCESSING, "the input differs from the expected one")
@@ -335,7 +334,7 @@ def _correlation(a: Array, b: Array) -> float:
 
 
 def _differing_channels(e: Evidence) -> str:
-    if e.wanted.ndim < 2:
+    if e.expected.ndim < 2:
         return "the elements"
-    differs = (e.wanted != e.found).any(axis=tuple(axis for axis in range(e.wanted.ndim) if axis != 1))
+    differs = (e.expected != e.actual).any(axis=tuple(axis for axis in range(e.expected.ndim) if axis != 1))
     return f"{int(differs.sum())} of {differs.size} channels"

@@ -78,7 +78,7 @@ def make_plan(model: Model, folder: str | os.PathLike[str], samples: Any = None)
     """
     graph = model.graph
     if samples is not None:
-        feeds = list(itertools.islice(load_feeds(samples, graph.input_ports, model.preprocess, most=SAMPLES), SAMPLES))
+        feeds = list(itertools.islice(load_feeds(samples, graph.input_ports, model.preprocess, limit=SAMPLES), SAMPLES))
     else:
         feeds = golden_feeds(model.metadata) or random_feeds(graph.input_ports, SAMPLES)
     expected, values = _integer_tensors(model, feeds)

@@ -91,38 +91,38 @@ def diff(
 
     """
     load_plugins(plugins)
-    given = {name: value for name, value in (("chip", chip), ("preprocess", preprocess)) if value is not None}
+    options = {name: value for name, value in (("chip", chip), ("preprocess", preprocess)) if value is not None}
     for item in () if source_options is None else fields(source_options):
         if (value := getattr(source_options, item.name)) != default_value(item):
-            given[item.name] = value
+            options[item.name] = value
     weights = first_weights, second_weights
-    return compare(first, second, weights, given, data, samples, as_read=as_read, progress=progress or SILENT)
+    return compare(first, second, weights, options, data, samples, as_read=as_read, progress=progress or SILENT)
 
 
 def compare(
     first: Compared,
     second: Compared,
     weights: tuple[str | os.PathLike[str] | None, str | os.PathLike[str] | None],
-    given: Mapping[str, Any],
+    options: Mapping[str, Any],
     data: CalibrationSource | None,
     samples: int,
     *,
     as_read: bool,
     progress: Progress,
 ) -> ModelDifference:
-    """Compare two models as :func:`diff` does. The options ``given`` for sources win over a recipe, also defaults."""
+    """Compare two models as :func:`diff` does. The ``options`` for sources win over a recipe, also defaults."""
     progress.stage("load")
-    before, after = load_sides(first, second, weights, given, as_read=as_read)
+    before, after = load_sides(first, second, weights, options, as_read=as_read)
     progress.stage("match the nodes")
-    found = match_graphs(before.graph, after.graph)
-    changes = find_changes(before, after, found)
-    outputs = compare_outputs(before, after, found.inputs, found.outputs, data, samples, progress)
+    matching = match_graphs(before.graph, after.graph)
+    changes = find_changes(before, after, matching)
+    outputs = compare_outputs(before, after, matching.inputs, matching.outputs, data, samples, progress)
     descriptions = _describe(before), _describe(after)
     return ModelDifference(
         before.name,
         after.name,
-        len(found.pairs),
-        (len(found.first.nodes), len(found.second.nodes)),
+        len(matching.pairs),
+        (len(matching.first.nodes), len(matching.second.nodes)),
         tuple(_sort(changes)),
         {measure.name: measure for measure in _measures(before, after, descriptions)},
         outputs,
@@ -130,20 +130,20 @@ def compare(
     )
 
 
-def find_changes(before: Side, after: Side, found: Matching) -> list[Change]:
+def find_changes(before: Side, after: Side, matching: Matching) -> list[Change]:
     """Return all differences of two models with matched nodes, in no particular order."""
-    changes, described = explain_unmatched(found)
-    pairs = PairChanges(found)
-    for a, _ in found.pairs:
+    changes, described = explain_unmatched(matching)
+    pairs = PairChanges(matching)
+    for a, _ in matching.pairs:
         changes += [change for change in pairs.compare(a) if a not in described or _is_of_pair(change)]
-    changes += output_constants(found)
-    changes += find_rewired(found)
-    ports = list(interface_changes(found))
+    changes += output_constants(matching)
+    changes += find_rewired(matching)
+    ports = list(interface_changes(matching))
     renamed = {(change.before, change.after) for change in ports if change.action == "renamed"}
     changes = [c for c in changes if c.category != "names" or (c.before, c.after) not in renamed]
     changes += ports
     changes += setting_changes(before, after)
-    changes += note_changes(before, after, found, changes)
+    changes += note_changes(before, after, matching, changes)
     return changes
 
 
@@ -176,5 +176,5 @@ def _measures(before: Side, after: Side, descriptions: tuple[Description, Descri
 
 def _cost(description: Description, key: str) -> float | None:
     """Return a cost of a model; None for a source, and if the extents of a node are not known."""
-    known = description.get("cost")
-    return None if known is None or known["not_known"] else known[key]
+    costs = description.get("cost")
+    return None if costs is None or costs["not_known"] else costs[key]

@@ -83,11 +83,11 @@ def _find_factor(a: Array, b: Array) -> tuple[float | None, int | None]:
     """Return the factor between two arrays, or the axis along which factors differ. None if there is no such factor."""
     if not (np.isfinite(a).all() and np.isfinite(b).all()) or np.count_nonzero(a) < 2:
         return None, None
-    whole = float((a * b).sum() / (a * a).sum())
-    if abs(whole - 1.0) <= _RESCALED:  # rounded in another way
+    factor = float((a * b).sum() / (a * a).sum())
+    if abs(factor - 1.0) <= _RESCALED:  # rounded in another way
         return None, None
-    if whole and _is_close(a * whole, b):
-        return whole, None
+    if factor and _is_close(a * factor, b):
+        return factor, None
     for axis in range(min(a.ndim, 2)):
         others = tuple(index for index in range(a.ndim) if index != axis)
         power = (a * a).sum(axis=others, keepdims=True)
@@ -99,5 +99,5 @@ def _find_factor(a: Array, b: Array) -> tuple[float | None, int | None]:
     return None, None
 
 
-def _is_close(expected: Array, found: Array) -> bool:
-    return bool(np.abs(expected - found).max() <= _RESCALED * np.abs(found).max())
+def _is_close(expected: Array, actual: Array) -> bool:
+    return bool(np.abs(expected - actual).max() <= _RESCALED * np.abs(actual).max())

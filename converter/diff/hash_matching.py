@@ -27,8 +27,8 @@ class View(Protocol):
 class HashMatcher:
     """Matches nodes whose hashes are equal and unique."""
 
-    def __init__(self, found: Matching) -> None:
-        self._found = found
+    def __init__(self, matching: Matching) -> None:
+        self._matching = matching
         self._numbers: dict[Hashable, int] = {}
 
     def match(self, first: Sequence[Hashable], second: Sequence[Hashable], *, both: bool = False) -> None:
@@ -36,8 +36,8 @@ class HashMatcher:
 
         With ``both``, operands and users must agree; otherwise one of the two suffices.
         """
-        found = self._found
-        self._match_views(found.first, found.second, self._intern(first), self._intern(second), both=both)
+        matching = self._matching
+        self._match_views(matching.first, matching.second, self._intern(first), self._intern(second), both=both)
 
     def match_skeletons(
         self,
@@ -58,13 +58,13 @@ class HashMatcher:
         self._match_views(*views, *labels, both=both)
 
     def _match_views(self, a: View, b: View, first: list[int], second: list[int], *, both: bool) -> None:
-        found = self._found
-        while not found.is_complete:
-            up = self._hash_up(a, first, found.partner, 0), self._hash_up(b, second, found.origin, 1)
-            down = self._hash_down(a, first, found.partner, 0), self._hash_down(b, second, found.origin, 1)
-            names = found.first.names, found.second.names
+        matching = self._matching
+        while not matching.is_complete:
+            up = self._hash_up(a, first, matching.partner, 0), self._hash_up(b, second, matching.origin, 1)
+            down = self._hash_down(a, first, matching.partner, 0), self._hash_down(b, second, matching.origin, 1)
+            names = matching.first.names, matching.second.names
             together = [list(zip(*hashes, strict=True)) for hashes in zip(up, down, strict=True)]
-            free = self._free(first, found.partner), self._free(second, found.origin)
+            free = self._free(first, matching.partner), self._free(second, matching.origin)
             count = self._match_equal(free, together[0], together[1], names)
             for hashes in () if both else (up, down):
                 named = [list(zip(*each, strict=True)) for each in zip(hashes, names, strict=True)]
@@ -76,15 +76,15 @@ class HashMatcher:
 
     def match_neighbourhoods(self, first: Sequence[Hashable], second: Sequence[Hashable]) -> None:
         """Match nodes whose surroundings are equal and unique, then the nodes next to them."""
-        found = self._found
-        if found.is_complete:
+        matching = self._matching
+        if matching.is_complete:
             return
         labels = self._intern(first), self._intern(second)
-        free = self._free(labels[0], found.partner), self._free(labels[1], found.origin)
+        free = self._free(labels[0], matching.partner), self._free(labels[1], matching.origin)
         hashes = [
             self._hash_around(network, mine, matched, side)
             for side, (network, mine, matched) in enumerate(
-                ((found.first, labels[0], found.partner), (found.second, labels[1], found.origin))
+                ((matching.first, labels[0], matching.partner), (matching.second, labels[1], matching.origin))
             )
         ]
         self._match_unique(free, *hashes)
@@ -108,11 +108,11 @@ class HashMatcher:
 
     def _hash_up(self, view: View, labels: list[int], matched: list[int], side: int) -> list[int]:
         """Hash each node with the nodes from which it is computed."""
-        inputs = self._ports(side, self._found.inputs)
+        inputs = self._ports(side, self._matching.inputs)
         hashes: list[int] = []
         for position, edges in enumerate(view.edges):
-            known = self._anchor(position, matched, side)
-            if known is None:
+            node_hash = self._anchor(position, matched, side)
+            if node_hash is None:
                 operands = [
                     (
                         edge.slot,
@@ -123,27 +123,27 @@ class HashMatcher:
                     )
                     for edge in edges
                 ]
-                known = self._number(("up", labels[position], *sorted(operands)))
-            hashes.append(known)
+                node_hash = self._number(("up", labels[position], *sorted(operands)))
+            hashes.append(node_hash)
         return hashes
 
     def _hash_down(self, view: View, labels: list[int], matched: list[int], side: int) -> list[int]:
         """Hash each node with the nodes and outputs that are computed from it."""
-        outputs = self._ports(side, self._found.outputs)
+        outputs = self._ports(side, self._matching.outputs)
         uses: list[list[tuple[int, ...]]] = [[] for _ in labels]
         for source, leaving in view.outputs.items():
             if source >= 0:
                 uses[source] += [(result, -1, outputs.get(position, -1 - position)) for result, position in leaving]
         hashes = [0] * len(labels)
         for position in range(len(labels) - 1, -1, -1):
-            known = self._anchor(position, matched, side)
-            if known is None:
-                known = self._number(("down", labels[position], *sorted(uses[position])))
-            hashes[position] = known
+            node_hash = self._anchor(position, matched, side)
+            if node_hash is None:
+                node_hash = self._number(("down", labels[position], *sorted(uses[position])))
+            hashes[position] = node_hash
             if labels[position] != UNMATCHED:  # auxiliary nodes are not part of a skeleton
                 for edge in view.edges[position]:
                     if edge.source >= 0:
-                        uses[edge.source].append((edge.result, edge.slot, known))
+                        uses[edge.source].append((edge.result, edge.slot, node_hash))
         return hashes
 
     def _hash_around(self, network: Network, labels: list[int], matched: list[int], side: int) -> list[int]:
@@ -187,7 +187,7 @@ class HashMatcher:
             if len(left) == len(right):
                 pairs += zip([a for a in left if a not in taken], sorted(named.values()), strict=True)
             for a, b in pairs:
-                self._found.add(a, b)
+                self._matching.add(a, b)
             count += len(pairs)
         return count
 
@@ -196,10 +196,10 @@ class HashMatcher:
     ) -> int:
         """Match nodes whose hash one unmatched node of each side has."""
         count = 0
-        left = [position for position in free[0] if self._found.partner[position] == UNMATCHED]
-        right = [position for position in free[1] if self._found.origin[position] == UNMATCHED]
+        left = [position for position in free[0] if self._matching.partner[position] == UNMATCHED]
+        right = [position for position in free[1] if self._matching.origin[position] == UNMATCHED]
         for mine, theirs in common_groups((left, right), first, second):
             if len(mine) == len(theirs) == 1:
-                self._found.add(mine[0], theirs[0])
+                self._matching.add(mine[0], theirs[0])
                 count += 1
         return count

@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 _HEADING = ("name", "change", "property", "before", "after")
 
 
-def to_html(found: DifferenceRecord) -> str:
+def to_html(record: DifferenceRecord) -> str:
     """Return the page with the differences, and with the reports and graphs of both models."""
     models = [
-        {**description, "file": f"{side}: {name}"}
-        for side, name, description in zip(("before", "after"), (found.before, found.after), found.models, strict=True)
+        {**model, "file": f"{side}: {name}"}
+        for side, name, model in zip(("before", "after"), (record.before, record.after), record.models, strict=True)
     ]
-    return report_page(models, f"{found.before} -> {found.after}", "".join(difference_sections(found)))
+    return report_page(models, f"{record.before} -> {record.after}", "".join(difference_sections(record)))
 
 
-def difference_sections(found: DifferenceRecord) -> list[str]:
+def difference_sections(record: DifferenceRecord) -> list[str]:
     """Return the sections of the page: verdict, sizes and cost, outputs, and one table per category."""
-    sections = [panel("Difference", f"{summary(found)}.", ""), _outputs(found)]
-    for category, changes in by_category(found).items():
+    sections = [panel("Difference", f"{summary(record)}.", ""), _outputs(record)]
+    for category, changes in by_category(record).items():
         own = [change for change in changes if not change.follows]
         others = [change for change in changes if change.follows]
         content = _table(own) if own else ""
@@ -47,7 +47,7 @@ def difference_sections(found: DifferenceRecord) -> list[str]:
             title = f"{len(others)} more, which follow from other changes"
             content += f"<details><summary>{escape(title)}</summary>\n{_table(others)}</details>\n"
         sections.append(panel(f"{category.capitalize()}: {len(own)}", f"{_sentence(CATEGORIES[category])}.", content))
-    return [*sections, _measures(found)]
+    return [*sections, _measures(record)]
 
 
 def _table(changes: Sequence[Change]) -> str:
@@ -72,7 +72,7 @@ def _texts(cells: Sequence[str]) -> list[Cell]:
     return [("w", escape(cell or "-")) for cell in cells]
 
 
-def _measures(found: DifferenceRecord) -> str:
+def _measures(record: DifferenceRecord) -> str:
     rows: list[Sequence[Cell]] = [
         (
             escape(MEASURES[name]),
@@ -80,24 +80,23 @@ def _measures(found: DifferenceRecord) -> str:
             ("n", escape(value_text(measure, measure.after))),
             ("n", escape(growth_text(measure))),
         )
-        for name, measure in found.measures.items()
+        for name, measure in record.measures.items()
         if measure.before is not None or measure.after is not None
     ]
-    return panel("Sizes and cost", "", html_table(("", found.before, found.after, "growth"), rows))
+    return panel("Sizes and cost", "", html_table(("", record.before, record.after, "growth"), rows))
 
 
-def _outputs(found: DifferenceRecord) -> str:
-    outputs = found.outputs
+def _outputs(record: DifferenceRecord) -> str:
+    outputs = record.outputs
     if outputs.problem:
         return "".join(panel("Outputs", f"{_sentence(line)}.", "") for line in output_lines(outputs))
     rows: list[Sequence[Cell]] = []
     for output in outputs.outputs:
-        measured = output
         cells = (
-            f"{measured.cosine:.6f}",
-            "equal" if output.is_equal else f"{measured.sqnr:.1f}",
-            number(measured.max_absolute),
-            number(measured.relative),
+            f"{output.cosine:.6f}",
+            "equal" if output.is_equal else f"{output.sqnr:.1f}",
+            number(output.max_absolute),
+            number(output.relative),
             "-" if output.changed_classes is None else f"{output.changed_classes:.1%}",
         )
         rows.append([("w", escape(output.name)), *(("n", escape(cell)) for cell in cells)])

@@ -67,16 +67,16 @@ def parse_categories(text: str) -> tuple[str, ...]:
 
     """
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    known = (*CATEGORIES, OUTPUTS, ANY)
+    categories = (*CATEGORIES, OUTPUTS, ANY)
     for name in names:
-        if name not in known:
-            hint = did_you_mean(name, known) or f"one or more of {', '.join(known)}"
+        if name not in categories:
+            hint = did_you_mean(name, categories) or f"one or more of {', '.join(categories)}"
             raise UsageError(f"'{name}' is not a category of differences", hint=hint)
     return names
 
 
 def check_difference(
-    found: DifferenceRecord,
+    record: DifferenceRecord,
     *,
     fail_on: tuple[str, ...] = (),
     thresholds: Thresholds | None = None,
@@ -85,7 +85,7 @@ def check_difference(
     """Compare differences with limits.
 
     Args:
-        found: the differences.
+        record: the differences.
         fail_on: categories that must not have changes; ``outputs`` and ``any`` are allowed, too.
         thresholds: limits for the outputs.
         growth: limits by the keys of ``GROWTH_LIMITS``, as shares.
@@ -95,45 +95,45 @@ def check_difference(
         UsageError: a limit is for something that was not measured.
 
     """
-    failures = [*_categories(found, fail_on)]
+    failures = [*_categories(record, fail_on)]
     if thresholds is not None and thresholds != Thresholds():
-        _require_outputs(found)
-        failures += [text for output in found.outputs.outputs for text in limit_failures("output", output, thresholds)]
+        _require_outputs(record)
+        failures += [text for output in record.outputs.outputs for text in limit_failures("output", output, thresholds)]
     for limit in GROWTH_LIMITS:
-        most = (growth or {}).get(limit.key)
-        if most is None:
+        max_growth = (growth or {}).get(limit.key)
+        if max_growth is None:
             continue
-        measured = found.measures[limit.measure].growth
+        measured = record.measures[limit.measure].growth
         if measured is None:
             what = f"a limit for the growth of {MEASURES[limit.measure]}, which is not known for both models"
             raise UsageError(what, hint="compare two .tpum files, or leave the limit out")
-        if not measured <= most:
-            text = against_limit(100.0 * measured, 100.0 * most, is_least=False, unit="%")
+        if not measured <= max_growth:
+            text = against_limit(100.0 * measured, 100.0 * max_growth, is_least=False, unit="%")
             failures.append(f"growth of {MEASURES[limit.measure]}: {text}")
     if failures:
-        raise ThresholdError("; ".join(failures), file=found.after, hint=f"compared with {found.before}")
+        raise ThresholdError("; ".join(failures), file=record.after, hint=f"compared with {record.before}")
 
 
-def _categories(found: DifferenceRecord, fail_on: tuple[str, ...]) -> list[str]:
+def _categories(record: DifferenceRecord, fail_on: tuple[str, ...]) -> list[str]:
     """Return one message per category with changes."""
     texts = []
-    counts = found.counts()
+    counts = record.counts()
     for category, count in counts.items():
         if category in fail_on or ANY in fail_on:
-            first = next(change for change in found.changes if change.category == category)
+            first = next(change for change in record.changes if change.category == category)
             texts.append(f"{several(count, 'change')} in {category}, the first at '{first.name}'")
     if OUTPUTS in fail_on:
-        _require_outputs(found)
-    if (OUTPUTS in fail_on or ANY in fail_on) and not found.outputs.is_equal:
-        names = ", ".join(f"'{output.name}'" for output in found.outputs.outputs if not output.is_equal)
+        _require_outputs(record)
+    if (OUTPUTS in fail_on or ANY in fail_on) and not record.outputs.is_equal:
+        names = ", ".join(f"'{output.name}'" for output in record.outputs.outputs if not output.is_equal)
         texts.append(f"outputs differ: {names}")
-    if ANY in fail_on and not texts and not found.is_equal:
-        texts.append(several(len(found.changes), "change"))
+    if ANY in fail_on and not texts and not record.is_equal:
+        texts.append(several(len(record.changes), "change"))
     return texts
 
 
-def _require_outputs(found: DifferenceRecord) -> None:
+def _require_outputs(record: DifferenceRecord) -> None:
     """Refuse a limit for outputs that were not compared."""
-    if found.outputs.problem:
-        what = f"a limit for the outputs, which were not compared: {found.outputs.problem}"
-        raise UsageError(what, file=found.after, hint="give samples that fit both models, or leave the limit out")
+    if record.outputs.problem:
+        what = f"a limit for the outputs, which were not compared: {record.outputs.problem}"
+        raise UsageError(what, file=record.after, hint="give samples that fit both models, or leave the limit out")

@@ -31,23 +31,23 @@ MOST = 200
 """Largest number of changes of a category: services limit the length of a comment."""
 
 
-def to_markdown(found: DifferenceRecord) -> str:
+def to_markdown(record: DifferenceRecord) -> str:
     """Return a summary, a table of sizes and cost, and one collapsed list per category."""
-    lines = [f"**{_short_span(found.before)} → {_short_span(found.after)}**: {summary(found)}", ""]
-    measures = [(name, measure) for name, measure in found.measures.items() if measure.differs]
+    lines = [f"**{_short_span(record.before)} → {_short_span(record.after)}**: {summary(record)}", ""]
+    measures = [(name, measure) for name, measure in record.measures.items() if measure.differs]
     if measures:
         lines += ["| | before | after | growth |", "|---|---:|---:|---:|"]
         for name, measure in measures:
             cells = value_text(measure, measure.before), value_text(measure, measure.after), growth_text(measure)
             lines.append(f"| {MEASURES[name]} | {' | '.join(cells)} |")
         lines.append("")
-    outputs = list(output_lines(found.outputs))
+    outputs = list(output_lines(record.outputs))
     if outputs:
         # The first line has no names, unless it contains the reason why the outputs are not compared.
-        first = _short_span(outputs[0]) if found.outputs.problem else outputs[0].capitalize()
+        first = _short_span(outputs[0]) if record.outputs.problem else outputs[0].capitalize()
         lines += [first, "", *(f"- {_short_span(line.strip())}" for line in outputs[1:])]
         lines += [""] if outputs[1:] else []
-    for category, changes in by_category(found).items():
+    for category, changes in by_category(record).items():
         own = [change for change in changes if not change.follows]
         count = f"{len(own)} in {category}" if own else f"{category}: consequences of other changes"
         lines += ["<details>", f"<summary>{count}</summary>", ""]

@@ -24,7 +24,7 @@ _ALIGNED = 4000
 def match_graphs(before: Graph, after: Graph) -> Matching:
     """Match the nodes of two graphs. The result depends on the graphs only."""
     first, second = Network(before), Network(after)
-    found = Matching(
+    matching = Matching(
         first,
         second,
         [UNMATCHED] * len(first.nodes),
@@ -32,77 +32,77 @@ def match_graphs(before: Graph, after: Graph) -> Matching:
         match_ports(before.input_ports, after.input_ports),
         match_ports(before.output_ports, after.output_ports),
     )
-    by_hash, by_name = HashMatcher(found), _match_names
+    by_hash, by_name = HashMatcher(matching), _match_names
     by_hash.match(first.exact_labels, second.exact_labels)
-    _match_constants(found)
+    _match_constants(matching)
     by_hash.match(first.exact_labels, second.exact_labels)
     by_hash.match(first.structure_labels, second.structure_labels)
     by_hash.match(first.shapeless_labels, second.shapeless_labels)
     by_hash.match_neighbourhoods(first.structure_labels, second.structure_labels)
-    by_name(found, lambda network, position: network.operator_labels[position])
+    by_name(matching, lambda network, position: network.operator_labels[position])
     by_hash.match(first.operator_labels, second.operator_labels)
     by_hash.match_neighbourhoods(first.operator_labels, second.operator_labels)
-    _match_skeletons(found)
+    _match_skeletons(matching)
     by_hash.match(first.structure_labels, second.structure_labels)
-    _match_moved(found)
-    _match_other_forms(found)
-    _align(found)
+    _match_moved(matching)
+    _match_other_forms(matching)
+    _align(matching)
     by_hash.match(first.operator_labels, second.operator_labels)
-    _match_replaced(found, by_hash)
-    return found
+    _match_replaced(matching, by_hash)
+    return matching
 
 
-def _match_constants(found: Matching) -> None:
+def _match_constants(matching: Matching) -> None:
     """Match nodes with equal constants that no other node has."""
-    left, right = found.unmatched()
-    first, second = found.first, found.second
+    left, right = matching.unmatched()
+    first, second = matching.first, matching.second
     positions = [
         position for position in left if any(v is not None and v.is_constant for v in first.nodes[position].inputs)
     ]
     for mine, theirs in common_groups((positions, right), first.exact_labels, second.exact_labels):
         if len(mine) == len(theirs) == 1:
-            found.add(mine[0], theirs[0])
+            matching.add(mine[0], theirs[0])
 
 
-def _match_names(found: Matching, label: Callable[[Network, int], Hashable]) -> None:
+def _match_names(matching: Matching, label: Callable[[Network, int], Hashable]) -> None:
     """Match unmatched nodes with equal names and labels."""
-    left, right = found.unmatched()
-    named = {(found.second.nodes[b].name, label(found.second, b)): b for b in right}
+    left, right = matching.unmatched()
+    named = {(matching.second.nodes[b].name, label(matching.second, b)): b for b in right}
     for a in left:
-        b = named.pop((found.first.nodes[a].name, label(found.first, a)), None)
+        b = named.pop((matching.first.nodes[a].name, label(matching.first, a)), None)
         if b is not None:
-            found.add(a, b)
+            matching.add(a, b)
 
 
-def _match_skeletons(found: Matching) -> None:
+def _match_skeletons(matching: Matching) -> None:
     """Match nodes of a float graph with their forms on integers."""
-    if found.is_complete:
+    if matching.is_complete:
         return
-    views = Skeleton(found.first), Skeleton(found.second)
-    by_hash = HashMatcher(found)
-    by_hash.match_skeletons(views, found.first.family_labels, found.second.family_labels)
+    views = Skeleton(matching.first), Skeleton(matching.second)
+    by_hash = HashMatcher(matching)
+    by_hash.match_skeletons(views, matching.first.family_labels, matching.second.family_labels)
     _match_names(
-        found, lambda network, position: (network.family_labels[position], is_auxiliary(network.nodes[position]))
+        matching, lambda network, position: (network.family_labels[position], is_auxiliary(network.nodes[position]))
     )
-    _match_sources(found)
-    by_hash.match_skeletons(views, found.first.family_labels, found.second.family_labels)
+    _match_sources(matching)
+    by_hash.match_skeletons(views, matching.first.family_labels, matching.second.family_labels)
 
 
-def _match_other_forms(found: Matching) -> None:
+def _match_other_forms(matching: Matching) -> None:
     """Match nodes that are not auxiliary and have any operator, if their operands and users are matched."""
-    if found.is_complete:
+    if matching.is_complete:
         return
-    views = Skeleton(found.first), Skeleton(found.second)
-    by_hash = HashMatcher(found)
-    anything = [[0] * len(network.nodes) for network in (found.first, found.second)]
+    views = Skeleton(matching.first), Skeleton(matching.second)
+    by_hash = HashMatcher(matching)
+    anything = [[0] * len(network.nodes) for network in (matching.first, matching.second)]
     by_hash.match_skeletons(views, *anything, both=True)
 
 
-def _match_sources(found: Matching) -> None:
+def _match_sources(matching: Matching) -> None:
     """Match nodes that are not auxiliary, of one family, that come from the same nodes of the source file."""
-    left, right = found.unmatched()
+    left, right = matching.unmatched()
     by_source: list[dict[Hashable, list[int]]] = [{}, {}]
-    for side, (network, positions) in enumerate(((found.first, left), (found.second, right))):
+    for side, (network, positions) in enumerate(((matching.first, left), (matching.second, right))):
         for position in positions:
             node = network.nodes[position]
             if node.sources and not is_auxiliary(node):
@@ -111,38 +111,38 @@ def _match_sources(found: Matching) -> None:
     for common, mine in by_source[0].items():
         theirs = by_source[1].get(common, [])
         if len(mine) == len(theirs) == 1:
-            found.add(mine[0], theirs[0])
+            matching.add(mine[0], theirs[0])
 
 
-def _movable(found: Matching) -> tuple[list[int], list[int]]:
+def _movable(matching: Matching) -> tuple[list[int], list[int]]:
     """Return the unmatched nodes without conversions, which are all alike: they belong to the nodes next to them."""
-    left, right = found.unmatched()
+    left, right = matching.unmatched()
     return (
-        [position for position in left if not is_conversion(found.first.nodes[position].op)],
-        [position for position in right if not is_conversion(found.second.nodes[position].op)],
+        [position for position in left if not is_conversion(matching.first.nodes[position].op)],
+        [position for position in right if not is_conversion(matching.second.nodes[position].op)],
     )
 
 
-def _match_moved(found: Matching) -> None:
+def _match_moved(matching: Matching) -> None:
     """Match nodes that are equal, and unique among the unmatched ones, wherever they are."""
     for labels in ("exact_labels", "structure_labels", "shapeless_labels"):
-        left, right = _movable(found)
-        for mine, theirs in common_groups((left, right), getattr(found.first, labels), getattr(found.second, labels)):
+        first, second = getattr(matching.first, labels), getattr(matching.second, labels)
+        for mine, theirs in common_groups(_movable(matching), first, second):
             if len(mine) == len(theirs) == 1:
-                found.add(mine[0], theirs[0])
+                matching.add(mine[0], theirs[0])
 
 
-def _align(found: Matching) -> None:
+def _align(matching: Matching) -> None:
     """Match a longest common subsequence of the operators of the unmatched nodes, between their matched neighbors."""
-    left, right = _movable(found)
+    left, right = _movable(matching)
     if not left or not right or max(len(left), len(right)) > _ALIGNED:
         return
     keys: dict[Hashable, int] = {}
-    first = [keys.setdefault(found.first.operator_labels[position], len(keys)) for position in left]
-    second = [keys.setdefault(found.second.operator_labels[position], len(keys)) for position in right]
+    first = [keys.setdefault(matching.first.operator_labels[position], len(keys)) for position in left]
+    second = [keys.setdefault(matching.second.operator_labels[position], len(keys)) for position in right]
     for position, other in longest_common_subsequence(first, second):
-        if _has_common_neighbour(found, left[position], right[other]):
-            found.add(left[position], right[other])
+        if _has_common_neighbour(matching, left[position], right[other]):
+            matching.add(left[position], right[other])
 
 
 def longest_common_subsequence(first: Sequence[int], second: Sequence[int]) -> list[tuple[int, int]]:
@@ -152,31 +152,31 @@ def longest_common_subsequence(first: Sequence[int], second: Sequence[int]) -> l
     for row, item in enumerate(first):
         longer = np.where(columns == item, lengths[row, :-1] + 1, lengths[row, 1:])
         np.maximum.accumulate(np.maximum(longer, lengths[row, 1:]), out=lengths[row + 1, 1:])
-    found = []
+    pairs = []
     a, b = len(first), len(second)
     while a and b:
         if first[a - 1] == second[b - 1]:
             a, b = a - 1, b - 1
-            found.append((a, b))
+            pairs.append((a, b))
         elif lengths[a - 1, b] >= lengths[a, b - 1]:
             a -= 1
         else:
             b -= 1
-    return found[::-1]
+    return pairs[::-1]
 
 
-def _has_common_neighbour(found: Matching, a: int, b: int) -> bool:
+def _has_common_neighbour(matching: Matching, a: int, b: int) -> bool:
     """Return True if an operand, or a user, of one node is matched with one of the other node."""
-    before = {found.partner[edge.source] for edge in found.first.edges[a] if edge.source >= 0}
-    after = {found.partner[user] for user in found.first.users[a]}
-    operands = {edge.source for edge in found.second.edges[b] if edge.source >= 0}
-    return bool(before & operands or after & set(found.second.users[b]))
+    before = {matching.partner[edge.source] for edge in matching.first.edges[a] if edge.source >= 0}
+    after = {matching.partner[user] for user in matching.first.users[a]}
+    operands = {edge.source for edge in matching.second.edges[b] if edge.source >= 0}
+    return bool(before & operands or after & set(matching.second.users[b]))
 
 
-def _match_replaced(found: Matching, by_hash: HashMatcher) -> None:
+def _match_replaced(matching: Matching, by_hash: HashMatcher) -> None:
     """Match nodes with different operators whose operands and users are matched with each other."""
     labels = [
         [is_auxiliary(node) and any(value.dtype.is_integer for value in node.outputs) for node in network.nodes]
-        for network in (found.first, found.second)
+        for network in (matching.first, matching.second)
     ]
     by_hash.match(*labels, both=True)

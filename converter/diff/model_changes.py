@@ -22,12 +22,12 @@ _OWN_LINES = ("chip", "quantize", "preprocess")
 """Options of the recipe that are compared as properties of the model."""
 
 
-def interface_changes(found: Matching) -> Iterator[Change]:
+def interface_changes(matching: Matching) -> Iterator[Change]:
     """Return differences of inputs and outputs."""
-    first, second = found.first.graph, found.second.graph
+    first, second = matching.first.graph, matching.second.graph
     for what, before, after, pairs, values in (
-        ("input", first.input_ports, second.input_ports, found.inputs, (first.inputs, second.inputs)),
-        ("output", first.output_ports, second.output_ports, found.outputs, (first.outputs, second.outputs)),
+        ("input", first.input_ports, second.input_ports, matching.inputs, (first.inputs, second.inputs)),
+        ("output", first.output_ports, second.output_ports, matching.outputs, (first.outputs, second.outputs)),
     ):
         positions = dict(pairs)
         for position, port in enumerate(before):
@@ -109,16 +109,16 @@ def _plain(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
-def note_changes(before: Side, after: Side, found: Matching, changes: list[Change]) -> Iterator[Change]:
+def note_changes(before: Side, after: Side, matching: Matching, changes: list[Change]) -> Iterator[Change]:
     """Return notes that only one model has. Those about nodes with another precision follow from that change."""
     if before.model is None or after.model is None or not (before.has_settings and after.has_settings):
         return
-    names = {found.first.nodes[a].name: found.second.nodes[b].name for a, b in found.pairs}
-    known = {
+    names = {matching.first.nodes[a].name: matching.second.nodes[b].name for a, b in matching.pairs}
+    changed_nodes = {
         network.nodes[position].name
         for change in changes
         if change.category in ("precision", "nodes")
-        for network, positions in ((found.first, change.nodes_before), (found.second, change.nodes_after))
+        for network, positions in ((matching.first, change.nodes_before), (matching.second, change.nodes_after))
         for position in positions
     }
     old, new = (
@@ -131,5 +131,5 @@ def note_changes(before: Side, after: Side, found: Matching, changes: list[Chang
         if first == second:
             continue
         action = "added" if first is None else "removed" if second is None else "changed"
-        follows = node in known or (action == "changed" and has_other_precision)
+        follows = node in changed_nodes or (action == "changed" and has_other_precision)
         yield Change("notes", action, node or kind, kind, first or "", second or "", follows=follows)

@@ -73,12 +73,12 @@ class Network:
 
     def _edges(self, node: Node) -> list[Edge]:
         is_free = commutes(node)
-        found = []
+        edges = []
         for slot, value in enumerate(node.inputs):
             if value is not None and not value.is_constant:
                 source, result = self._positions[id(value)]
-                found.append(Edge(0 if is_free else slot, source, result))
-        return found
+                edges.append(Edge(0 if is_free else slot, source, result))
+        return edges
 
     def position_of(self, value: Value) -> tuple[int, int] | None:
         """Return node (or ``-1 - i`` for input ``i``) and result that a value is; None for a constant."""
@@ -87,12 +87,12 @@ class Network:
     @functools.cached_property
     def users(self) -> list[list[int]]:
         """Indices of the users of each node."""
-        found: list[list[int]] = [[] for _ in self.nodes]
+        users: list[list[int]] = [[] for _ in self.nodes]
         for position, edges in enumerate(self.edges):
             for edge in edges:
-                if edge.source >= 0 and position not in found[edge.source][-1:]:
-                    found[edge.source].append(position)
-        return found
+                if edge.source >= 0 and position not in users[edge.source][-1:]:
+                    users[edge.source].append(position)
+        return users
 
     @functools.cached_property
     def exact_labels(self) -> list[Hashable]:
@@ -239,18 +239,18 @@ def _has_integer_operand(node: Node) -> bool:
 
 def _constants(node: Node, digests: dict[int, bytes]) -> list[Hashable]:
     """Return slot, type, quantization and digest of every constant operand."""
-    found: list[Hashable] = []
+    constants: list[Hashable] = []
     for slot, value in constant_operands(node):
         if id(value) not in digests:
             digests[id(value)] = data_digest(value)
-        found.append((slot, value.type, value.quant, digests[id(value)]))
-    return found
+        constants.append((slot, value.type, value.quant, digests[id(value)]))
+    return constants
 
 
 def constant_operands(node: Node) -> list[tuple[int, Value]]:
     """Return index and value of the constant operands. Operands of a commutative operator are counted from 0."""
-    found = [(slot, value) for slot, value in enumerate(node.inputs) if value is not None and value.is_constant]
-    return [(position, value) for position, (_, value) in enumerate(found)] if commutes(node) else found
+    operands = [(slot, value) for slot, value in enumerate(node.inputs) if value is not None and value.is_constant]
+    return [(position, value) for position, (_, value) in enumerate(operands)] if commutes(node) else operands
 
 
 def data_digest(value: Value) -> bytes:

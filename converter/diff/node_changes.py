@@ -33,20 +33,20 @@ def changes_precision(before: Node, after: Node) -> bool:
 class PairChanges:
     """Compares matched nodes. A constant that several nodes use is compared once."""
 
-    def __init__(self, found: Matching) -> None:
-        self._found = found
+    def __init__(self, matching: Matching) -> None:
+        self._matching = matching
         self._constants: set[tuple[int, int]] = set()
 
     def compare(self, position: int) -> list[Change]:
         """Return the differences of one node, which is matched, from its partner."""
-        found = self._found
-        before, after = found.first.nodes[position], found.second.nodes[found.partner[position]]
-        indices: dict[str, Any] = {"nodes_before": (position,), "nodes_after": (found.partner[position],)}
+        matching = self._matching
+        before, after = matching.first.nodes[position], matching.second.nodes[matching.partner[position]]
+        indices: dict[str, Any] = {"nodes_before": (position,), "nodes_after": (matching.partner[position],)}
         common = {"name": after.name, **indices}
         pairs = list(zip(before.outputs, after.outputs, strict=False))
         names = [(first.name, second.name) for first, second in pairs if first.name != second.name]
         renamed = [Change("names", "renamed", new, before=old, after=new, **indices) for old, new in names]
-        if found.first.exact_labels[position] == found.second.exact_labels[found.partner[position]]:
+        if matching.first.exact_labels[position] == matching.second.exact_labels[matching.partner[position]]:
             return renamed
         operands = list(zip(computed_operands(before), computed_operands(after), strict=False))
         is_reshaped = any(first.shape != second.shape for first, second in operands)
@@ -106,12 +106,12 @@ def _index(node: Node, operand: Value) -> int:
     return next(index for index, value in enumerate(node.inputs) if value is operand)
 
 
-def output_constants(found: Matching) -> Iterator[Change]:
+def output_constants(matching: Matching) -> Iterator[Change]:
     """Return differences of constants that are outputs."""
-    for a, b in found.outputs:
-        old, new = found.first.graph.outputs[a], found.second.graph.outputs[b]
+    for a, b in matching.outputs:
+        old, new = matching.first.graph.outputs[a], matching.second.graph.outputs[b]
         if old.is_constant and new.is_constant and old.shape == new.shape:
-            name = found.second.graph.output_ports[b].name
+            name = matching.second.graph.output_ports[b].name
             yield from _data(old, new, "output", {"name": name}, is_rescaled=False)
 
 

@@ -57,10 +57,10 @@ class Matching:
 def match_ports(before: Sequence[Port], after: Sequence[Port]) -> list[tuple[int, int]]:
     """Match inputs or outputs: by name, then the others in order."""
     positions = {port.name: position for position, port in enumerate(after)}
-    found = {position: positions.pop(port.name) for position, port in enumerate(before) if port.name in positions}
-    left = [position for position in range(len(before)) if position not in found]
+    pairs = {position: positions.pop(port.name) for position, port in enumerate(before) if port.name in positions}
+    left = [position for position in range(len(before)) if position not in pairs]
     free = sorted(positions.values())
-    return sorted([*found.items(), *zip(left, free, strict=False)])
+    return sorted([*pairs.items(), *zip(left, free, strict=False)])
 
 
 def common_groups(

@@ -114,9 +114,9 @@ def compare_outputs(
     progress.stage("compare the outputs", samples)
     with Session(first) as mine, Session(second) as theirs:
         for old_feed, new_feed in _feeds(before, after, inputs, data, samples):
-            wanted, got = mine.run(old_feed), theirs.run(new_feed)
+            old_results, new_results = mine.run(old_feed), theirs.run(new_feed)
             for position, (old, new) in enumerate(ports):
-                a, b = wanted[old.name], got[new.name]
+                a, b = old_results[old.name], new_results[new.name]
                 if a.shape != b.shape:
                     problem = f"output '{new.name}' is {format_shape(a.shape)} before and {format_shape(b.shape)} after"
                     return OutputComparison(origin=origin, problem=problem)
@@ -185,12 +185,12 @@ def _feeds(
             yield feed, {names[name]: array for name, array in feed.items()}
         return
     rules = before.preprocess or after.preprocess, after.preprocess or before.preprocess
-    first = load_feeds(data, old, rules[0], most=samples)
+    first = load_feeds(data, old, rules[0], limit=samples)
     if rules[0] == rules[1] and _same_types(before.graph, after.graph, inputs):
         for feed in itertools.islice(first, samples):
             yield feed, {names[name]: array for name, array in feed.items()}
         return
-    second: Iterator[dict[str, Array]] = iter(load_feeds(data, new, rules[1], most=samples))
+    second: Iterator[dict[str, Array]] = iter(load_feeds(data, new, rules[1], limit=samples))
     yield from itertools.islice(zip(first, second, strict=False), samples)
 
 

@@ -98,5 +98,5 @@ class DifferenceRecord(
 
     def counts(self) -> dict[Category, int]:
         """Return the number of changes per category, without consequences of other changes."""
-        found = Counter(change.category for change in self.changes if not change.follows)
-        return {category: found[category] for category in CATEGORIES if found[category]}
+        counts = Counter(change.category for change in self.changes if not change.follows)
+        return {category: counts[category] for category in CATEGORIES if counts[category]}

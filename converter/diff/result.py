@@ -20,7 +20,7 @@ from tpuconvert.verify.verification import Thresholds
 
 @dataclass(frozen=True, repr=False)
 class ModelDifference(DifferenceRecord):
-    """Differences of two models. ``str()`` returns the short text, ``print(found.text(everything=True))`` all changes.
+    """Differences of two models. ``str()`` returns the short text, ``text(everything=True)`` all changes.
 
     Args:
         before: name of the first model.
@@ -86,7 +86,7 @@ class ModelDifference(DifferenceRecord):
             self,
             fail_on=parse_categories(",".join(fail_on)) if fail_on else (),
             thresholds=Thresholds(max_difference, min_cosine, min_sqnr),
-            growth={key: most for key, most in growth.items() if most is not None},
+            growth={key: limit for key, limit in growth.items() if limit is not None},
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -72,13 +72,13 @@ def load_sides(
         TpuConvertError: a file cannot be read or converted.
 
     """
-    given = (first, second)
-    models = [_load_model(each, file) for each, file in zip(given, weights, strict=True)]
-    if options and all(model is not None or isinstance(each, Graph) for each, model in zip(given, models, strict=True)):
+    pair = (first, second)
+    models = [_load_model(each, file) for each, file in zip(pair, weights, strict=True)]
+    if options and all(model is not None or isinstance(each, Graph) for each, model in zip(pair, models, strict=True)):
         hint = "leave them out, or compare a source"
         raise UsageError(f"options of a source ({', '.join(options)}), but no source is compared", hint=hint)
     sides = []
-    for number, (each, model) in enumerate(zip(given, models, strict=True)):
+    for number, (each, model) in enumerate(zip(pair, models, strict=True)):
         if model is not None:
             path = os.fspath(each) if isinstance(each, (str, os.PathLike)) else None
             name = os.path.basename(path) if path is not None else model.graph.file or model.graph.name
@@ -92,26 +92,26 @@ def load_sides(
     return sides[0], sides[1]
 
 
-def _load_model(given: Compared, weights: str | os.PathLike[str] | None) -> Model | None:
+def _load_model(model: Compared, weights: str | os.PathLike[str] | None) -> Model | None:
     """Return the model if a finished one is given, otherwise None."""
-    if isinstance(given, (Model, Graph)) and weights is not None:
+    if isinstance(model, (Model, Graph)) and weights is not None:
         raise UsageError(f"{weights}: a second file belongs to Caffe models only", hint="leave it out")
-    if isinstance(given, Model):
-        return given
-    if not isinstance(given, (str, os.PathLike)):
+    if isinstance(model, Model):
+        return model
+    if not isinstance(model, (str, os.PathLike)):
         return None
-    kind = SourceFile(given).kind
+    kind = SourceFile(model).kind
     if kind is None or kind.id != "tpum":
         return None
     if weights is not None:
-        raise UsageError(f"{weights}: a .tpum file contains its weights", file=str(given), hint="leave the weights out")
-    return load(given)
+        raise UsageError(f"{weights}: a .tpum file contains its weights", file=str(model), hint="leave the weights out")
+    return load(model)
 
 
 def _load_source(
     source: Source,
     other: Model | None,
-    given: Mapping[str, Any],
+    requested: Mapping[str, Any],
     *,
     as_read: bool,
 ) -> Side:
@@ -122,7 +122,7 @@ def _load_source(
         written = {name: value for name, value in stored.items() if name not in _ONLY_INT8}
         written["chip"] = other.chip
     reading = {"allow_non_finite": True} if as_read else {}  # as for inspect
-    options = Options.of(**{**written, **reading, **given})
+    options = Options.of(**{**written, **reading, **requested})
     if other is not None and options.fuse_preprocess != "none":
         options = options.for_model(other.preprocess)
     name = os.path.basename(source.name)

@@ -25,10 +25,10 @@ NAMED = 3
 """Number of names of changes that are alike."""
 
 
-def difference_lines(found: DifferenceRecord, *, everything: bool = False) -> list[str]:
+def difference_lines(record: DifferenceRecord, *, everything: bool = False) -> list[str]:
     """Return the differences as lines: the most severe changes of each category, or with ``everything`` all."""
-    lines = [f"{shorten(found.before)} -> {shorten(found.after)}: {summary(found)}"]
-    for category, changes in by_category(found).items():
+    lines = [f"{shorten(record.before)} -> {shorten(record.after)}: {summary(record)}"]
+    for category, changes in by_category(record).items():
         following = sum(change.follows for change in changes)
         lines.append(f"  {category}: {len(changes) - following}")
         if everything:
@@ -39,27 +39,27 @@ def difference_lines(found: DifferenceRecord, *, everything: bool = False) -> li
         hidden = hidden_text(len(changes) - sum(map(len, shown)), following)
         if hidden:
             lines.append(f"    {hidden}")
-    lines += [concat(["  ", line]) for line in measure_lines(found, everything=everything)]
-    return [*lines, *(f"  {line}" for line in output_lines(found.outputs))]
+    lines += [concat(["  ", line]) for line in measure_lines(record, everything=everything)]
+    return [*lines, *(f"  {line}" for line in output_lines(record.outputs))]
 
 
-def summary(found: DifferenceRecord) -> str:
+def summary(record: DifferenceRecord) -> str:
     """Return the verdict: the number of changes per category, or that there are none."""
-    if found.is_equal:
-        sizes = found.measures["file_bytes"]
+    if record.is_equal:
+        sizes = record.measures["file_bytes"]
         note = "; only the bytes of the files differ" if sizes.differs else ""
         return f"no differences{note}"
-    counts = found.counts()
+    counts = record.counts()
     if not counts:
-        return "other outputs" if not found.changes else several(len(found.changes), "change")
-    nodes = f"{found.matched} of {found.nodes[0]} and {found.nodes[1]} nodes match"
+        return "other outputs" if not record.changes else several(len(record.changes), "change")
+    nodes = f"{record.matched} of {record.nodes[0]} and {record.nodes[1]} nodes match"
     return f"{', '.join(f'{count} in {name}' for name, count in counts.items())}; {nodes}"
 
 
-def by_category(found: DifferenceRecord) -> dict[str, list[Change]]:
+def by_category(record: DifferenceRecord) -> dict[str, list[Change]]:
     """Return the changes by category, in the order of the categories."""
     groups: dict[str, list[Change]] = {category: [] for category in CATEGORIES}
-    for change in found.changes:
+    for change in record.changes:
         groups[change.category].append(change)
     return {category: changes for category, changes in groups.items() if changes}
 
@@ -115,23 +115,23 @@ def change_text(change: Change) -> str:
     return f"{text}: {before} -> {after}"
 
 
-def measured_text(found: ConstantDifference) -> str:
+def measured_text(difference: ConstantDifference) -> str:
     """Format how the elements of a constant changed."""
-    if found.factor is not None:
-        return f"multiplied by {found.factor:.6g}"
-    largest = f"at most {number(found.max_difference)}, {number(found.mean_difference)} on average"
+    if difference.factor is not None:
+        return f"multiplied by {difference.factor:.6g}"
+    largest = f"at most {number(difference.max_difference)}, {number(difference.mean_difference)} on average"
     distances = (
-        f"{found.different:,} of {found.elements:,} elements differ, by {largest} "
-        f"(largest magnitude {number(found.magnitude)})"
+        f"{difference.different:,} of {difference.elements:,} elements differ, by {largest} "
+        f"(largest magnitude {number(difference.magnitude)})"
     )
-    return distances if found.factor_axis is None else f"rescaled along axis {found.factor_axis}; {distances}"
+    return distances if difference.factor_axis is None else f"rescaled along axis {difference.factor_axis}; {distances}"
 
 
-def measure_lines(found: DifferenceRecord, *, everything: bool = False) -> list[str]:
+def measure_lines(record: DifferenceRecord, *, everything: bool = False) -> list[str]:
     """Return one line per size or cost that differs; with ``everything`` also the equal ones."""
     rows = [
         (f"{MEASURES[name]}:", *_sides(measure), growth_text(measure))
-        for name, measure in found.measures.items()
+        for name, measure in record.measures.items()
         if measure.differs or (everything and (measure.before is not None or measure.after is not None))
     ]
     return table(rows, has_heading=False) if rows else []
@@ -171,14 +171,13 @@ def output_lines(outputs: OutputComparison) -> Iterator[str]:
         return
     yield f"outputs on {samples}:"
     for output in outputs.outputs:
-        found = output
         if output.is_equal:
             yield f"  '{shorten(output.name)}': equal"
             continue
         classes = f", other class in {output.changed_classes:.1%}" if output.changed_classes is not None else ""
         yield (
-            f"  '{shorten(output.name)}': cosine {found.cosine:.6f}, SQNR {found.sqnr:.1f} dB, "
-            f"largest difference {number(found.max_absolute)} ({number(found.relative)} of the range){classes}"
+            f"  '{shorten(output.name)}': cosine {output.cosine:.6f}, SQNR {output.sqnr:.1f} dB, "
+            f"largest difference {number(output.max_absolute)} ({number(output.relative)} of the range){classes}"
         )
     if outputs.advice:
         yield f"  {outputs.advice}"

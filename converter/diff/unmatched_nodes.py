@@ -36,23 +36,23 @@ class Leftover:
     """Matched node of the first network -> unmatched nodes of both networks that belong to it."""
 
 
-def explain_unmatched(found: Matching) -> tuple[list[Change], set[int]]:
+def explain_unmatched(matching: Matching) -> tuple[list[Change], set[int]]:
     """Return the changes of category ``nodes`` and ``precision``, and the matched nodes that these describe."""
     left = Leftover()
-    first = _Side(found.first, found.partner, lambda position: position)
-    second = _Side(found.second, found.origin, lambda position: found.origin[position])
+    first = _Side(matching.first, matching.partner, lambda position: position)
+    second = _Side(matching.second, matching.origin, lambda position: matching.origin[position])
     for side, other_node in (
-        (first, lambda a: found.second.nodes[found.partner[a]]),
-        (second, lambda a: found.first.nodes[a]),
+        (first, lambda a: matching.second.nodes[matching.partner[a]]),
+        (second, lambda a: matching.first.nodes[a]),
     ):
         for position in side.unmatched:
-            owner = _owner(side, position, other_node, found)
+            owner = _owner(side, position, other_node, matching)
             if owner is None:
                 (left.first if side is first else left.second).append(position)
             else:
                 left.forms.setdefault(owner, ([], []))[side is second].append(position)
-    changes = [_form_change(found, a, left.forms.get(a, ([], []))) for a, _ in found.pairs]
-    described = {a for (a, _), change in zip(found.pairs, changes, strict=True) if change is not None}
+    changes = [_form_change(matching, a, left.forms.get(a, ([], []))) for a, _ in matching.pairs]
+    described = {a for (a, _), change in zip(matching.pairs, changes, strict=True) if change is not None}
     replaced, rest = _replacements(first, second, left)
     return [*(change for change in changes if change is not None), *replaced, *rest], described
 
@@ -77,24 +77,24 @@ class _Side:
     @functools.cached_property
     def nearest_before(self) -> dict[int, tuple[int, ...]]:
         """The nearest matched nodes from which each unmatched node is computed, as indices of the first network."""
-        found: dict[int, tuple[int, ...]] = {}
+        nearest: dict[int, tuple[int, ...]] = {}
         for position in self.unmatched:
-            found[position] = self._nearest(self.before(position), found)
-        return found
+            nearest[position] = self._nearest(self.before(position), nearest)
+        return nearest
 
     @functools.cached_property
     def nearest_after(self) -> dict[int, tuple[int, ...]]:
         """The nearest matched nodes that are computed from each unmatched node, as indices of the first network."""
-        found: dict[int, tuple[int, ...]] = {}
+        nearest: dict[int, tuple[int, ...]] = {}
         for position in reversed(self.unmatched):
-            found[position] = self._nearest(self.after(position), found)
-        return found
+            nearest[position] = self._nearest(self.after(position), nearest)
+        return nearest
 
-    def _nearest(self, neighbours: Iterable[int], known: Mapping[int, tuple[int, ...]]) -> tuple[int, ...]:
+    def _nearest(self, neighbours: Iterable[int], nearest_of: Mapping[int, tuple[int, ...]]) -> tuple[int, ...]:
         direct, others = list[int](), list[int]()
         for position in neighbours:
             if self.matched[position] == UNMATCHED:
-                others += known[position]
+                others += nearest_of[position]
             else:
                 direct.append(self.key(position))
         return tuple(dict.fromkeys(direct + others))[:_NEAREST]
@@ -102,7 +102,7 @@ class _Side:
     def regions(self, positions: Iterable[int]) -> list[list[int]]:
         """Return the connected components of nodes, each in topological order."""
         waiting = dict.fromkeys(positions)
-        found = []
+        regions = []
         while waiting:
             start = next(iter(waiting))
             del waiting[start]
@@ -114,8 +114,8 @@ class _Side:
                         del waiting[other]
                         region.append(other)
                         stack.append(other)
-            found.append(sorted(region))
-        return found
+            regions.append(sorted(region))
+        return regions
 
     def boundary(self, region: list[int]) -> tuple[frozenset[int], frozenset[int]]:
         """Return the matched operands and users of a region."""
@@ -136,15 +136,15 @@ def _source_names(nodes: Iterable[Node]) -> set[str]:
     return {source.node for node in nodes for source in node.sources}
 
 
-def _owner(side: _Side, position: int, other_node: Callable[[int], Node], found: Matching) -> int | None:
+def _owner(side: _Side, position: int, other_node: Callable[[int], Node], matching: Matching) -> int | None:
     """Return the matched node to which an unmatched one belongs, or None."""
     node = side.network.nodes[position]
     names = _source_names([node])
     near = dict.fromkeys((*side.nearest_before[position], *side.nearest_after[position]))
     chosen = None
     for owner in near:
-        before, after = found.first.nodes[owner], found.second.nodes[found.partner[owner]]
-        own = before if side.network is found.first else after
+        before, after = matching.first.nodes[owner], matching.second.nodes[matching.partner[owner]]
+        own = before if side.network is matching.first else after
         is_same_source = bool(names) and names <= _source_names([other_node(owner)])
         if changes_precision(before, after):
             if is_same_source or (names and names == _source_names([own])):
@@ -156,17 +156,17 @@ def _owner(side: _Side, position: int, other_node: Callable[[int], Node], found:
     return chosen
 
 
-def _form_change(found: Matching, a: int, added: tuple[list[int], list[int]]) -> Change | None:
+def _form_change(matching: Matching, a: int, added: tuple[list[int], list[int]]) -> Change | None:
     """Return the change of a matched node with another operator, arithmetic, or number of nodes."""
-    b = found.partner[a]
-    before, after = found.first.nodes[a], found.second.nodes[b]
+    b = matching.partner[a]
+    before, after = matching.first.nodes[a], matching.second.nodes[b]
     is_precision = changes_precision(before, after)
     if before.op.name == after.op.name and not is_precision and not any(added):
         return None
     old, new = sorted([a, *added[0]]), sorted([b, *added[1]])
-    texts = _operators(found.first, old), _operators(found.second, new)
+    texts = _operators(matching.first, old), _operators(matching.second, new)
     if is_precision:
-        types = _arithmetic(found.first, a, old), _arithmetic(found.second, b, new)
+        types = _arithmetic(matching.first, a, old), _arithmetic(matching.second, b, new)
         texts = f"{texts[0]} in {types[0]}", f"{texts[1]} in {types[1]}"
     elif not any(added):
         return Change(

@@ -29,17 +29,17 @@ class _Reach:
         self._matched = matched
         self._is_second = is_second
         self._inputs = {pair[is_second]: number for number, pair in enumerate(inputs)}
-        self._known: dict[int, frozenset[Tensor]] = {}
+        self._tensors_of: dict[int, frozenset[Tensor]] = {}
 
     def hide(self, position: int) -> None:
         """Treat a matched node as if it were not there."""
         self.hidden.add(position)
-        self._known.clear()
+        self._tensors_of.clear()
 
     def show(self, position: int) -> None:
         """Undo ``hide``."""
         self.hidden.discard(position)
-        self._known.clear()
+        self._tensors_of.clear()
 
     def tensors(self, source: int, result: int) -> frozenset[Tensor]:
         """Return the nearest tensors that are not hidden, for result ``result`` of a node."""
@@ -51,19 +51,19 @@ class _Reach:
         stack = [source]
         while stack:
             position = stack[-1]
-            if position in self._known:
+            if position in self._tensors_of:
                 stack.pop()
                 continue
             edges = self.network.edges[position]
-            missing = [e.source for e in edges if e.source in self.hidden and e.source not in self._known]
+            missing = [e.source for e in edges if e.source in self.hidden and e.source not in self._tensors_of]
             if missing:
                 stack += missing
                 continue
-            self._known[position] = frozenset().union(*(self._direct(edge.source, edge.result) for edge in edges))
-        return self._known[source]
+            self._tensors_of[position] = frozenset().union(*(self._direct(edge.source, edge.result) for edge in edges))
+        return self._tensors_of[source]
 
     def _direct(self, source: int, result: int) -> frozenset[Tensor]:
-        return self._known[source] if source in self.hidden else self.tensors(source, result)
+        return self._tensors_of[source] if source in self.hidden else self.tensors(source, result)
 
     def is_hidden(self, source: int) -> bool:
         """Return True if an operand is computed by a hidden node."""
@@ -73,28 +73,29 @@ class _Reach:
 class _Wiring:
     """Comparison of the operands of matched nodes. Outputs are nodes with negative indices."""
 
-    def __init__(self, found: Matching) -> None:
-        self.found = found
+    def __init__(self, matching: Matching) -> None:
+        self.matching = matching
         self.reach = (
-            _Reach(found.first, found.partner, False, found.inputs),
-            _Reach(found.second, found.origin, True, found.inputs),
+            _Reach(matching.first, matching.partner, False, matching.inputs),
+            _Reach(matching.second, matching.origin, True, matching.inputs),
         )
 
     def operands(self, side: int, position: int) -> list[tuple[int, int, int]]:
         """Return slot, node and result of each operand of a matched node or of an output."""
-        network = (self.found.first, self.found.second)[side]
+        network = (self.matching.first, self.matching.second)[side]
         if position < 0:
-            output = self.found.outputs[-1 - position][side]
+            output = self.matching.outputs[-1 - position][side]
             tensor = network.position_of(network.graph.outputs[output])
             return [] if tensor is None else [(0, *tensor)]
-        index = self.found.partner[position] if side else position
+        index = self.matching.partner[position] if side else position
         return [(edge.slot, edge.source, edge.result) for edge in network.edges[index]]
 
     def is_same(self, position: int) -> bool:
         """Return True if both nodes have the same operands, apart from hidden nodes between them."""
         sides = [self.operands(side, position) for side in (0, 1)]
         if position >= 0:
-            before, after = self.found.first.nodes[position], self.found.second.nodes[self.found.partner[position]]
+            before = self.matching.first.nodes[position]
+            after = self.matching.second.nodes[self.matching.partner[position]]
             if before.op.name != after.op.name or changes_precision(before, after):
                 return self._overlap(*sides)
         slots = [self._by_slot(side, operands) for side, operands in enumerate(sides)]
@@ -111,15 +112,15 @@ class _Wiring:
         return not left or not right or bool(left & right)
 
     def _by_slot(self, side: int, operands: Iterable[tuple[int, int, int]]) -> dict[int, list[_Operand]]:
-        found: dict[int, list[_Operand]] = {}
+        by_slot: dict[int, list[_Operand]] = {}
         reach = self.reach[side]
         for slot, source, result in operands:
-            found.setdefault(slot, []).append((reach.tensors(source, result), reach.is_hidden(source)))
-        return found
+            by_slot.setdefault(slot, []).append((reach.tensors(source, result), reach.is_hidden(source)))
+        return by_slot
 
     def names(self, side: int, position: int) -> str:
         """Return the names of the operands."""
-        network = (self.found.first, self.found.second)[side]
+        network = (self.matching.first, self.matching.second)[side]
         return ", ".join(
             network.graph.inputs[-1 - source].name if source < 0 else network.nodes[source].outputs[result].name
             for _, source, result in self.operands(side, position)
@@ -141,16 +142,16 @@ def _agree(first: list[_Operand], second: list[_Operand]) -> bool:
     return left <= right or right <= left
 
 
-def find_rewired(found: Matching) -> list[Change]:
+def find_rewired(matching: Matching) -> list[Change]:
     """Return moved nodes, and nodes and outputs whose operands are other tensors."""
-    wiring = _Wiring(found)
-    candidates = [*(a for a, _ in found.pairs), *(-1 - number for number in range(len(found.outputs)))]
+    wiring = _Wiring(matching)
+    candidates = [*(a for a, _ in matching.pairs), *(-1 - number for number in range(len(matching.outputs)))]
     different = [position for position in candidates if not wiring.is_same(position)]
     moved = []
     if len(different) <= _MOST_COMPARED:
         while (position := _best_move(wiring, different)) is not None:
             wiring.reach[0].hide(position)
-            wiring.reach[1].hide(found.partner[position])
+            wiring.reach[1].hide(matching.partner[position])
             moved.append(position)
             different = [other for other in different if other != position and not wiring.is_same(other)]
     return [_moved(wiring, position) for position in moved] + [_rewired(wiring, position) for position in different]
@@ -158,25 +159,25 @@ def find_rewired(found: Matching) -> list[Change]:
 
 def _best_move(wiring: _Wiring, different: list[int]) -> int | None:
     """Return the node without which most of the others agree, or None if no node makes another one agree."""
-    best, most = None, 0
+    best, gain = None, 0
     for position in different:
         if position < 0 or any(len(wiring.operands(side, position)) != 1 for side in (0, 1)):
             continue
-        partner = wiring.found.partner[position]
-        users = {u for u in wiring.found.first.users[position] if wiring.found.partner[u] != UNMATCHED}
+        partner = wiring.matching.partner[position]
+        users = {u for u in wiring.matching.first.users[position] if wiring.matching.partner[u] != UNMATCHED}
         wiring.reach[0].hide(position)
         wiring.reach[1].hide(partner)
         solved = sum(wiring.is_same(other) for other in different if other != position)
         broken = sum(not wiring.is_same(user) for user in users if user not in different)
         wiring.reach[0].show(position)
         wiring.reach[1].show(partner)
-        if solved - broken > most:
-            best, most = position, solved - broken
+        if solved - broken > gain:
+            best, gain = position, solved - broken
     return best
 
 
 def _moved(wiring: _Wiring, position: int) -> Change:
-    node = wiring.found.second.nodes[wiring.found.partner[position]]
+    node = wiring.matching.second.nodes[wiring.matching.partner[position]]
     return Change(
         "nodes",
         "moved",
@@ -186,16 +187,16 @@ def _moved(wiring: _Wiring, position: int) -> Change:
         f"after {wiring.names(1, position)}",
         severity=1.0,
         nodes_before=(position,),
-        nodes_after=(wiring.found.partner[position],),
+        nodes_after=(wiring.matching.partner[position],),
     )
 
 
 def _rewired(wiring: _Wiring, position: int) -> Change:
     texts = wiring.names(0, position), wiring.names(1, position)
     if position < 0:
-        port = wiring.found.second.graph.output_ports[wiring.found.outputs[-1 - position][1]]
+        port = wiring.matching.second.graph.output_ports[wiring.matching.outputs[-1 - position][1]]
         return Change("interface", "rewired", port.name, "output", *texts, severity=1.0)
-    node = wiring.found.second.nodes[wiring.found.partner[position]]
+    node = wiring.matching.second.nodes[wiring.matching.partner[position]]
     return Change(
         "nodes",
         "rewired",
@@ -204,5 +205,5 @@ def _rewired(wiring: _Wiring, position: int) -> Change:
         *texts,
         severity=1.0,
         nodes_before=(position,),
-        nodes_after=(wiring.found.partner[position],),
+        nodes_after=(wiring.matching.partner[position],),
     )

@@ -114,18 +114,18 @@ def _lone_samples(largest: dict[str, list[float]]) -> dict[int, list[str]]:
     return lone
 
 
-def lone_findings(found: Sufficiency, tensors: int, inputs: list[str], names: list[str]) -> list[Finding]:
+def lone_findings(sufficiency: Sufficiency, tensors: int, inputs: list[str], names: list[str]) -> list[Finding]:
     """Warnings about samples that set the threshold of an input, or of many tensors.
 
     Args:
-        found: result of :func:`measure`.
+        sufficiency: result of :func:`measure`.
         tensors: number of measured tensors.
         inputs: names of the model's inputs.
         names: names of the samples; a sample without a name is called by its index.
 
     """
     findings = []
-    for index, where in sorted(found.lone.items()):
+    for index, where in sorted(sufficiency.lone.items()):
         entries = [name for name in where if name in inputs]
         if not entries and len(where) <= LONE_TENSORS * tensors:
             continue

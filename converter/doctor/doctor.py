@@ -83,7 +83,7 @@ class Diagnosis(Result, hidden=("trial",), added=("variants", "calibration"), ke
             raise ThresholdError(f"{several(len(self.findings), 'warning')}: {self.findings[0]}", file=self.file)
 
     def _notebook(self) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
-        rows = [(found.id, found.seen, found.expected, found.advice) for found in self.findings]
+        rows = [(finding.id, finding.seen, finding.expected, finding.advice) for finding in self.findings]
         return self._lines([]), [("warning", "found", "expected", "change"), *rows]
 
     def lines(self) -> list[str]:
@@ -112,13 +112,13 @@ class Diagnosis(Result, hidden=("trial",), added=("variants", "calibration"), ke
         return lines
 
     def _calibration_lines(self) -> list[str]:
-        found = self.calibration
-        if found is None or not found.moved:
+        curve = self.calibration
+        if curve is None or not curve.moved:
             return []
-        if found.enough is not None:
-            return [f"  calibration: {found.enough} samples are enough: 95 % of the thresholds move by less than 1 %"]
-        count, share = max(found.moved.items())
-        text = f"{share:.0%} of the thresholds move by more than 1 % from {count} to {found.samples} samples"
+        if curve.enough is not None:
+            return [f"  calibration: {curve.enough} samples are enough: 95 % of the thresholds move by less than 1 %"]
+        count, share = max(curve.moved.items())
+        text = f"{share:.0%} of the thresholds move by more than 1 % from {count} to {curve.samples} samples"
         return [f"  calibration: {text}: more samples help"]
 
 
@@ -164,8 +164,8 @@ def doctor(
         TpuConvertError: as ``convert`` does.
 
     Example:
-        >>> found = tc.doctor("digits.onnx", "labeled.npz", preprocess="color=GRAY,scale=16")
-        >>> [finding.id for finding in found.findings]
+        >>> diagnosis = tc.doctor("digits.onnx", "labeled.npz", preprocess="color=GRAY,scale=16")
+        >>> [finding.id for finding in diagnosis.findings]
         ['batch-norm-scale', 'better-variant']
 
     """
@@ -271,24 +271,24 @@ def _load_samples(
     data: Any, labels: Any, ports: list[Port], rule: Preprocess | None, output: Port | None
 ) -> tuple[FeedSource, Array | None]:
     """Load the samples, and the class index of each sample or None without labels."""
-    given: Array | None = None
+    classes: Array | None = None
     if labels is not None and output is None:
         raise UsageError("labels for a model without an output of scores", hint="scores names another output")
     if labels is None and output is not None and isinstance(data, str | os.PathLike) and _has_labels(Path(data)):
-        found: Labeled = load_labeled(data, _classes(output))
-        data, given = found.samples, found.labels.astype(np.int64)
+        labeled: Labeled = load_labeled(data, _classes(output))
+        data, classes = labeled.samples, labeled.labels.astype(np.int64)
     is_images = isinstance(data, list) and data and all(isinstance(item, Path) for item in data)
     feeds = image_feeds(data, ports, rule) if is_images else load_feeds(data, ports, rule)
     if labels is not None:
-        given = in_order(read_labels(labels), feeds.images)
-    if given is None:
+        classes = in_order(read_labels(labels), feeds.images)
+    if classes is None:
         return feeds, None
     assert output is not None
-    if len(given) < feeds.samples or len(given) - feeds.samples >= max(1, feeds.samples // max(1, len(feeds))):
-        raise UsageError(f"{len(given)} labels for {several(feeds.samples, 'sample')}", hint="give one per sample")
-    if given.size and (given.min() < 0 or given.max() >= _classes(output)):
-        raise UsageError(f"labels from {given.min()} to {given.max()}, expected 0 to {_classes(output) - 1}")
-    return feeds, given[: feeds.samples]
+    if len(classes) < feeds.samples or len(classes) - feeds.samples >= max(1, feeds.samples // max(1, len(feeds))):
+        raise UsageError(f"{len(classes)} labels for {several(feeds.samples, 'sample')}", hint="give one per sample")
+    if classes.size and (classes.min() < 0 or classes.max() >= _classes(output)):
+        raise UsageError(f"labels from {classes.min()} to {classes.max()}, expected 0 to {_classes(output) - 1}")
+    return feeds, classes[: feeds.samples]
 
 
 def _has_labels(path: Path) -> bool:
@@ -307,8 +307,8 @@ def predictor(session: Session, port: Port, output: Port) -> Predict:
             batch = x[start : start + size]
             missing = size - len(batch)
             padded = np.concatenate([batch, np.repeat(batch[:1], missing, axis=0)]) if missing else batch
-            found = session.run({port.name: padded})[output.name]
-            results.append(found.reshape(size, -1)[: len(batch)])
+            batch_scores = session.run({port.name: padded})[output.name]
+            results.append(batch_scores.reshape(size, -1)[: len(batch)])
         scores = np.concatenate(results)
         if output.quant is not None and scores.dtype.kind in "iu":
             scores = output.quant.dequantize(scores)

@@ -117,17 +117,17 @@ class Installation(Result, keys={"problem_messages": "problems"}):
     @property
     def problems(self) -> list[TpuConvertError]:
         """Errors that ``check`` raises the first of; empty if all is well."""
-        found: list[TpuConvertError] = []
+        problems: list[TpuConvertError] = []
         wrong = [package for package in self.required if not package.fits]
         if wrong:
             hint = f"pip install {' '.join(repr(package.name + package.required) for package in wrong)}"
-            found.append(MissingExtraError(f"required packages: {', '.join(map(str, wrong))}", hint=hint))
+            problems.append(MissingExtraError(f"required packages: {', '.join(map(str, wrong))}", hint=hint))
         if self.engine.problem and not self.engine.is_left_out:
-            found.append(MissingExtraError(self.engine.problem, hint=self.engine.hint))
+            problems.append(MissingExtraError(self.engine.problem, hint=self.engine.hint))
         if self.self_test is not None and (self.self_test.different or self.self_test.problem):
             hint = "report it with the output of 'tpuconvert doctor'; backend='reference' runs without the engine"
-            found.append(ThresholdError(f"self-test: {self.self_test}", hint=hint))
-        return found
+            problems.append(ThresholdError(f"self-test: {self.self_test}", hint=hint))
+        return problems
 
     @property
     def problem_messages(self) -> list[str]:
@@ -186,9 +186,9 @@ def installation() -> Installation:
         The state of the installation. ``check`` turns a problem into an error.
 
     Example:
-        >>> found = tc.installation()
-        >>> found.check()
-        >>> found.self_test.different
+        >>> state = tc.installation()
+        >>> state.check()
+        >>> state.self_test.different
         0
 
     """

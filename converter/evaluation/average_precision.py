@@ -21,23 +21,23 @@ MOST_COUNTED = 100
 """Largest number of detections per image and class."""
 
 
-def average_precisions(found: Sequence[Detections], labeled: Sequence[Objects]) -> dict[int, Array]:
+def average_precisions(predictions: Sequence[Detections], labeled: Sequence[Objects]) -> dict[int, Array]:
     """Return the average precision per class at each of ``IOU_LIMITS``, for classes that have labeled objects.
 
     Args:
-        found: detections per image.
+        predictions: detections per image.
         labeled: objects per image, in the same order. Crowds do not count as objects to find.
 
     """
-    known = [objects.classes[~objects.crowd] for objects in labeled]
-    classes = np.unique(np.concatenate(known)) if known else np.array([], dtype=np.int64)
-    return {int(index): _of_class(found, labeled, int(index)) for index in classes}
+    labeled_classes = [objects.classes[~objects.crowd] for objects in labeled]
+    classes = np.unique(np.concatenate(labeled_classes)) if labeled_classes else np.array([], dtype=np.int64)
+    return {int(index): _of_class(predictions, labeled, int(index)) for index in classes}
 
 
-def _of_class(found: Sequence[Detections], labeled: Sequence[Objects], index: int) -> Array:
+def _of_class(predictions: Sequence[Detections], labeled: Sequence[Objects], index: int) -> Array:
     """Return the average precision of one class, [IoU limits]."""
     scores, right, counted, total = [], [], [], 0
-    for detections, objects in zip(found, labeled, strict=True):
+    for detections, objects in zip(predictions, labeled, strict=True):
         mine = detections.take(detections.classes == index)
         mine = mine.take(np.argsort(-mine.scores, kind="stable")[:MOST_COUNTED])
         chosen = objects.classes == index

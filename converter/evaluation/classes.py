@@ -56,44 +56,44 @@ def load_labeled(path: str | os.PathLike[str], classes: int) -> Labeled:
         CorruptInputError: a file does not have the format that its suffix indicates.
 
     """
-    place = Path(path)
-    if os.path.isdir(place):  # Path.is_dir would raise for a name that is too long
-        return _from_folders(place, classes)
-    if place.suffix.lower() != ".npz":
-        raise UsageError(f"{place}: neither a folder per class nor an .npz file with '{LABELS}'")
-    arrays = load_arrays(place)
+    source = Path(path)
+    if os.path.isdir(source):  # Path.is_dir would raise for a name that is too long
+        return _from_folders(source, classes)
+    if source.suffix.lower() != ".npz":
+        raise UsageError(f"{source}: neither a folder per class nor an .npz file with '{LABELS}'")
+    arrays = load_arrays(source)
     labels = arrays.pop(LABELS, None)
     if labels is None or not arrays:
         hint = f"numpy.savez(FILE, images=..., {LABELS}=...) writes such a file"
-        raise UsageError(f"holds no array '{LABELS}' beside the samples", file=str(place), hint=hint)
+        raise UsageError(f"holds no array '{LABELS}' beside the samples", file=str(source), hint=hint)
     labels = labels.reshape(-1)
     if labels.dtype.kind not in "iu" or labels.size == 0 or labels.min() < 0 or labels.max() >= classes:
-        raise UsageError(f"'{LABELS}' are not whole numbers from 0 to {classes - 1}", file=str(place))
+        raise UsageError(f"'{LABELS}' are not whole numbers from 0 to {classes - 1}", file=str(source))
     return Labeled(next(iter(arrays.values())) if len(arrays) == 1 else arrays, labels)
 
 
-def _from_folders(place: Path, classes: int) -> Labeled:
-    folders = sorted(entry for entry in place.iterdir() if entry.is_dir())
+def _from_folders(root: Path, classes: int) -> Labeled:
+    folders = sorted(entry for entry in root.iterdir() if entry.is_dir())
     if not folders:
-        raise UsageError(f"{place}: has no folder per class", hint="put the images of each class into its own folder")
+        raise UsageError(f"{root}: has no folder per class", hint="put the images of each class into its own folder")
     if all(folder.name.isdecimal() for folder in folders):
         numbers = [int(folder.name) for folder in folders]
     elif len(folders) == classes:
         numbers = list(range(classes))
     else:
         raise UsageError(
-            f"{place}: {len(folders)} folders, the model knows {classes} classes",
+            f"{root}: {len(folders)} folders, the model knows {classes} classes",
             hint="name each folder with the number of its class",
         )
     if len(set(numbers)) < len(numbers) or max(numbers) >= classes:
-        raise UsageError(f"{place}: the folders' names are not numbers of classes from 0 to {classes - 1}, each once")
+        raise UsageError(f"{root}: the folders' names are not numbers of classes from 0 to {classes - 1}, each once")
     images, labels = [], []
     for number, folder in zip(numbers, folders, strict=True):
-        found = sorted(entry for entry in folder.iterdir() if entry.suffix.lower() in IMAGE_SUFFIXES)
-        images += found
-        labels += [number] * len(found)
+        files = sorted(entry for entry in folder.iterdir() if entry.suffix.lower() in IMAGE_SUFFIXES)
+        images += files
+        labels += [number] * len(files)
     if not images:
-        raise UsageError(f"{place}: no images in its folders", hint=f"known: {', '.join(IMAGE_SUFFIXES)}")
+        raise UsageError(f"{root}: no images in its folders", hint=f"known: {', '.join(IMAGE_SUFFIXES)}")
     return Labeled(images, np.array(labels))
 
 
@@ -138,10 +138,10 @@ def _read_text(path: Path) -> list[int] | dict[str, int]:
         if rows and len(rows[0]) == 2 and not rows[0][1].strip().isdecimal() and path.suffix.lower() == ".csv":
             del rows[0]  # the names of the columns
         if all(len(row) == 2 for row in rows) and not all(row[0].strip().isdecimal() for row in rows):
-            found = {name.strip(): _class(index) for name, index in rows}
-            if len(found) < len(rows):
+            by_name = {name.strip(): _class(index) for name, index in rows}
+            if len(by_name) < len(rows):
                 raise ValueError("a file name occurs twice")
-            return found
+            return by_name
         return [_class(number) for row in rows for number in row]
     except (OSError, ValueError, OverflowError) as error:
         raise UsageError(f"{path}: holds no labels ({error})", hint=LABEL_FILES) from None
@@ -184,10 +184,10 @@ def image_files(folder: Path) -> list[Path]:
     """
     if not os.path.isdir(folder):
         raise UsageError(f"{folder}: no such folder")
-    found = sorted(entry for entry in folder.iterdir() if entry.suffix.lower() in IMAGE_SUFFIXES)
-    if not found:
+    images = sorted(entry for entry in folder.iterdir() if entry.suffix.lower() in IMAGE_SUFFIXES)
+    if not images:
         raise UsageError(f"{folder}: no images", hint=f"known: {', '.join(IMAGE_SUFFIXES)}")
-    return found
+    return images
 
 
 def load_classes(samples: Any, labels: Any, classes: int) -> Labeled:
@@ -210,15 +210,15 @@ def load_classes(samples: Any, labels: Any, classes: int) -> Labeled:
     if isinstance(samples, str | os.PathLike) and os.path.isdir(samples):
         samples = image_files(Path(samples))
     names = [item.name for item in samples] if _are_files(samples) else []
-    found = in_order(read_labels(labels), names)
-    if names and len(found) != len(names):
+    class_indices = in_order(read_labels(labels), names)
+    if names and len(class_indices) != len(names):
         raise UsageError(
-            f"{several(len(found), 'label')} for {several(len(names), 'image')}", hint="give one per image"
+            f"{several(len(class_indices), 'label')} for {several(len(names), 'image')}", hint="give one per image"
         )
-    if found.size == 0 or found.min() < 0 or found.max() >= classes:
-        limits = f"from {found.min()} to {found.max()}" if found.size else "empty"
+    if class_indices.size == 0 or class_indices.min() < 0 or class_indices.max() >= classes:
+        limits = f"from {class_indices.min()} to {class_indices.max()}" if class_indices.size else "empty"
         raise UsageError(f"labels are {limits}, expected 0 to {classes - 1}")
-    return Labeled(samples, found)
+    return Labeled(samples, class_indices)
 
 
 def _are_files(samples: Any) -> bool:

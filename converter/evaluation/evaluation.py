@@ -89,10 +89,10 @@ def evaluate(
 
     Example:
         >>> model = tc.convert("digits.onnx", preprocess="color=GRAY,scale=0.0625")
-        >>> found = tc.evaluate(model, "labeled.npz")
-        >>> found.values["top1"] > 0.9
+        >>> evaluation = tc.evaluate(model, "labeled.npz")
+        >>> evaluation.values["top1"] > 0.9
         True
-        >>> found.check({"top1": 0.9})
+        >>> evaluation.check({"top1": 0.9})
 
     """
     load_plugins(plugins)
@@ -104,8 +104,8 @@ def evaluate(
     if not names:
         raise UsageError("no metrics", hint="give at least one, such as top1")
     if unlabeled and (reference is None or labels is not None):
-        found = "with labels" if labels is not None else "without another model"
-        raise UsageError(f"unlabeled samples {found}", hint="they are for the comparison with a reference model only")
+        reason = "with labels" if labels is not None else "without another model"
+        raise UsageError(f"unlabeled samples {reason}", hint="they are for the comparison with a reference model only")
     progress = SILENT if progress is None else progress
     rule = Preprocess.of(preprocess) if preprocess is not None else None
     setup = Setup(model, scores, rule or model.preprocess, decode, min_score, nms_iou)
@@ -115,8 +115,8 @@ def evaluate(
         measured.append(_Measured(other, [_new_metric(name, other) for name in names]))
     labeled, file = _load(measured[0].metrics, data, labels, unlabeled)
     sources = [item.feeds(labeled, file) for item in measured]
-    place = next((str(item) for item in (labels, data) if isinstance(item, str | os.PathLike)), "")
-    per_feed = _samples_per_feed(labeled, len(sources[0]), measured[0].batch_size(), place)
+    origin = next((str(item) for item in (labels, data) if isinstance(item, str | os.PathLike)), "")
+    per_feed = _samples_per_feed(labeled, len(sources[0]), measured[0].batch_size(), origin)
     samples, backends = 0, [""]
     progress.stage("evaluate", len(sources[0]))
     with open_workers(workers, scheduler) as team:
@@ -188,7 +188,7 @@ def _load(metrics: Sequence[Metric], data: Any, labels: Any, unlabeled: bool) ->
     return labeled, Path(data) if is_file and labeled.labels is not None else None
 
 
-def _samples_per_feed(labeled: Labeled, feeds: int, batch: int, place: str) -> int:
+def _samples_per_feed(labeled: Labeled, feeds: int, batch: int, file: str) -> int:
     """Return the number of samples per feed; labels decide whether the first axis of the inputs counts samples.
 
     Raises:
@@ -199,8 +199,8 @@ def _samples_per_feed(labeled: Labeled, feeds: int, batch: int, place: str) -> i
         return batch
     count = len(labeled.labels)
     if count not in (feeds, feeds * batch):
-        found = f"{several(count, 'label')} for {several(feeds * batch, 'sample')}"
-        raise UsageError(found, file=place, hint="give one label per sample")
+        message = f"{several(count, 'label')} for {several(feeds * batch, 'sample')}"
+        raise UsageError(message, file=file, hint="give one label per sample")
     return count // feeds
 
 
@@ -265,11 +265,11 @@ def _count(
 def _result(measured: Sequence[_Measured], samples: int, backend: str, unlabeled: bool) -> Evaluation:
     metrics = measured[0].metrics
     outputs = [metric.output for metric in metrics if metric.output is not None]
-    found = Evaluation(samples, outputs[0] if outputs else None, backend, {})
+    evaluation = Evaluation(samples, outputs[0] if outputs else None, backend, {})
     if not unlabeled:
         values = [{k: v for metric in item.metrics for k, v in metric.values().items()} for item in measured]
-        found = replace(
-            found,
+        evaluation = replace(
+            evaluation,
             values=values[0],
             right={name: count for metric in metrics for name, count in metric.right_samples().items()},
             per_class={metric.name: shares for metric in metrics if (shares := metric.per_class())},
@@ -277,5 +277,5 @@ def _result(measured: Sequence[_Measured], samples: int, backend: str, unlabeled
         )
     if len(measured) > 1:
         compared = {name: value for metric in metrics for name, value in metric.agreement().items()}
-        found = replace(found, agreement=compared)
-    return found
+        evaluation = replace(evaluation, agreement=compared)
+    return evaluation

@@ -36,7 +36,7 @@ def read_label_image(path: Path) -> Array:
     note_input(path)
     with open_image(path) as image:
         bands = "".join(image.getbands())
-        found: Array = np.asarray(image)
+        pixels: Array = np.asarray(image)
     if len(bands) != 1:
         raise UsageError(f"{path}: label image with channels {bands}", hint="a gray or palette PNG holds classes")
-    return found.astype(np.int64)
+    return pixels.astype(np.int64)

@@ -62,8 +62,8 @@ class Setup:
         """
         ports = self.model.graph.input_ports
         if self.preprocess is None or len(ports) != 1:
-            found = "no preprocessing" if len(ports) == 1 else f"{len(ports)} inputs"
-            raise UsageError(f"the model has {found}", hint="--preprocess states how an image becomes its only input")
+            actual = "no preprocessing" if len(ports) == 1 else f"{len(ports)} inputs"
+            raise UsageError(f"the model has {actual}", hint="--preprocess states how an image becomes its only input")
         return self.preprocess.with_size_of(ports[0].shape)
 
 

@@ -56,8 +56,8 @@ class _ModelRun:
         if self._session is None:
             self._session = Session(self, backend=backend, threads=threads)
         for feed in shard:
-            found = self._session.run(feed)
-            yield Outputs({name: found[name] for name in names}, self._session.backend)
+            outputs = self._session.run(feed)
+            yield Outputs({name: outputs[name] for name in names}, self._session.backend)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "graph": FlatGraph.of(self.graph), "_session": None}
@@ -79,8 +79,8 @@ class _ModelRuns:
         """Run the models in turn."""
         results = []
         parts = [run.outputs(part) for run, part in zip(self._runs, shard, strict=True)]
-        for done, found in enumerate(zip(*parts, strict=True), start=1):
-            results.append(found)
+        for done, outputs in enumerate(zip(*parts, strict=True), start=1):
+            results.append(outputs)
             progress(done)
         return results
 

@@ -117,11 +117,11 @@ def _from_coco(folder: Path, file: Path) -> Labeled:
         images = {int(item["id"]): _image(folder, str(item["file_name"])) for item in content["images"]}
         categories = sorted(int(item["id"]) for item in content["categories"])
         index = {category: number for number, category in enumerate(categories)}
-        found: dict[int, list[tuple[list[float], int, bool]]] = {number: [] for number in sorted(images)}
+        rows_of: dict[int, list[tuple[list[float], int, bool]]] = {number: [] for number in sorted(images)}
         for item in content["annotations"]:
             left, top, width, height = (float(number) for number in item["bbox"])
             box = [left, top, left + width, top + height]
-            found[int(item["image_id"])].append((box, index[int(item["category_id"])], bool(item.get("iscrowd", 0))))
+            rows_of[int(item["image_id"])].append((box, index[int(item["category_id"])], bool(item.get("iscrowd", 0))))
     except FileNotFoundError:
         raise absent_file(file) from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
@@ -134,7 +134,7 @@ def _from_coco(folder: Path, file: Path) -> Labeled:
         raise UsageError(f"{file}: {several(len(missing), 'image')} not in {folder}, the first is '{missing[0].name}'")
     if not images:
         raise UsageError(f"{file}: lists no images")
-    return Labeled([images[number] for number in found], [_objects(rows) for rows in found.values()])
+    return Labeled([images[number] for number in rows_of], [_objects(rows) for rows in rows_of.values()])
 
 
 def _image(folder: Path, name: str) -> Path:

@@ -77,17 +77,17 @@ class Evaluation(Result):
             UsageError: there is no such measure.
 
         """
-        known = self.measures()
+        measures = self.measures()
         low, high = dict(least or {}), dict(most or {})
-        check_names([*low, *high], list(known))
+        check_names([*low, *high], list(measures))
         failed = [
-            f"{name} {against_limit(known[name], limit, is_least=True)}"
+            f"{name} {against_limit(measures[name], limit, is_least=True)}"
             for name, limit in low.items()
-            if not known[name] >= limit
+            if not measures[name] >= limit
         ] + [
-            f"{name} {against_limit(known[name], limit, is_least=False)}"
+            f"{name} {against_limit(measures[name], limit, is_least=False)}"
             for name, limit in high.items()
-            if not known[name] <= limit
+            if not measures[name] <= limit
         ]
         if failed:
             raise ThresholdError(f"{'; '.join(failed)} on {several(self.samples, 'sample')}")
@@ -104,16 +104,16 @@ def drop_of(name: str) -> str:
     return f"{name}_drop"
 
 
-def check_names(names: Sequence[str], known: Sequence[str]) -> None:
+def check_names(names: Sequence[str], measured: Sequence[str]) -> None:
     """Check names of measures.
 
     Raises:
-        UsageError: a name is not among ``known``.
+        UsageError: a name is not among ``measured``.
 
     """
     for name in names:
-        if name not in known:
-            raise UsageError(f"a limit for '{name}', which is not measured", hint=f"measured: {', '.join(known)}")
+        if name not in measured:
+            raise UsageError(f"a limit for '{name}', which is not measured", hint=f"measured: {', '.join(measured)}")
 
 
 def measure_names(metrics: Sequence[str], has_reference: bool, unlabeled: bool) -> list[str]:

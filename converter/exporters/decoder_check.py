@@ -66,9 +66,9 @@ def check_parts(model: Model, parts: Parts) -> PartsCheck:
                 sessions[part.name] = stack.enter_context(session)
             return sessions[part.name].run(feeds)
 
-        found = run_parts(parts, run, tokens, prompt)
+        logits = run_parts(parts, run, tokens, prompt)
     expected = run_whole(model, tokens, prompt)
-    check = compare_logits(found, expected, prompt)
+    check = compare_logits(logits, expected, prompt)
     limit = INTEGER_LIMIT if _has_integers(model) else FLOAT_LIMIT
     if not check.difference <= limit:
         raise UsageError(
@@ -137,11 +137,11 @@ def run_whole(model: Model, tokens: Sequence[int], prompt: int) -> Array:
     return np.stack(rows)
 
 
-def compare_logits(found: Array, expected: Array, prompt: int) -> PartsCheck:
+def compare_logits(actual: Array, expected: Array, prompt: int) -> PartsCheck:
     """Compare logits [tokens, vocabulary] with the logits of the whole decoder."""
     span = max(float(np.ptp(expected)), float(np.finfo(np.float32).tiny))
-    difference = float(np.abs(found.astype(np.float64) - expected).max()) / span
-    same = int((found.argmax(axis=1) == expected.argmax(axis=1)).sum())
+    difference = float(np.abs(actual.astype(np.float64) - expected).max()) / span
+    same = int((actual.argmax(axis=1) == expected.argmax(axis=1)).sum())
     return PartsCheck(prompt, len(expected) - 1, difference, same)
 
 

@@ -116,9 +116,9 @@ def split_interface(model: Model) -> Decoder:
     _replace_masks(graph, values, mask)
     caches = tuple(_cache(graph, state, problems) for state in model.states)
     problems.raise_if_any()
-    found = [cache for cache in caches if cache is not None]
+    valid = [cache for cache in caches if cache is not None]
     return Decoder(
-        graph, values.embedded, tokens, positions, mask, tuple(found), logits, frozenset(values.stream), symbols, others
+        graph, values.embedded, tokens, positions, mask, tuple(valid), logits, frozenset(values.stream), symbols, others
     )
 
 
@@ -204,8 +204,8 @@ def _replace_masks(graph: Graph, values: SampledValues, mask: Value) -> None:
     """Add the mask of the parts to the scores of every attention that hides keys."""
     for node in graph.sorted_nodes():
         if isinstance(node.op, Attention):
-            given = node.inputs[3] if len(node.inputs) > 3 else None
-            kind = "padding" if given is None else values.mask_kind(given)
+            own_mask = node.inputs[3] if len(node.inputs) > 3 else None
+            kind = "padding" if own_mask is None else values.mask_kind(own_mask)
             if kind == "causal" or (kind == "padding" and node.op.is_causal):
                 query, key, value = node.inputs[:3]
                 assert query is not None

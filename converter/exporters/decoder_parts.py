@@ -117,11 +117,11 @@ def _find_layers(decoder: Decoder, problems: ProblemList) -> list[_Layer]:
     """Group the caches by layer, and find the values of the residual stream between the layers."""
     cuts = _find_cuts(decoder)
     order = {node: number for number, node in enumerate(decoder.graph.sorted_nodes())}
-    places = [-1 if cut.producer is None else order[cut.producer] for cut in cuts]
+    cut_positions = [-1 if cut.producer is None else order[cut.producer] for cut in cuts]
     groups: dict[int, list[Cache]] = {}
     for cache in decoder.caches:
-        place = -1 if cache.new.producer is None else order[cache.new.producer]
-        before = sum(cut < place for cut in places) - 1
+        position = -1 if cache.new.producer is None else order[cache.new.producer]
+        before = sum(cut < position for cut in cut_positions) - 1
         groups.setdefault(before, []).append(cache)
     starts = sorted(groups)
     last = _last_sum(decoder, cuts[starts[-1] + 1 :]) if starts[0] >= 0 else None
@@ -243,9 +243,9 @@ def _part(
 
 
 def _twin(graph: Graph, value: Value) -> Value:
-    found = graph.find(value.name)
-    assert found is not None
-    return found
+    twin = graph.find(value.name)
+    assert twin is not None
+    return twin
 
 
 def _needed_inputs(graph: Graph, inputs: Sequence[Value], outputs: Sequence[Value]) -> list[Value] | Value:

@@ -33,7 +33,7 @@ class Lowerings(Generic[Context]):
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, Callable[[Any, Node, Context], None]] = {}
+        self._functions: dict[str, Callable[[Any, Node, Context], None]] = {}
 
     def __call__(
         self, *operators: type[Operator]
@@ -44,17 +44,17 @@ class Lowerings(Generic[Context]):
             function: Callable[[Operator, Node, Context], None],
         ) -> Callable[[Operator, Node, Context], None]:
             for operator in operators:
-                assert operator.name not in self._known, f"two lowerings of {operator.name}"
-                self._known[operator.name] = function
+                assert operator.name not in self._functions, f"two lowerings of {operator.name}"
+                self._functions[operator.name] = function
             return function
 
         return register
 
     def find(self, operator: str) -> Callable[[Any, Node, Context], None] | None:
         """Return the lowering of an operator, or None."""
-        return self._known.get(operator)
+        return self._functions.get(operator)
 
     @property
     def operators(self) -> list[str]:
         """Operators that have a lowering, sorted."""
-        return sorted(self._known)
+        return sorted(self._functions)

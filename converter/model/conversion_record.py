@@ -126,7 +126,7 @@ def read_record(graph: Graph, metadata: Mapping[str, Any]) -> ConversionRecord:
 
 
 def tensors_of(graph: Graph) -> Iterable[Value]:
-    """Return the values that are not constant, in the order to which positions in a record refer."""
+    """Return the values that are not constant, in the order of their positions in a record."""
     yield from graph.inputs
     for node in graph.nodes:
         yield from node.outputs
@@ -134,20 +134,20 @@ def tensors_of(graph: Graph) -> Iterable[Value]:
 
 def _read_rules(table: Mapping[str, Any], nodes: int) -> dict[int, tuple[str, ...]]:
     names = [_text(name) for name in table["names"]]
-    lists = [tuple(names[_index(index, len(names))] for index in found) for found in table["lists"]]
+    lists = [tuple(names[_index(index, len(names))] for index in indices) for indices in table["lists"]]
     pairs = table["nodes"]
     return {
-        _index(node, nodes): lists[_index(found, len(lists))]
-        for node, found in zip(pairs[::2], pairs[1::2], strict=True)
+        _index(node, nodes): lists[_index(number, len(lists))]
+        for node, number in zip(pairs[::2], pairs[1::2], strict=True)
     }
 
 
 def _read_tensors(table: Mapping[str, Any], tensors: list[str]) -> dict[str, TensorStatistics]:
     methods = [_text(name) for name in table["methods"]]
-    found = {}
+    statistics = {}
     columns = (table[name] for name in COLUMNS)
     for position, low, high, threshold, method, clipped, exponent, levels in zip(*columns, strict=True):
-        found[tensors[_index(position, len(tensors))]] = TensorStatistics(
+        statistics[tensors[_index(position, len(tensors))]] = TensorStatistics(
             _number(low),
             _number(high),
             _number(threshold),
@@ -156,7 +156,7 @@ def _read_tensors(table: Mapping[str, Any], tensors: list[str]) -> dict[str, Ten
             _number(math.ldexp(1.0, exponent)) if levels else 0.0,
             tuple(base64.b64decode(levels, validate=True)),
         )
-    return found
+    return statistics
 
 
 def _read_convergence(table: Mapping[str, Any], tensors: list[str]) -> Convergence:

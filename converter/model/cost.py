@@ -91,9 +91,9 @@ def describe_cost(model: Model) -> CostDescription:
         seconds = cost.roofline_seconds(cost.computing_seconds(node, hardware), moved or 0, hardware)
         layers.append({"index": index, "macs": cost.macs(node), "bytes": moved, "seconds": seconds, "group": None})
     groups = [_group(model, group, layers, hardware) for group in plan_groups(model.graph, model.chip).groups]
-    for place, group in enumerate(groups):
+    for number, group in enumerate(groups):
         for layer in layers[group["first"] : group["first"] + group["nodes"]]:
-            layer["group"] = place
+            layer["group"] = number
     alone = [layer for layer in layers if layer["group"] is None]
     before = sum(layer["bytes"] or 0 for layer in layers)
     after = sum(layer["bytes"] or 0 for layer in alone) + sum(group["bytes"] for group in groups)
@@ -129,20 +129,20 @@ def _group(model: Model, group: Group, layers: list[LayerCost], hardware: Hardwa
     """Describe one group of nodes."""
     nodes = model.graph.nodes[group.first : group.stop]
     outputs = set(model.graph.outputs)
-    found = group_cost(nodes, outputs, group.tiles, group.keeps_constants, hardware.memory, hardware)
+    costs = group_cost(nodes, outputs, group.tiles, group.keeps_constants, hardware.memory, hardware)
     before = sum(layer["bytes"] or 0 for layer in layers[group.first : group.stop])
     return {
         "first": group.first,
         "nodes": group.count,
         "tiles": group.tiles._asdict(),
         "keeps_constants": group.keeps_constants,
-        "lane_bytes": found.lane_bytes,
-        "macs": found.macs,
-        "repeated_macs": found.repeated_macs,
+        "lane_bytes": costs.lane_bytes,
+        "macs": costs.macs,
+        "repeated_macs": costs.repeated_macs,
         "bytes_node_by_node": before,
-        "bytes": found.traffic,
-        "saved": _share(before, found.traffic),
-        "seconds": cost.roofline_seconds(found.computing_seconds, found.traffic, hardware),
+        "bytes": costs.traffic,
+        "saved": _share(before, costs.traffic),
+        "seconds": cost.roofline_seconds(costs.computing_seconds, costs.traffic, hardware),
         "operators": dict(sorted(Counter(node.op.name for node in nodes).items())),
     }
 
@@ -170,11 +170,11 @@ def group_rows(cost: Description) -> list[tuple[str, ...]]:
     """Return one table row per group; the columns are :data:`GROUP_HEADING`."""
     memory = cost["memory"]
     rows: list[tuple[str, ...]] = []
-    for place, group in enumerate(cost["groups"]):
+    for number, group in enumerate(cost["groups"]):
         parts = " x ".join(f"{count} {axis.upper()}" for axis, count in group["tiles"].items() if count > 1)
         rows.append(
             (
-                str(place),
+                str(number),
                 f"{group['first']}-{group['first'] + group['nodes'] - 1}",
                 (parts or "1") + (", constants stay" if group["keeps_constants"] else ""),
                 f"{group['lane_bytes'] / memory['lane_bytes']:.0%}",

@@ -135,7 +135,7 @@ def describe_model(
         "transposes": sum(node.op.name == "permute" for node in content.graph.nodes),
         "metadata": {key: value for key, value in content.metadata.items() if key != KEY},
         "notes": [{"kind": note.kind, "node": note.node, "message": note.message} for note in content.notes],
-        "histograms": {name: found.to_dict() for name, found in record.tensors.items()} if layers else {},
+        "histograms": {name: statistics.to_dict() for name, statistics in record.tensors.items()} if layers else {},
         "convergence": record.convergence.to_dict() if record.convergence is not None else None,
         "verification": None if verification is None else dict(verification),
     }
@@ -179,11 +179,11 @@ def describe_graph(graph: Graph, *, layers: bool = True) -> GraphDescription:
 
 def _subgraphs(graph: Graph) -> list[SubgraphDescription]:
     """Describe the subgraphs that the host executes, each before those inside it."""
-    found: list[SubgraphDescription] = []
+    descriptions: list[SubgraphDescription] = []
     for node in graph.nodes:
         for name, subgraph in subgraphs_of(node.op).items():
             inner = subgraph.graph
-            found.append(
+            descriptions.append(
                 {
                     "node": node.name,
                     "parameter": name,
@@ -192,8 +192,8 @@ def _subgraphs(graph: Graph) -> list[SubgraphDescription]:
                     "operators": dict(sorted(Counter(each.op.name for each in inner.nodes).items())),
                 }
             )
-            found += _subgraphs(inner)
-    return found
+            descriptions += _subgraphs(inner)
+    return descriptions
 
 
 def _tensor(name: str, dtype: str, shape: Iterable[int | str], quant: QuantParams | None) -> TensorDescription:

@@ -85,17 +85,17 @@ def golden_digests(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
         CorruptInputError: there are none.
     """
     vectors = metadata.get(KEY)
-    found = vectors.get("digests") if isinstance(vectors, Mapping) else None
-    if not isinstance(found, Mapping):
+    digests = vectors.get("digests") if isinstance(vectors, Mapping) else None
+    if not isinstance(digests, Mapping):
         raise CorruptInputError("the golden vectors have no digests", hint="convert again with --golden")
-    return found
+    return digests
 
 
 def changed_tensors(graph: Graph, metadata: Mapping[str, Any]) -> list[str]:
     """Run the golden inputs on this machine. Return the tensors whose integers are not the stored ones."""
     stored = golden_digests(metadata)
-    found = tensor_digests(graph, golden_feeds(metadata))
-    return [name for name in {**stored, **found} if stored.get(name) != found.get(name)]
+    digests = tensor_digests(graph, golden_feeds(metadata))
+    return [name for name in {**stored, **digests} if stored.get(name) != digests.get(name)]
 
 
 def tensor_digests(graph: Graph, feeds: Iterable[Feed]) -> dict[str, list[str]]:
@@ -119,10 +119,10 @@ def _encode(array: Array) -> dict[str, Any]:
     return {"dtype": data.dtype.name, "shape": list(data.shape), "data": packed}
 
 
-def _decode(entry: Mapping[str, Any], most: int) -> Array:
-    """Return a stored array of at most ``most`` bytes. A damaged file may expand to much more."""
+def _decode(entry: Mapping[str, Any], max_bytes: int) -> Array:
+    """Return a stored array of at most ``max_bytes`` bytes. A damaged file may expand to much more."""
     dtype, shape = number_type(entry["dtype"]), tuple(entry["shape"])
-    data = zlib.decompressobj().decompress(base64.b64decode(entry["data"], validate=True), most + 1)
-    if len(data) > most:
+    data = zlib.decompressobj().decompress(base64.b64decode(entry["data"], validate=True), max_bytes + 1)
+    if len(data) > max_bytes:
         raise ValueError(f"the inputs have more than {MOST_BYTES} bytes")
     return np.frombuffer(data, dtype).reshape(shape).copy()

@@ -53,10 +53,10 @@ def share_notes(graph: Graph, float_notes: Sequence[Note]) -> list[Note]:
     total = sum(macs(node, open_extent=1) or 0 for node in graph.nodes)
     operators = {node.name: node.op.name for node in graph.nodes}
     reasons = {note.node: note.message for note in float_notes}
-    kept = [name for name, count in steps.items() if count or (not total and name in reasons)]
+    float_names = [name for name, count in steps.items() if count or (not total and name in reasons)]
     messages: list[NoteDescription] = [
         {"kind": "float", "node": name, "message": reasons.get(name, f"{operators[name]}: {_NO_REASON}")}
-        for name in kept
+        for name in float_names
     ]
     groups = [(sum(steps[name] for name in group.nodes), group) for group in group_notes(messages, operators)]
     lines = [

@@ -52,17 +52,17 @@ def _lifetimes(graph: Graph) -> dict[Value, tuple[int, int, int]] | None:
     """Return size, first and last node of each tensor with memory; None if a size is not known."""
     nodes = graph.nodes
     owner: dict[Value, Value] = {}
-    found: dict[Value, tuple[int, int, int]] = {}
+    lifetimes: dict[Value, tuple[int, int, int]] = {}
     for value in graph.inputs:
         size = _size(value)
         if size is None:
             return None
-        owner[value], found[value] = value, (size, 0, 0)
+        owner[value], lifetimes[value] = value, (size, 0, 0)
     for index, node in enumerate(nodes):
         owners = [owner[value] for value in computed_operands(node) if value in owner]
         for operand in owners:
-            size, first, _ = found[operand]
-            found[operand] = size, first, index
+            size, first, _ = lifetimes[operand]
+            lifetimes[operand] = size, first, index
         for value in node.outputs:
             size = _size(value)
             if size is None:
@@ -70,12 +70,12 @@ def _lifetimes(graph: Graph) -> dict[Value, tuple[int, int, int]] | None:
             if Trait.FREE in node.op.traits and owners:
                 owner[value] = owners[0]
             else:
-                owner[value], found[value] = value, (size, index, index)
+                owner[value], lifetimes[value] = value, (size, index, index)
     for value in graph.outputs:
         if value in owner:
-            size, first, _ = found[owner[value]]
-            found[owner[value]] = size, first, max(len(nodes) - 1, 0)
-    return found
+            size, first, _ = lifetimes[owner[value]]
+            lifetimes[owner[value]] = size, first, max(len(nodes) - 1, 0)
+    return lifetimes
 
 
 def _size(value: Value) -> int | None:

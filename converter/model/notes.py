@@ -108,8 +108,8 @@ def group_notes(notes: Sequence[NoteDescription], operators: Mapping[str, str] |
 
 def _split(message: str, operator: str) -> tuple[str, str]:
     """Split ``softmax: 8-bit probabilities ...`` into operator and reason."""
-    found = re.match(r"([A-Za-z0-9_]+): (.*)", message, re.DOTALL)
-    return (found[1], found[2]) if found else (operator, message)
+    match = re.match(r"([A-Za-z0-9_]+): (.*)", message, re.DOTALL)
+    return (match[1], match[2]) if match else (operator, message)
 
 
 def note_lines(notes: Sequence[NoteDescription], operators: Mapping[str, str] | None = None) -> list[str]:

@@ -74,8 +74,8 @@ def requirement_lines(description: Description) -> list[str]:
 
 def metadata_lines(metadata: Description) -> list[str]:
     """Return the metadata of the source file: one line for the model, one per input and output."""
-    whole = ", ".join(f"{key} {shorten(str(metadata[key]))}" for key in _ABOUT if metadata.get(key))
-    lines = [f"  about the model: {whole}"] if whole else []
+    about = ", ".join(f"{key} {shorten(str(metadata[key]))}" for key in _ABOUT if metadata.get(key))
+    lines = [f"  about the model: {about}"] if about else []
     for what in ("inputs", "outputs"):
         for index, tensor in enumerate(_list_of(metadata.get(what), object)):
             lines.append(f"  {what[:-1]} {index} is {'; '.join(_tensor_parts(tensor)) or 'not described'}")

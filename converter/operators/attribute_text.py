@@ -15,9 +15,9 @@ def short_lists(parameters: str) -> str:
     return _LIST.sub(_shorten, parameters)
 
 
-def _shorten(found: re.Match[str]) -> str:
-    numbers = found[1].split(", ")
+def _shorten(match: re.Match[str]) -> str:
+    numbers = match[1].split(", ")
     if len(numbers) <= _FEW:
-        return found[0]
+        return match[0]
     ordered = sorted(numbers, key=float)
     return f"({len(numbers)} numbers, {ordered[0]} to {ordered[-1]})"

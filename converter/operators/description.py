@@ -172,13 +172,13 @@ def operator_notes() -> dict[str, Notes]:
 
 def _paragraphs(text: str) -> list[str]:
     """Split a docstring into paragraphs of one line. A section such as ``Shapes:`` begins a paragraph."""
-    found: list[list[str]] = [[]]
+    paragraphs: list[list[str]] = [[]]
     for line in inspect.cleandoc(text).replace(". Shapes: ", ".\nShapes: ").splitlines():
-        if (not line.strip() or line.startswith(SECTIONS)) and found[-1]:
-            found.append([])
+        if (not line.strip() or line.startswith(SECTIONS)) and paragraphs[-1]:
+            paragraphs.append([])
         if line.strip():
-            found[-1].append(line.strip())
-    return [" ".join(paragraph) for paragraph in found if paragraph] or [""]
+            paragraphs[-1].append(line.strip())
+    return [" ".join(paragraph) for paragraph in paragraphs if paragraph] or [""]
 
 
 def _further_details(definition: type[Op], formula: str) -> Iterable[str]:

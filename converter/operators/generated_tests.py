@@ -93,52 +93,52 @@ def examples_of(definition: type[Op]) -> Iterator[Example]:
     if not callable(examples):
         raise UsageError(f"{definition.name} has no examples to test it with", hint=f"a static method {how}")
     random = np.random.default_rng(0)
-    found = 0
+    count = 0
     for item in examples():
         if not (isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], definition)):
             raise UsageError(f"{definition.name}: an example is {item!r}", hint=how)
         op, operands = item
         yield op, tuple(_fill(operand, random) for operand in operands)
-        found += 1
-    if not found:
+        count += 1
+    if not count:
         raise UsageError(f"{definition.name} has no examples to test it with", hint=how)
 
 
 def _fill(operand: Any, random: np.random.Generator) -> Array:
-    made: Array = operand if isinstance(operand, np.ndarray) else random.normal(size=operand).astype(np.float32)
-    return made
+    array: Array = operand if isinstance(operand, np.ndarray) else random.normal(size=operand).astype(np.float32)
+    return array
 
 
 def _type_of(array: Array) -> TensorType:
     return TensorType(DType.of(array.dtype), array.shape)
 
 
-def _same(wanted: Sequence[Array], got: Sequence[Array], what: str) -> None:
-    for place, (one, other) in enumerate(zip(wanted, got, strict=True)):
+def _same(expected: Sequence[Array], actual: Sequence[Array], what: str) -> None:
+    for number, (one, other) in enumerate(zip(expected, actual, strict=True)):
         if one.dtype != other.dtype or one.shape != other.shape:
-            raise _FailedError(f"result {place} of the {what} is {_type_of(other)}, not {_type_of(one)}")
+            raise _FailedError(f"result {number} of the {what} is {_type_of(other)}, not {_type_of(one)}")
         if one.tobytes() != other.tobytes():
-            places = np.argwhere(np.asarray(one != other))
-            where = tuple(map(int, places[0])) if len(places) else ()
+            unequal = np.argwhere(np.asarray(one != other))
+            where = tuple(map(int, unequal[0])) if len(unequal) else ()
             raise _FailedError(
-                f"result {place} of the {what} differs from the reference"
-                + (f" at {where}: {other[where]!r} instead of {one[where]!r}" if len(places) else " in signs of zero")
+                f"result {number} of the {what} differs from the reference"
+                + (f" at {where}: {other[where]!r} instead of {one[where]!r}" if len(unequal) else " in signs of zero")
             )
 
 
 def _types(op: Op, operands: Sequence[Array]) -> str:
     types = op.infer(*map(_type_of, operands))
-    for place, (type_, array) in enumerate(zip(types, op.evaluate(*operands), strict=True)):
+    for number, (type_, array) in enumerate(zip(types, op.evaluate(*operands), strict=True)):
         if _type_of(array) != type_:
-            raise _FailedError(f"infer says {type_} for result {place}, the reference gives {_type_of(array)}")
+            raise _FailedError(f"infer says {type_} for result {number}, the reference gives {_type_of(array)}")
     return ", ".join(map(str, types))
 
 
 def _reference(op: Op, operands: Sequence[Array]) -> str:
-    kept = [operand.copy() for operand in operands]
+    copies = [operand.copy() for operand in operands]
     first = [np.array(array) for array in op.evaluate(*operands)]
     _same(first, op.evaluate(*operands), "second run")
-    _same(kept, operands, "operands, which it changed: they are not what they were, and so nothing")
+    _same(copies, operands, "operands, which it changed: they are not what they were, and so nothing")
     return "gives the same twice"
 
 
@@ -150,10 +150,10 @@ def _native(op: Op, operands: Sequence[Array], is_required: bool) -> str:
         if is_required:
             raise _FailedError(f"{kernel.library}: no such library")
         raise _NotApplicableError(f"not built: no {kernel.library.name}")
-    wanted = op.evaluate(*operands)
-    results = [np.empty(array.shape, array.dtype) for array in wanted]
+    expected = op.evaluate(*operands)
+    results = [np.empty(array.shape, array.dtype) for array in expected]
     kernel.run(op, [np.ascontiguousarray(operand) for operand in operands], results)
-    _same(wanted, results, "native kernel")
+    _same(expected, results, "native kernel")
     return f"equals the reference ({kernel.symbol})"
 
 
@@ -161,22 +161,22 @@ def _integer_form(op: Op, operands: Sequence[Array]) -> str:
     answer = getattr(op, "quantized", None)
     if not callable(answer):
         raise _NotApplicableError("it has no integer form")
-    given = tuple(_params(operand) for operand in operands)
-    integers = [params.quantize(operand) for params, operand in zip(given, operands, strict=True)]
-    real = [params.dequantize(array) for params, array in zip(given, integers, strict=True)]
-    wanted = op.evaluate(*real)
-    for results in (tuple(map(_params, wanted)), (given[0],) * len(wanted)):
-        form = answer(given, results)
+    quants = tuple(_params(operand) for operand in operands)
+    integers = [params.quantize(operand) for params, operand in zip(quants, operands, strict=True)]
+    real = [params.dequantize(array) for params, array in zip(quants, integers, strict=True)]
+    expected = op.evaluate(*real)
+    for results in (tuple(map(_params, expected)), (quants[0],) * len(expected)):
+        form = answer(quants, results)
         if form is not None:
             break
     else:
         raise _NotApplicableError("it declines the scales that were tried")
     worst = 0.0
-    for params, want, got in zip(results, wanted, form.evaluate(*integers), strict=True):
-        if DType.of(got.dtype) is not params.dtype:
-            raise _FailedError(f"{form.name} gives {got.dtype}, not {params.dtype.value}")
-        reachable = np.clip(want, *params.dequantize(np.array([params.dtype.min, params.dtype.max])))
-        worst = max(worst, float(np.abs(params.dequantize(got) - reachable).max(initial=0.0)) / params.scale[0])
+    for params, floats, codes in zip(results, expected, form.evaluate(*integers), strict=True):
+        if DType.of(codes.dtype) is not params.dtype:
+            raise _FailedError(f"{form.name} gives {codes.dtype}, not {params.dtype.value}")
+        reachable = np.clip(floats, *params.dequantize(np.array([params.dtype.min, params.dtype.max])))
+        worst = max(worst, float(np.abs(params.dequantize(codes) - reachable).max(initial=0.0)) / params.scale[0])
     if worst > STEPS:
         raise _FailedError(f"{form.name} is {worst:.2f} steps away from the float reference; {STEPS:g} are allowed")
     return f"{form.name} is within {worst:.2f} steps of the float reference"
@@ -192,11 +192,11 @@ def _params(array: Array) -> QuantParams:
 
 def _save_and_load(op: Op, operands: Sequence[Array]) -> str:
     graph = Graph(op.name)
-    inputs = [graph.input(f"x{place}", _type_of(operand)) for place, operand in enumerate(operands)]
+    inputs = [graph.input(f"x{number}", _type_of(operand)) for number, operand in enumerate(operands)]
     for value in graph.add_all(op, *inputs):
         graph.output(value)
     feeds = {value.name: operand for value, operand in zip(inputs, operands, strict=True)}
-    wanted = list(op.evaluate(*operands))
+    expected = list(op.evaluate(*operands))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.tpum"
         Model(FileModel(graph=graph, chip=Chip.BM1686, tool_version="test")).save(path)
@@ -207,7 +207,7 @@ def _save_and_load(op: Op, operands: Sequence[Array]) -> str:
         backends: tuple[Literal["reference", "auto"], ...] = ("reference", "auto")
         for backend in backends:
             with Session(model, backend=backend) as session:
-                _same(wanted, list(session.run(feeds).values()), f"session ({session.backend})")
+                _same(expected, list(session.run(feeds).values()), f"session ({session.backend})")
     return "the file gives it back, and sessions run it"
 
 

@@ -73,7 +73,7 @@ def operator_named(name: str) -> type[Op]:
     """
     definition = find_op(name)
     if definition is None:
-        alike = nearest(name, all_ops(), most=3) or [each for each in all_ops() if name.lower() in each.lower()]
+        alike = nearest(name, all_ops(), limit=3) or [each for each in all_ops() if name.lower() in each.lower()]
         hint = meant(alike) or "tpuconvert ops lists the operators"
         raise UsageError(f"there is no TPU operator '{name}'", hint=hint)
     return definition
@@ -85,11 +85,11 @@ def source_operators(source_format: str) -> list[Row]:
     ``versions`` has one range of operator set versions per converter; Caffe has no versions. Kind and limits describe
     the converter for the newest version.
     """
-    found: dict[tuple[str, str], list[Registration]] = {}
+    registrations: dict[tuple[str, str], list[Registration]] = {}
     for entry in registry(source_format).all_entries():
-        found.setdefault((entry.domain, entry.name), []).append(entry)
+        registrations.setdefault((entry.domain, entry.name), []).append(entry)
     rows = []
-    for (domain, name), entries in sorted(found.items()):
+    for (domain, name), entries in sorted(registrations.items()):
         begun = [entry.since for entry in entries]
         ends = [f"-{later - 1}" if later > since + 1 else "" for since, later in itertools.pairwise(begun)]
         ranges = [f"{since}{end}" for since, end in zip(begun, [*ends, "+"], strict=True)]

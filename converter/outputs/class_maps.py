@@ -52,8 +52,8 @@ def _classes(scores: Array, output: str, rule: Preprocess) -> Array:
             hint="expected [1, classes, rows, columns], [1, rows, columns, classes] or [1, rows, columns]; "
             "evaluate --scores NAME chooses another output",
         )
-    found: Array = classes.astype(np.int64)
-    return found
+    indices: Array = classes.astype(np.int64)
+    return indices
 
 
 def _cells(pixels: int, start: float, stop: float, cells: int) -> tuple[Array, Array]:
@@ -67,6 +67,6 @@ def _cells(pixels: int, start: float, stop: float, cells: int) -> tuple[Array, A
 
     """
     # The numerator is exact for integers, so that a center on the border of two cells belongs to the second.
-    found = np.floor((2 * np.arange(pixels) + 1 - 2 * start) * cells / (2 * (stop - start))).astype(np.int64)
-    (seen,) = np.nonzero((found >= 0) & (found < cells))
-    return found[seen], seen
+    cell_of = np.floor((2 * np.arange(pixels) + 1 - 2 * start) * cells / (2 * (stop - start))).astype(np.int64)
+    (seen,) = np.nonzero((cell_of >= 0) & (cell_of < cells))
+    return cell_of[seen], seen

@@ -42,11 +42,11 @@ class BoxHead(DetectorHead):
 
     def decode(self, outputs: Outputs, image: DecodedImage) -> Detections:
         """Return the detections in pixels of the image, after the suppression of overlapping ones."""
-        found = self.candidates(outputs, image.input_size, image.min_score)
-        found = found.take(np.isfinite(found.boxes).all(axis=1) & np.isfinite(found.scores))
-        found = suppress(found, image.nms_iou)
-        points = None if found.points is None else image.from_input(found.points)
-        return replace(found, boxes=image.from_input(found.boxes), points=points)
+        detections = self.candidates(outputs, image.input_size, image.min_score)
+        detections = detections.take(np.isfinite(detections.boxes).all(axis=1) & np.isfinite(detections.scores))
+        detections = suppress(detections, image.nms_iou)
+        points = None if detections.points is None else image.from_input(detections.points)
+        return replace(detections, boxes=image.from_input(detections.boxes), points=points)
 
 
 class OneOutput(BoxHead):
@@ -153,8 +153,8 @@ def unsuitable(expected: str, outputs: Outputs) -> UsageError:
 def above(boxes: Array, scores: Array, min_score: float, points: Array | None = None) -> Detections:
     """Return one detection per box and class with a sufficient score. Scores are [N, C]."""
     rows, classes = np.nonzero(scores >= min_score)
-    found = None if points is None else points[rows]
-    return Detections(boxes[rows].astype(np.float64), scores[rows, classes].astype(np.float64), classes, found)
+    selected = None if points is None else points[rows]
+    return Detections(boxes[rows].astype(np.float64), scores[rows, classes].astype(np.float64), classes, selected)
 
 
 def cells_of(height: int, width: int) -> Array:

@@ -64,11 +64,11 @@ class Drawing:
 def dequantize_outputs(outputs: Mapping[str, Array], ports: list[Port]) -> dict[str, Array]:
     """Return the outputs of a run in floats: integers of a quantized output are dequantized."""
     quants = {port.name: port.quant for port in ports}
-    found = {}
+    floats = {}
     for name, array in outputs.items():
         quant = quants[name]
-        found[name] = quant.dequantize(array) if quant is not None and array.dtype.kind in "iu" else array
-    return found
+        floats[name] = quant.dequantize(array) if quant is not None and array.dtype.kind in "iu" else array
+    return floats
 
 
 def sample_outputs(outputs: Mapping[str, Array], count: int) -> list[dict[str, Array]]:

@@ -164,15 +164,15 @@ class Interpreter:
 
         """
         head = self.head or recognize_head(outputs, self.rule)
-        found = head.decode(outputs, DecodedImage(self.rule, size, self.min_score, self.nms_iou))
-        if isinstance(found, Points):
-            return Interpretation(head.name, size, points=_pairs(found.places))
-        if isinstance(found, Detections):
-            return Interpretation(head.name, size, objects=_objects(found, self._names(head, outputs, None)))
-        names = self._names(head, outputs, found.output)
-        if isinstance(found, Scores):
-            return Interpretation(head.name, size, classes=_best_classes(found, names))
-        return Interpretation(head.name, size, segments=_segments(found, names), class_of_pixel=found.classes)
+        decoded = head.decode(outputs, DecodedImage(self.rule, size, self.min_score, self.nms_iou))
+        if isinstance(decoded, Points):
+            return Interpretation(head.name, size, points=_pairs(decoded.places))
+        if isinstance(decoded, Detections):
+            return Interpretation(head.name, size, objects=_objects(decoded, self._names(head, outputs, None)))
+        names = self._names(head, outputs, decoded.output)
+        if isinstance(decoded, Scores):
+            return Interpretation(head.name, size, classes=_best_classes(decoded, names))
+        return Interpretation(head.name, size, segments=_segments(decoded, names), class_of_pixel=decoded.classes)
 
     def _names(self, head: Head, outputs: Mapping[str, Array], output: str | None) -> ClassNames:
         names = self.names
@@ -186,10 +186,10 @@ def _head_of(decode: Decode) -> Head:
     return find_head(decode) if isinstance(decode, str) and not is_function_name(decode) else find_detector(decode)
 
 
-def _objects(found: Detections, names: ClassNames) -> tuple[FoundObject, ...]:
+def _objects(detections: Detections, names: ClassNames) -> tuple[FoundObject, ...]:
     """Return the objects, those with the highest scores first."""
-    points = np.zeros((len(found.scores), 0, 2)) if found.points is None else found.points
-    rows = zip(found.classes, found.scores, found.boxes, points, strict=True)
+    points = np.zeros((len(detections.scores), 0, 2)) if detections.points is None else detections.points
+    rows = zip(detections.classes, detections.scores, detections.boxes, points, strict=True)
     objects = [
         FoundObject(int(index), names.name(int(index)), float(score), _box(box), _pairs(marks))
         for index, score, box, marks in rows
@@ -197,13 +197,13 @@ def _objects(found: Detections, names: ClassNames) -> tuple[FoundObject, ...]:
     return tuple(sorted(objects, key=lambda item: -item.score))
 
 
-def _best_classes(found: Scores, names: ClassNames) -> tuple[ClassScore, ...]:
-    order = np.argsort(-found.values, kind="stable")[:BEST]
-    return tuple(ClassScore(int(index), names.name(int(index)), float(found.values[index])) for index in order)
+def _best_classes(scores: Scores, names: ClassNames) -> tuple[ClassScore, ...]:
+    order = np.argsort(-scores.values, kind="stable")[:BEST]
+    return tuple(ClassScore(int(index), names.name(int(index)), float(scores.values[index])) for index in order)
 
 
-def _segments(found: ClassMap, names: ClassNames) -> tuple[Segment, ...]:
-    indices, counts = np.unique(found.classes[found.classes != IGNORED], return_counts=True)
+def _segments(class_map: ClassMap, names: ClassNames) -> tuple[Segment, ...]:
+    indices, counts = np.unique(class_map.classes[class_map.classes != IGNORED], return_counts=True)
     segments = []
     for index, count in zip(indices.tolist(), counts.tolist(), strict=True):
         name = names.name(index)

@@ -62,8 +62,8 @@ class ClassNames:
         if not self.is_given:
             return ClassNames()
         hint = "a label of the background may be missing or superfluous" if abs(len(self.names) - count) == 1 else ""
-        found = f"{several(len(self.names), 'label')} for a model with {count} classes"
-        raise UsageError(found, file=self.file, hint=hint or "give one label per class, in the order of the classes")
+        message = f"{several(len(self.names), 'label')} for a model with {count} classes"
+        raise UsageError(message, file=self.file, hint=hint or "give one label per class, in the order of the classes")
 
     def name(self, index: int) -> str:
         """Return the name of a class, or its number if no names are known.
@@ -75,8 +75,8 @@ class ClassNames:
         if not self.names:
             return f"class {index}"
         if not 0 <= index < len(self.names):
-            found = f"the model found class {index}, which has no label: there are {len(self.names)}"
-            raise UsageError(found, file=self.file, hint="give one label per class, in the order of the classes")
+            message = f"the model found class {index}, which has no label: there are {len(self.names)}"
+            raise UsageError(message, file=self.file, hint="give one label per class, in the order of the classes")
         return self.names[index]
 
 
@@ -97,10 +97,10 @@ def read_labels(path: Path) -> list[str]:
         raise CorruptInputError("not a text file", file=str(path), hint=f"expected {_FORMS}") from error
     if path.suffix.lower() == ".json":
         return _from_json(text, path)
-    found = [line.strip() for line in text.rstrip().splitlines()]
-    if not found:
+    labels = [line.strip() for line in text.rstrip().splitlines()]
+    if not labels:
         raise CorruptInputError("no labels, the file is empty", file=str(path), hint=f"expected {_FORMS}")
-    return found
+    return labels
 
 
 def _from_json(text: str, path: Path) -> list[str]:
@@ -133,6 +133,6 @@ def labels_of_metadata(metadata: Mapping[str, Any], output: int | None) -> Class
     tables = [item for item in outputs if isinstance(item, Mapping)] if isinstance(outputs, list) else []
     if output is not None:
         tables = tables[output : output + 1]
-    found = [table["labels"] for table in tables if table.get("labels")]
-    is_clear = len(found) == 1 and isinstance(found[0], list) and all(isinstance(item, str) for item in found[0])
-    return ClassNames(found[0]) if is_clear else ClassNames()
+    lists = [table["labels"] for table in tables if table.get("labels")]
+    is_clear = len(lists) == 1 and isinstance(lists[0], list) and all(isinstance(item, str) for item in lists[0])
+    return ClassNames(lists[0]) if is_clear else ClassNames()

@@ -62,14 +62,14 @@ def text_color(ground: Color) -> Color:
     return (0, 0, 0) if luminance > 0.179 else (255, 255, 255)
 
 
-def draw_results(image: Any, found: Interpretation) -> Any:
+def draw_results(image: Any, results: Interpretation) -> Any:
     """Return a picture of the results: a copy of a PIL image in RGB with what the model found.
 
     Raises:
         MissingExtraError: Pillow is not installed.
 
     """
-    return _Picture(image, found).draw()
+    return _Picture(image, results).draw()
 
 
 def save_picture(picture: Any, path: Path) -> None:
@@ -113,11 +113,11 @@ class _Picture:
 
     """
 
-    def __init__(self, image: Any, found: Interpretation) -> None:
+    def __init__(self, image: Any, results: Interpretation) -> None:
         self.module = import_pillow()
         from PIL import Image, ImageFont
 
-        self.found = found
+        self.results = results
         self.scale = max(1, math.ceil(SMALLEST_SIDE / max(image.size)))
         enlarged = (image.width * self.scale, image.height * self.scale)
         self.image = image.convert("RGB").resize(enlarged, Image.Resampling.NEAREST)
@@ -128,21 +128,21 @@ class _Picture:
         self.row = self._text_height() + 2 * self.pad
 
     def draw(self) -> Any:
-        found = self.found
-        if found.class_of_pixel is not None:
-            self._draw_mask(found.class_of_pixel)
+        results = self.results
+        if results.class_of_pixel is not None:
+            self._draw_mask(results.class_of_pixel)
             shown = [(class_color(item.index), f"{item.label}  {item.share:.1%}") for item in self._segments()]
             return self._with_legend(shown or [(TRACK, "background only")])
-        if found.classes:
+        if results.classes:
             return self._with_scores()
         pen = self.module.Draw(self.image)
-        for item in reversed(found.objects):  # the highest score last, on top of the others
+        for item in reversed(results.objects):  # the highest score last, on top of the others
             self._draw_box(pen, item.box, class_color(item.index))
-        for item in found.objects:
+        for item in results.objects:
             self._draw_points(pen, item.points, len(item.points))
         self._draw_labels(pen)
-        self._draw_points(pen, found.points, 1)
-        return self.image if found.objects or found.points else self._with_legend([(TRACK, "nothing found")])
+        self._draw_points(pen, results.points, 1)
+        return self.image if results.objects or results.points else self._with_legend([(TRACK, "nothing found")])
 
     def _text_height(self) -> int:
         ascent, descent = self.font.getmetrics()
@@ -166,8 +166,8 @@ class _Picture:
         In a crowd a label has the score only, or is left out; the color of the frame still shows the class.
         """
         taken: list[_Area] = []
-        boxes = [tuple(edge * self.scale for edge in item.box) for item in self.found.objects]
-        for number, item in enumerate(self.found.objects):
+        boxes = [tuple(edge * self.scale for edge in item.box) for item in self.results.objects]
+        for number, item in enumerate(self.results.objects):
             color = class_color(item.index)
             for text in (f"{_short(item.label)} {item.score:.2f}", f"{item.score:.2f}"):
                 width = round(pen.textlength(text, font=self.font)) + 2 * self.pad
@@ -195,8 +195,8 @@ class _Picture:
     def _draw_points(self, pen: Any, points: Sequence[tuple[float, float]], colors: int) -> None:
         """Draw points with a dark rim, with one of ``colors`` colors each, in the same order for every object."""
         spread = np.ptp(np.array(points), axis=0).max() * self.scale if len(points) > 1 else max(self.image.size)
-        most = 1.2 * self.line
-        radius = max(1.0, min(most, spread / 18)) if len(points) <= 20 else max(1.0, min(most, spread / 200))
+        limit = 1.2 * self.line
+        radius = max(1.0, min(limit, spread / 18)) if len(points) <= 20 else max(1.0, min(limit, spread / 200))
         for index, point in enumerate(points):
             x, y = self._place(*point)
             rim = radius + (1 if radius > 1.5 else 0.5)
@@ -205,7 +205,7 @@ class _Picture:
 
     def _segments(self) -> list[Any]:
         """Return the segments with color, the largest first."""
-        return sorted((item for item in self.found.segments if not item.is_background), key=lambda item: -item.share)
+        return sorted((item for item in self.results.segments if not item.is_background), key=lambda item: -item.share)
 
     def _draw_mask(self, classes: Array) -> None:
         """Blend the color of the class into every pixel, and draw the borders between classes in full color."""
@@ -232,15 +232,15 @@ class _Picture:
         """Return the picture above a legend: a square of the color and a text per item, in lines."""
         side = self._text_height() * 2 // 3
         pen = self.module.Draw(self.image)
-        places, x, line = [], self.pad, 0
+        positions, x, line = [], self.pad, 0
         for _, text in items:
             width = side + 2 * self.pad + round(pen.textlength(_short(text), font=self.font)) + 3 * self.pad
             if x > self.pad and x + width > self.image.width:
                 x, line = self.pad, line + 1
-            places.append((x, line))
+            positions.append((x, line))
             x += width
         picture, pen = self._extended(line + 1)
-        for (color, text), (left, number) in zip(items, places, strict=True):
+        for (color, text), (left, number) in zip(items, positions, strict=True):
             top = self.image.height + self.pad + number * self.row
             above = top + (self._text_height() - side) // 2
             pen.rectangle((left, above, left + side, above + side), fill=color)
@@ -249,13 +249,13 @@ class _Picture:
 
     def _with_scores(self) -> Any:
         """Return the picture above a caption: a line per class with its score, and a bar of that length under both."""
-        found = self.found.classes
-        picture, pen = self._extended(len(found))
-        texts = [score_text(item.score, found) for item in found]
+        classes = self.results.classes
+        picture, pen = self._extended(len(classes))
+        texts = [score_text(item.score, classes) for item in classes]
         column = max(round(pen.textlength(text, font=self.font)) for text in texts)
-        low = min(0.0, *(item.score for item in found))
-        span = max(1.0 if all(text.endswith("%") for text in texts) else 0.0, found[0].score - low) or 1.0
-        for number, (item, text) in enumerate(zip(found, texts, strict=True)):
+        low = min(0.0, *(item.score for item in classes))
+        span = max(1.0 if all(text.endswith("%") for text in texts) else 0.0, classes[0].score - low) or 1.0
+        for number, (item, text) in enumerate(zip(classes, texts, strict=True)):
             top = self.image.height + self.pad + number * self.row
             reach = round((picture.width - 2 * self.pad) * min(1.0, max(0.0, (item.score - low) / span)))
             pen.rectangle((self.pad, top, self.pad + max(1, reach), top + self._text_height()), fill=TRACK)
@@ -271,10 +271,10 @@ def _short(text: str) -> str:
 
 def _borders(classes: Array, width: int) -> Array:
     """Return True for pixels within ``width // 2`` (at least 1) of another class."""
-    found = np.zeros(classes.shape, dtype=bool)
+    borders = np.zeros(classes.shape, dtype=bool)
     for distance in range(1, max(1, width // 2) + 1):
         down = classes[distance:] != classes[:-distance]
         across = classes[:, distance:] != classes[:, :-distance]
-        found[distance:] |= down
-        found[:, distance:] |= across
-    return found
+        borders[distance:] |= down
+        borders[:, distance:] |= across
+    return borders

@@ -157,8 +157,8 @@ def attribute(
     Example:
         >>> settings = {"calibration": "calibration.npz", "preprocess": "color=GRAY,scale=0.0625"}
         >>> model = tc.convert("digits.onnx", quantize="int8", **settings)
-        >>> found = tc.attribute(model, "digits.onnx", data="calibration.npz", samples=4)
-        >>> worst = found.nodes[0]
+        >>> attribution = tc.attribute(model, "digits.onnx", data="calibration.npz", samples=4)
+        >>> worst = attribution.nodes[0]
         >>> worst.op, worst.cause
         ('conv', 'weights')
 
@@ -181,11 +181,11 @@ def attribute(
             feeds = random_feeds(graph.input_ports, samples)
         else:
             feeds = list(
-                itertools.islice(load_feeds(data, graph.input_ports, options.preprocess, most=samples), samples)
+                itertools.islice(load_feeds(data, graph.input_ports, options.preprocess, limit=samples), samples)
             )
         # The recipe contains samples if they refined weights and biases. Ranges from a file alone do not.
         is_corrected = "calibration" in converted.metadata["recipe"] and options.has_algorithm("bias-correction")
-        found = attribute_error(
+        attribution = attribute_error(
             graph,
             converted,
             feeds,
@@ -195,9 +195,9 @@ def attribute(
             progress=watcher,
         )
         if measured_rules < 1:
-            return found
+            return attribution
         trials = RuleTrials(lambda: load_source(opened, options), options, graph, feeds)
-        return _measure_rules(found, find_units(graph, converted.graph)[0], trials, measured_rules, watcher)
+        return _measure_rules(attribution, find_units(graph, converted.graph)[0], trials, measured_rules, watcher)
 
 
 def attribute_error(
@@ -241,28 +241,29 @@ def attribute_error(
         estimates = errors.estimate(units, progress)
         order = sorted(range(len(units)), key=lambda index: -estimates[index])
         chosen = [units[index] for index in sorted(order[:nodes])]
-    found = []
+    ranking = []
     for unit, error in zip(chosen, errors.measure(chosen, progress), strict=True):
         total, weights, activations = error.total.result(), error.weights.result(), error.activations.result()
         keep = _nodes_to_keep(unit, units, is_from_weights=weights.noise > activations.noise)
         accumulated = errors.accumulated_sqnr(unit)
-        found.append(NodeError(unit.name, unit.node.op.name, total, weights, activations, accumulated, keep))
-    found.sort(key=lambda node: -node.isolated.noise)
-    return Attribution(file, len(feeds), origin, errors.whole.result(), tuple(found), len(units), tuple(unmatched))
+        ranking.append(NodeError(unit.name, unit.node.op.name, total, weights, activations, accumulated, keep))
+    ranking.sort(key=lambda node: -node.isolated.noise)
+    return Attribution(file, len(feeds), origin, errors.total.result(), tuple(ranking), len(units), tuple(unmatched))
 
 
 def _measure_rules(
-    found: Attribution, units: Sequence[IntegerUnit], trials: RuleTrials, most: int, progress: Progress
+    attribution: Attribution, units: Sequence[IntegerUnit], trials: RuleTrials, count: int, progress: Progress
 ) -> Attribution:
     """Replace the rules of the worst nodes by the cheapest ones that remove their error in a trial."""
     by_name = {unit.name: unit for unit in units}
-    wanted = [node for node in found.nodes[:most] if node.cause == "activations" and node.isolated.noise > 0.0]
-    progress.stage("try rules", len(wanted))
+    worst = [node for node in attribution.nodes[:count] if node.cause == "activations" and node.isolated.noise > 0.0]
+    progress.stage("try rules", len(worst))
     measured = {}
-    for done, node in enumerate(wanted, start=1):
+    for done, node in enumerate(worst, start=1):
         measured[node.name] = trials.choose(_candidates(node, by_name[node.name], units))
         progress.advance(done)
-    return replace(found, nodes=tuple(replace(node, measured=measured.get(node.name)) for node in found.nodes))
+    nodes = tuple(replace(node, measured=measured.get(node.name)) for node in attribution.nodes)
+    return replace(attribution, nodes=nodes)
 
 
 def _candidates(node: NodeError, unit: IntegerUnit, units: Sequence[IntegerUnit]) -> list[Candidate]:

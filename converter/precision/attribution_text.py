@@ -19,8 +19,8 @@ _CAUSES = {"weights": "its weights and arithmetic", "activations": "the quantiza
 def attribution_lines(attribution: Description) -> list[str]:
     """Return the error of the model, sentences about the first nodes with the options that fix them, and the table."""
     lines = [headline(attribution), *unmatched_lines(attribution)]
-    for place, node in enumerate(attribution["nodes"][:_WORST], start=1):
-        lines += [f"{place}. {sentence(node)}", f"   {node['rule']}", *(f"   {line}" for line in measured_lines(node))]
+    for rank, node in enumerate(attribution["nodes"][:_WORST], start=1):
+        lines += [f"{rank}. {sentence(node)}", f"   {node['rule']}", *(f"   {line}" for line in measured_lines(node))]
     return [*lines, *table([HEADING, *map(cells, attribution["nodes"])])]
 
 
@@ -49,10 +49,10 @@ def sentence(node: Description) -> str:
 
 def measured_lines(node: Description) -> list[str]:
     """Return the line with the effect of the options, if it was measured."""
-    found = node["measured"]
-    if found is None:
+    measured = node["measured"]
+    if measured is None:
         return []
-    numbers = ["exact" if number is None else f"{number:.1f} dB" for number in found.values()]
+    numbers = ["exact" if number is None else f"{number:.1f} dB" for number in measured.values()]
     return [f"at the outputs, without refinement of the weights: {' -> '.join(numbers)}"]
 
 

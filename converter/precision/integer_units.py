@@ -137,7 +137,7 @@ def _find_unit(
 
 def _integer_operands(stored: Value, values: dict[str, Value]) -> dict[Value, Value] | None:
     """Return the nearest values before ``stored`` that quantize tensors of the float graph, with these tensors."""
-    found: dict[Value, Value] = {}
+    operands: dict[Value, Value] = {}
     seen = {stored}
     stack = [stored]
     while stack:
@@ -150,10 +150,10 @@ def _integer_operands(stored: Value, values: dict[str, Value]) -> dict[Value, Va
             seen.add(operand)
             quantized = _quantized_tensor(operand, values)
             if quantized is not None:
-                found[operand] = quantized
+                operands[operand] = quantized
             else:
                 stack.append(operand)
-    return found
+    return operands
 
 
 def _quantized_tensor(value: Value, values: dict[str, Value]) -> Value | None:

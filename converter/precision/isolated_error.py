@@ -88,7 +88,7 @@ class IsolatedErrors:
         self.graph = graph
         self.model = model
         self.feeds = feeds
-        self.whole = NoiseSum(graph)
+        self.total = NoiseSum(graph)
         self._corrects = has_corrected_biases
         self._compensations: dict[IntegerUnit, _Compensation] = {}
         self._accumulated: dict[str, Powers] = {}
@@ -109,12 +109,12 @@ class IsolatedErrors:
                     self._accumulated[unit.stored.name].add(tensors.floats[unit.stored_value.name], stored)
                     if unit in self._compensations:
                         self._compensations[unit].add(local.parts(tensors))
-                wanted = [tensors.floats[value.name] for value in self.graph.outputs]
-                got = [
+                expected = [tensors.floats[value.name] for value in self.graph.outputs]
+                actual = [
                     _dequantize(value.quant, tensors.model[value.name]).reshape(array.shape)
-                    for value, array in zip(self.model.graph.outputs, wanted, strict=True)
+                    for value, array in zip(self.model.graph.outputs, expected, strict=True)
                 ]
-                self.whole.add(wanted, got)
+                self.total.add(expected, actual)
                 progress.advance(done)
 
     def accumulated_sqnr(self, unit: IntegerUnit) -> float:
@@ -150,10 +150,10 @@ class IsolatedErrors:
                 local = _LocalError(self.graph, unit, self._compensations.get(unit))
                 downstream.open()
                 for tensors in chunk:
-                    wanted = [tensors.floats[value.name] for value in self.graph.outputs]
+                    expected = [tensors.floats[value.name] for value in self.graph.outputs]
                     weights, activations, _ = local.parts(tensors)
                     for noise, part in zip(noises, (weights + activations, weights, activations), strict=False):
-                        noise.add(wanted, downstream.outputs(tensors.floats, part) if part.any() else wanted)
+                        noise.add(expected, downstream.outputs(tensors.floats, part) if part.any() else expected)
                     done += 1
                     progress.advance(done)
                 downstream.close()
@@ -190,19 +190,19 @@ class _Needed:
 
     def run(self, floats: Session, integers: Session, feed: Feed) -> _Tensors:
         """Run float network and model on a feed."""
-        found = _Tensors(dict(self._constants[0]), dict(self._constants[1]))
+        tensors = _Tensors(dict(self._constants[0]), dict(self._constants[1]))
 
         def observe_float(value: Value, array: Array) -> None:
             if value.name in self._floats:
-                found.floats[value.name] = array
+                tensors.floats[value.name] = array
 
         def observe_model(value: Value, array: Array) -> None:
             if value.name in self._model:
-                found.model[value.name] = array
+                tensors.model[value.name] = array
 
         floats.run(feed, observe=observe_float)
         integers.run(feed, observe=observe_model)
-        return found
+        return tensors
 
 
 class _Compensation:
@@ -276,8 +276,8 @@ class _LocalError:
         moved = self._run(own)
         if unit.owns_result:
             moved = _round(quant, moved)
-        wanted = floats[unit.result.name]
-        parts = LocalParts(weights, moved - wanted, wanted - result)
+        float_result = floats[unit.result.name]
+        parts = LocalParts(weights, moved - float_result, float_result - result)
         return parts if self._compensation is None else self._compensation.remove(parts)
 
     def _run(self, feed: Feed) -> Array:

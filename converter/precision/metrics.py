@@ -48,7 +48,7 @@ class Metric:
 
     def __init__(self, name: str, data: str, reference: Model, progress: Progress, workers: Workers) -> None:
         self._data, self._reference, self._progress, self._workers = data, reference, progress, workers
-        self._known: list[dict[str, Array]] = []  # outputs of the float model; empty if they are not stored
+        self._reference_outputs: list[dict[str, Array]] = []  # outputs of the float model; empty if they are not stored
         self._function: Callable[..., Any] | None = None
         if is_function_name(name):
             self._function = load_function(name)
@@ -70,13 +70,13 @@ class Metric:
 
         """
         if self._function is not None:
-            found = self._function(model, self._data)
-            if not isinstance(found, (int, float, np.integer, np.floating)) or math.isnan(found):
-                raise UsageError(f"{self.name} returned {found!r}, expected a number")
-            return float(found)
+            value = self._function(model, self._data)
+            if not isinstance(value, (int, float, np.integer, np.floating)) or math.isnan(value):
+                raise UsageError(f"{self.name} returned {value!r}, expected a number")
+            return float(value)
         if self.name == "top1":
-            found = evaluate(model, self._data, metrics="top1", progress=self._progress, workers=self._workers)
-            return found.values["top1"]
+            evaluation = evaluate(model, self._data, metrics="top1", progress=self._progress, workers=self._workers)
+            return evaluation.values["top1"]
         noise = self._noise(model).result()
         if self.name == "agreement":
             if noise.flips is None:
@@ -89,16 +89,16 @@ class Metric:
         feeds = load_feeds(Path(self._data), model.graph.input_ports, self._reference.preprocess)
         if not isinstance(self._workers, ThisProcess):
             feeds = feeds.with_contents()
-        stored, kept = self._known, []
+        stored, cached = self._reference_outputs, []
         models = [model] if stored else [model, self._reference]
         runs = [ModelFeeds(item, feeds, [port.name for port in item.graph.output_ports]) for item in models]
         total, size = NoiseSum(self._reference.graph), 0
         self._progress.stage("evaluate", len(feeds))
-        for index, found in enumerate(run_on(self._workers, runs, progress=self._progress.advance)):
-            wanted = stored[index] if stored else found[1].arrays
-            size += sum(array.nbytes for array in wanted.values())
+        for index, outputs in enumerate(run_on(self._workers, runs, progress=self._progress.advance)):
+            expected = stored[index] if stored else outputs[1].arrays
+            size += sum(array.nbytes for array in expected.values())
             if size <= MEMORY:
-                kept.append(wanted)
-            total.add(list(wanted.values()), list(found[0].arrays.values()))
-        self._known = kept if size <= MEMORY else []
+                cached.append(expected)
+            total.add(list(expected.values()), list(outputs[0].arrays.values()))
+        self._reference_outputs = cached if size <= MEMORY else []
         return total

@@ -45,22 +45,22 @@ def to_decibel(noise: float) -> float:
 class Powers:
     """Powers of a tensor of the float network, of its counterpart and of their difference, and the inner product."""
 
-    wanted: float = 0.0
-    got: float = 0.0
+    expected: float = 0.0
+    actual: float = 0.0
     noise: float = 0.0
     product: float = 0.0
 
-    def add(self, wanted: Array, got: Array) -> None:
+    def add(self, expected: Array, actual: Array) -> None:
         """Add one feed. Equal infinities and NaN at the same positions do not count as a difference."""
-        a, b = wanted.astype(np.float64).ravel(), got.astype(np.float64).ravel()
+        a, b = expected.astype(np.float64).ravel(), actual.astype(np.float64).ravel()
         noise = a - b
         if not np.isfinite(noise).all():
             same = (a == b) | (np.isnan(a) & np.isnan(b))
             both = np.isfinite(a) & np.isfinite(b)
             noise = np.where(both, noise, np.where(same, 0.0, np.inf))
             a, b = np.where(both, a, 0.0), np.where(both, b, 0.0)
-        self.wanted += float(a @ a)
-        self.got += float(b @ b)
+        self.expected += float(a @ a)
+        self.actual += float(b @ b)
         self.noise += float(noise @ noise)
         self.product += float(a @ b)
 
@@ -69,14 +69,14 @@ class Powers:
         """Power of the difference as a share of the power of the float tensor."""
         if self.noise == 0.0:
             return 0.0
-        return self.noise / self.wanted if self.wanted > 0.0 else math.inf
+        return self.noise / self.expected if self.expected > 0.0 else math.inf
 
     @property
     def cosine(self) -> float:
         """Cosine similarity; 1 for two tensors of zeros, 0 if an element is infinite or NaN in one of them only."""
         if math.isinf(self.noise):
             return 0.0
-        norm = math.sqrt(self.wanted) * math.sqrt(self.got)
+        norm = math.sqrt(self.expected) * math.sqrt(self.actual)
         return max(-1.0, min(1.0, self.product / norm)) if norm > 0.0 else float(self.noise == 0.0)
 
 
@@ -95,12 +95,12 @@ class NoiseSum:
         self._flips = 0
         self._samples = 0
 
-    def add(self, wanted: Sequence[Array], got: Sequence[Array]) -> None:
+    def add(self, expected: Sequence[Array], actual: Sequence[Array]) -> None:
         """Add the outputs for one feed."""
-        for powers, a, b in zip(self._outputs, wanted, got, strict=True):
+        for powers, a, b in zip(self._outputs, expected, actual, strict=True):
             powers.add(a, b)
         if self._scores is not None:
-            scores = wanted[self._scores], got[self._scores]
+            scores = expected[self._scores], actual[self._scores]
             classes = [array.reshape(len(array), -1).argmax(axis=1) for array in scores]
             self._flips += int(np.count_nonzero(classes[0] != classes[1]))
             self._samples += len(classes[0])

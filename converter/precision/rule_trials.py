@@ -93,7 +93,7 @@ class RuleTrials:
         self._options = replace(options, effort="default", without=without, max_int16_share=None, golden=0)
         self._graph = graph
         self._feeds = feeds
-        self._wanted: list[list[Array]] = []
+        self._float_outputs: list[list[Array]] = []
         self._own = CalibrationCache()  # ranges with the methods of the options
         self._automatic = CalibrationCache()  # ranges that the automatic choice of a method gives
         self._noises: dict[Candidate, float | None] = {}
@@ -130,8 +130,8 @@ class RuleTrials:
         quantized = self._quantize(replace(self._options, precision=rules, keep_float=keep), self._own)
         noise = NoiseSum(self._graph)
         with Session(quantized) as integers:
-            for feed, wanted in zip(self._feeds, self._floats(), strict=False):
-                noise.add(wanted, list(integers.run(feed).values()))
+            for feed, expected in zip(self._feeds, self._floats(), strict=False):
+                noise.add(expected, list(integers.run(feed).values()))
         return noise.result().noise
 
     def _quantize(self, options: Options, cache: CalibrationCache) -> Graph:
@@ -154,12 +154,12 @@ class RuleTrials:
         missing = [name for name in candidate.ranges if name not in ranges]
         if missing:
             raise UsageError(f"'{missing[0]}' has no range")
-        found = [ranges[name] for name in candidate.ranges]
-        numbers = [item.threshold if candidate.method == AUTO else max(-item.low, item.high) for item in found]
+        chosen = [ranges[name] for name in candidate.ranges]
+        numbers = [item.threshold if candidate.method == AUTO else max(-item.low, item.high) for item in chosen]
         return dict(zip(candidate.ranges, numbers, strict=True))
 
     def _floats(self) -> list[list[Array]]:
-        if not self._wanted:
+        if not self._float_outputs:
             with Session(self._graph) as floats:
-                self._wanted = [list(floats.run(feed).values()) for feed in self._feeds[:MOST_FEEDS]]
-        return self._wanted
+                self._float_outputs = [list(floats.run(feed).values()) for feed in self._feeds[:MOST_FEEDS]]
+        return self._float_outputs

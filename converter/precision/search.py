@@ -51,11 +51,11 @@ P = TypeVar("P", bound=Point)
 
 def best_of(points: Iterable[P]) -> P:
     """Return the cheapest point that reaches the goal; if none does, the point with the best metric."""
-    known = list(points)
-    enough = [point for point in known if point.is_enough]
+    all_points = list(points)
+    enough = [point for point in all_points if point.is_enough]
     if enough:
         return min(enough, key=lambda point: (point.cost, point.nodes, -point.metric))
-    return min(known, key=lambda point: (-point.metric, point.cost, point.nodes))
+    return min(all_points, key=lambda point: (-point.metric, point.cost, point.nodes))
 
 
 def pareto(points: Iterable[P]) -> list[P]:
@@ -67,12 +67,12 @@ def pareto(points: Iterable[P]) -> list[P]:
     return front
 
 
-def search(costs: Sequence[float], most: int, measure: Callable[[Chosen], P]) -> None:
+def search(costs: Sequence[float], max_chosen: int, measure: Callable[[Chosen], P]) -> None:
     """Measure sets of candidates.
 
     Args:
         costs: expected cost of each candidate.
-        most: number of first candidates that the chosen set may have. The others only serve the curve.
+        max_chosen: number of first candidates that the chosen set may have. The others only serve the curve.
         measure: measures a set; measuring it again costs nothing.
 
     Raises:
@@ -84,14 +84,14 @@ def search(costs: Sequence[float], most: int, measure: Callable[[Chosen], P]) ->
         return of(frozenset(range(length)))
 
     def of(chosen: Chosen) -> P:
-        measured[chosen] = found = measure(chosen)
-        return found
+        measured[chosen] = point = measure(chosen)
+        return point
 
     failed, reached = 0, None
     if prefix(0).is_enough:
         reached = 0
     else:
-        for length in _growing(most):
+        for length in _growing(max_chosen):
             if prefix(length).is_enough:
                 reached = length
                 break

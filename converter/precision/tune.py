@@ -187,8 +187,8 @@ def tune(
 
     Example:
         >>> samples = {"calibration": "calibration.npz", "data": "labeled.npz"}
-        >>> found = tc.tune("digits.onnx", **samples, output="tuned.tpum", preprocess="color=GRAY,scale=0.0625")
-        >>> found.best.is_enough, found.best.keep_float
+        >>> tuning = tc.tune("digits.onnx", **samples, output="tuned.tpum", preprocess="color=GRAY,scale=0.0625")
+        >>> tuning.best.is_enough, tuning.best.keep_float
         (True, ())
 
     """
@@ -329,14 +329,14 @@ class Search:
             CorruptInputError: it is damaged.
         """
         try:
-            found = [_Candidate(tuple(map(str, names)), float(cost)) for names, cost in state["candidates"]]
+            candidates = [_Candidate(tuple(map(str, names)), float(cost)) for names, cost in state["candidates"]]
             trials = [
                 (tuple(map(str, item["keep_float"])), item["metric"], float(item["cost"])) for item in state["trials"]
             ]
             values = [math.inf if value is None else float(value) for _, value, _ in trials]
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise CorruptInputError(f"is damaged: {error!r}", file=str(self.state_file), hint="remove it") from error
-        self._candidates = found
+        self._candidates = candidates
         for (names, _, cost), value in zip(trials, values, strict=True):
             self._trials[names] = Trial(names, value, cost, self._is_enough(value))
 
@@ -377,10 +377,10 @@ class Search:
             raise CorruptInputError(f"is not JSON: {error}", file=str(self.state_file), hint="remove it") from error
         if not isinstance(state, dict) or state.get("format") != FORMAT or state.get("version") != VERSION:
             raise CorruptInputError("holds no state of a search", file=str(self.state_file), hint="remove it")
-        known, key = state.get("key"), self._key()
-        if not isinstance(known, dict):
+        stored_key, key = state.get("key"), self._key()
+        if not isinstance(stored_key, dict):
             raise CorruptInputError("holds no state of a search", file=str(self.state_file), hint="remove it")
-        changed = sorted(name for name in known.keys() | key.keys() if known.get(name) != key.get(name))
+        changed = sorted(name for name in stored_key.keys() | key.keys() if stored_key.get(name) != key.get(name))
         if changed:
             raise UsageError(
                 f"{self.state_file}: the search was made with another value of {', '.join(changed)}",
@@ -427,14 +427,14 @@ class Search:
         )
         counts = {node.name: macs(node, open_extent=1) or 0 for node in model.graph.nodes}
         total = sum(counts.values()) or 1
-        found: dict[tuple[str, ...], tuple[float, float]] = {}
+        scores: dict[tuple[str, ...], tuple[float, float]] = {}
         for node in attribution.nodes:
             names = tuple(_escape(name) for name in node.keep_float)
             cost = sum(_macs_of(name, counts) for name in node.keep_float) / total
             if node.isolated.noise > 0:
-                found.setdefault(names, (node.isolated.noise / (cost + MOST_OF_COST), cost))
-        order = sorted(found, key=lambda names: -found[names][0])
-        self._candidates = [_Candidate(names, found[names][1]) for names in order]
+                scores.setdefault(names, (node.isolated.noise / (cost + MOST_OF_COST), cost))
+        order = sorted(scores, key=lambda names: -scores[names][0])
+        self._candidates = [_Candidate(names, scores[names][1]) for names in order]
         self._write_state()
 
     def _measure(self, chosen: Chosen) -> Trial:
@@ -543,7 +543,7 @@ def _digest_of(path: str) -> str:
     if not os.path.isdir(path):
         return file_digest(path)
     names = sorted(
-        os.path.relpath(os.path.join(folder, name), path) for folder, _, found in os.walk(path) for name in found
+        os.path.relpath(os.path.join(folder, name), path) for folder, _, files in os.walk(path) for name in files
     )
     lines = "\n".join(f"{name} {file_digest(os.path.join(path, name))}" for name in names)
     return digest_of(lines.encode("utf-8")).hex()

@@ -60,13 +60,13 @@ class CaffeFormat(ModelFormat[CaffeNetwork]):
         names = [*(options.inputs or ()), *(options.outputs or ())]
         if any(name not in model.aliases for name in names):
             return None
-        known = call(find_shapes, self.files(changed))
+        computed = call(find_shapes, self.files(changed))
         aliases = model.aliases
-        starts = {aliases[name]: shapes.get(name) or known.get(aliases[name]) for name in options.inputs or ()}
+        starts = {aliases[name]: shapes.get(name) or computed.get(aliases[name]) for name in options.inputs or ()}
         if any(shape is None for shape in starts.values()):
             return None
         ends = [model.aliases[name] for name in options.outputs or ()] or caffe_network.output_names(model)
-        return caffe_network.between(changed, {name: shape for name, shape in starts.items() if shape}, ends, known)
+        return caffe_network.between(changed, {name: shape for name, shape in starts.items() if shape}, ends, computed)
 
     def files(self, model: CaffeNetwork) -> SourceFiles:
         """Return the contents of the prototxt and of the caffemodel."""
@@ -100,18 +100,18 @@ class CaffeFormat(ModelFormat[CaffeNetwork]):
 
     def identifying_texts(self, model: CaffeNetwork) -> list[str]:
         """Layer types that are not published, fields that Caffe does not have, and texts in parameters."""
-        found: dict[str, None] = {}
+        texts: dict[str, None] = {}
         for layer in model.layers:
             registration = caffe_op.find(layer.message.type)
             if registration is None or not registration.converter.__module__.startswith(OWN_PACKAGE):
-                found[layer.message.type] = None
+                texts[layer.message.type] = None
             for each in layer.unknown:
-                found[".".join(map(str, each.path))] = None
+                texts[".".join(map(str, each.path))] = None
             for name, text in _texts(layer.message, is_layer=True):
-                found[f"{name}={text}"] = None
+                texts[f"{name}={text}"] = None
         for each in model.unknown:
-            found[".".join(map(str, each.path))] = None
-        return list(found)
+            texts[".".join(map(str, each.path))] = None
+        return list(texts)
 
     # Parts
 
@@ -229,25 +229,25 @@ def _with_layer(network: CaffeNetwork, index: int, layer: Layer) -> CaffeNetwork
 
 def _replace_extent(message: Any, old: int, new: int) -> None:
     """Replace an extent in a message and those in it, in place."""
-    for known, value in message.ListFields():
-        values = value if is_repeated(known) else [value]
-        if known.message_type is not None:
+    for field, value in message.ListFields():
+        values = value if is_repeated(field) else [value]
+        if field.message_type is not None:
             for each in values:
                 _replace_extent(each, old, new)
-        elif known.name in SHAPE_FIELDS and old in values:
-            if is_repeated(known):
+        elif field.name in SHAPE_FIELDS and old in values:
+            if is_repeated(field):
                 value[:] = [new if extent == old else extent for extent in values]
             else:
-                setattr(message, known.name, new)
+                setattr(message, field.name, new)
 
 
 def _texts(message: Any, *, is_layer: bool = False) -> Iterable[tuple[str, str]]:
     """Names and values of text fields of a message and those in it, without the names of the layer and of its blobs."""
-    for known, value in message.ListFields():
-        if is_layer and known.name in ("name", "type", "bottom", "top", "param"):
+    for field, value in message.ListFields():
+        if is_layer and field.name in ("name", "type", "bottom", "top", "param"):
             continue
-        for each in value if is_repeated(known) else [value]:
-            if known.message_type is not None:
+        for each in value if is_repeated(field) else [value]:
+            if field.message_type is not None:
                 yield from _texts(each)
             elif isinstance(each, str) and each:
-                yield known.name, each
+                yield field.name, each

@@ -104,8 +104,8 @@ def load_network(path: str, weights: str | None) -> CaffeNetwork:
             message.ClearField(name)
         if message.type == "Input" and not each.unknown:
             shapes = [tuple(shape.dim) for shape in message.input_param.shape]
-            given = shapes * len(message.top) if len(shapes) == 1 else shapes
-            inputs |= dict(itertools.zip_longest(message.top, given[: len(message.top)]))
+            top_shapes = shapes * len(message.top) if len(shapes) == 1 else shapes
+            inputs |= dict(itertools.zip_longest(message.top, top_shapes[: len(message.top)]))
         else:
             layers.append(Layer(message, tuple(each.unknown), tuple(blobs)))
     has_weights = learned is not None or any(layer.blobs for layer in layers)
@@ -213,7 +213,7 @@ def extract(network: CaffeNetwork, keep: Iterable[int], shapes: Mapping[str, Sha
 def between(
     network: CaffeNetwork, starts: Mapping[str, Shape], ends: Sequence[str], shapes: Mapping[str, Shape]
 ) -> CaffeNetwork | None:
-    """Return the layers from new inputs to some blobs. Layers that only make given blobs are left out."""
+    """Return the layers from new inputs to some blobs, without layers that only compute the new inputs."""
     keep = needed_nodes(layer_links(network), ends, starts)
     layers = [layer for index, layer in enumerate(network.layers) if index in keep]
     cut = replace(network, layers=tuple(layers), inputs={**network.inputs, **starts})
@@ -249,23 +249,23 @@ FieldPath = tuple[str | UnknownField, ...]
 
 def optional_fields(layer: Layer) -> list[FieldPath]:
     """Return the fields without which a layer may fail in the same way: whole messages before the fields in them."""
-    found: list[FieldPath] = []
-    for known, value in layer.message.ListFields():
-        if known.name in ("name", "type", "bottom", "top"):
+    paths: list[FieldPath] = []
+    for descriptor, value in layer.message.ListFields():
+        if descriptor.name in ("name", "type", "bottom", "top"):
             continue
-        found.append((known.name,))
-        if known.message_type is not None and not is_repeated(known):
-            found += [(known.name, inner.name) for inner, _ in value.ListFields()]
-    return [*found, *((each,) for each in layer.unknown)]
+        paths.append((descriptor.name,))
+        if descriptor.message_type is not None and not is_repeated(descriptor):
+            paths += [(descriptor.name, inner.name) for inner, _ in value.ListFields()]
+    return [*paths, *((each,) for each in layer.unknown)]
 
 
 def without_field(layer: Layer, path: FieldPath) -> Layer | None:
     """Return the layer without a field, or None if it does not have it."""
     name = path[0]
     if isinstance(name, UnknownField):
-        kept = tuple(each for each in layer.unknown if each is not name)
-        return replace(layer, unknown=kept) if len(kept) < len(layer.unknown) else None
-    if name not in (known.name for known, _ in layer.message.ListFields()):
+        remaining = tuple(each for each in layer.unknown if each is not name)
+        return replace(layer, unknown=remaining) if len(remaining) < len(layer.unknown) else None
+    if name not in (descriptor.name for descriptor, _ in layer.message.ListFields()):
         return None
     if len(path) == 1:
         return layer.changed(**{name: None})

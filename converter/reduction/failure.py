@@ -86,17 +86,17 @@ def failures_of(error: Exception, paths: Sequence[str] = ()) -> list[Failure]:
             )
             for problem in error.problems
         ]
-    known = known_error(error)
-    text = known.message
+    reported = known_error(error)
+    text = reported.message
     for path in paths:
         text = text.replace(path, "MODEL")
-    names = (known.node, *(quoted[1:-1] for quoted in _QUOTED.findall(text)))
+    names = (reported.node, *(quoted[1:-1] for quoted in _QUOTED.findall(text)))
     if isinstance(error, TpuConvertError) and not isinstance(error, InternalError):
         pattern = message_pattern(text)
     else:
         origin = error.__cause__ if isinstance(error, InternalError) and error.__cause__ else error
         pattern = f"{type(origin).__name__} in {_place(origin)}"
-    return [Failure(ERROR, f"{known.id} {pattern}", f"{known.id} {text}", tuple(name for name in names if name))]
+    return [Failure(ERROR, f"{reported.id} {pattern}", f"{reported.id} {text}", tuple(name for name in names if name))]
 
 
 def _place(error: BaseException) -> str:

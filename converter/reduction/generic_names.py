@@ -9,12 +9,12 @@ class GenericNames:
     """New names, by kind: a letter and a number.
 
     Args:
-        kept: names of tensors that stay.
+        unchanged: names of tensors that stay.
 
     """
 
-    def __init__(self, kept: Iterable[str]) -> None:
-        self.tensors: dict[str, str] = {name: name for name in kept}
+    def __init__(self, unchanged: Iterable[str]) -> None:
+        self.tensors: dict[str, str] = {name: name for name in unchanged}
         self.extents: dict[str, str] = {}
         self._taken = set(self.tensors.values())
         self._counts: dict[str, int] = {}

@@ -136,7 +136,7 @@ class ModelFormat(ABC, Generic[M]):
 
     @abstractmethod
     def prepare(self, search: Search[M], options: Mapping[str, Any]) -> None:
-        """Bring a whole model into a form of which parts can be taken, and find the types of its tensors."""
+        """Rewrite a whole model so that parts can be extracted, and find the types of its tensors."""
 
     @abstractmethod
     def find_types(self, search: Search[M], options: Mapping[str, Any]) -> None:
@@ -197,23 +197,23 @@ class ModelFormat(ABC, Generic[M]):
         """
 
 
-def needed_nodes(links: Sequence[NodeLinks], wanted: Iterable[str], starts: Collection[str] = ()) -> set[int]:
+def needed_nodes(links: Sequence[NodeLinks], tensors: Iterable[str], starts: Collection[str] = ()) -> set[int]:
     """Return the indices of the nodes that some tensors depend on.
 
     Args:
         links: tensors of every node.
-        wanted: the tensors.
+        tensors: the tensors.
         starts: tensors that are given, so that the nodes that make them are not needed for them.
 
     """
-    made = {name: index for index, node in enumerate(links) for name in node.makes}
+    producers = {name: index for index, node in enumerate(links) for name in node.makes}
     keep: set[int] = set()
-    waiting = [made[name] for name in wanted if name in made]
+    waiting = [producers[name] for name in tensors if name in producers]
     while waiting:
         index = waiting.pop()
         if index not in keep:
             keep.add(index)
-            waiting += [made[name] for name in links[index].reads if name in made and name not in starts]
+            waiting += [producers[name] for name in links[index].reads if name in producers and name not in starts]
     return keep
 
 
@@ -231,17 +231,17 @@ def part_outputs(links: Sequence[NodeLinks], chosen: Sequence[int], outputs: Col
     """
     inside = {name for index in chosen for name in links[index].reads}
     used = {name for node in links for name in node.reads} | set(outputs)
-    found: list[str] = []
+    exported: list[str] = []
     for index in chosen:
         names = links[index].makes
         if any(name in inside for name in names):
-            found += [name for name in names if name in outputs]
+            exported += [name for name in names if name in outputs]
         else:
-            found += [name for name in names if name in used] or list(names[:1])
-    return found
+            exported += [name for name in names if name in used] or list(names[:1])
+    return exported
 
 
 def part_inputs(links: Sequence[NodeLinks], chosen: Sequence[int]) -> list[str]:
     """Return the tensors that the nodes of a part read and do not make, in the order of their first use."""
-    made = {name for index in chosen for name in links[index].makes}
-    return list(dict.fromkeys(name for index in chosen for name in links[index].reads if name not in made))
+    inner = {name for index in chosen for name in links[index].makes}
+    return list(dict.fromkeys(name for index in chosen for name in links[index].reads if name not in inner))

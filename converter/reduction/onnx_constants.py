@@ -77,12 +77,12 @@ def is_weight(tensor: TensorProto) -> bool:
     return size > 1 if dtype.kind == "f" else size > FEW
 
 
-def with_random_weights(model: ModelProto, places: Collection[int], seed: int) -> ModelProto:
+def with_random_weights(model: ModelProto, positions: Collection[int], seed: int) -> ModelProto:
     """Return the model with random values in some tensors, by their positions in ``tensors_of``."""
     changed = ModelProto()
     changed.CopyFrom(model)
     for position, tensor in enumerate(tensors_of(changed.graph)):
-        if position in places:
+        if position in positions:
             array = read_tensor(tensor)
             assert array is not None, "only tensors that can be read are chosen"
             write_tensor(tensor, random_like(array, np.random.default_rng((seed, position))))
@@ -160,10 +160,10 @@ def _shrink(tensor: TensorProto, old: int, new: int) -> bool:
 
 def extents_of(model: ModelProto) -> list[int]:
     """Extents above 1 of inputs and constants, the largest first."""
-    found = {dim.dim_value for info in model.graph.input for dim in info.type.tensor_type.shape.dim}
+    extents = {dim.dim_value for info in model.graph.input for dim in info.type.tensor_type.shape.dim}
     for tensor in tensors_of(model.graph):
-        found |= set(tensor.dims)
-    return sorted((extent for extent in found if extent > 1), reverse=True)
+        extents |= set(tensor.dims)
+    return sorted((extent for extent in extents if extent > 1), reverse=True)
 
 
 def with_constants(model: ModelProto, values: Mapping[str, Array], codes: Mapping[str, int]) -> ModelProto:

@@ -184,17 +184,17 @@ class OnnxFormat(ModelFormat[ModelProto]):
         search.accept(with_stored_constants(search.model))
         model = search.model
         outputs = {info.name for info in model.graph.output}
-        found = search.call(find_constants, model.SerializeToString(), self._infos)
-        found = {name: item for name, item in found.items() if name not in outputs}
+        constants = search.call(find_constants, model.SerializeToString(), self._infos)
+        constants = {name: item for name, item in constants.items() if name not in outputs}
 
         def store(names: list[str]) -> bool:
-            codes = {name: found[name][0] for name in names}
-            changed = onnx_constants.with_constants(model, {name: found[name][1] for name in names}, codes)
-            kept = [node for node in changed.graph.node if not set(filter(None, node.output)) <= set(names)]
+            codes = {name: constants[name][0] for name in names}
+            changed = onnx_constants.with_constants(model, {name: constants[name][1] for name in names}, codes)
+            nodes = [node for node in changed.graph.node if not set(filter(None, node.output)) <= set(names)]
             del changed.graph.node[:]
-            changed.graph.node.extend(kept)
-            made = {name for node in kept for name in node.output}
-            unused = [tensor for tensor in changed.graph.initializer if tensor.name in made]
+            changed.graph.node.extend(nodes)
+            results = {name for node in nodes for name in node.output}
+            unused = [tensor for tensor in changed.graph.initializer if tensor.name in results]
             for tensor in unused:
                 changed.graph.initializer.remove(tensor)
             part = with_outputs(changed, [info.name for info in model.graph.output], self._infos)
@@ -202,7 +202,7 @@ class OnnxFormat(ModelFormat[ModelProto]):
                 keep_used_constants(part.graph)
             return search.accept(part)
 
-        largest_change(list(found), store)
+        largest_change(list(constants), store)
 
     # Extents, weights and names
 

@@ -133,24 +133,24 @@ def _rename_functions(model: ModelProto) -> None:
 def _all_nodes(model: ModelProto) -> list[NodeProto]:
     """Nodes of the graph, of local functions and of all subgraphs."""
     waiting = [*model.graph.node, *(node for function in model.functions for node in function.node)]
-    found: list[NodeProto] = []
+    nodes: list[NodeProto] = []
     while waiting:
         node = waiting.pop()
-        found.append(node)
+        nodes.append(node)
         waiting += [inner for graph in subgraphs(node) for inner in graph.node]
-    return found
+    return nodes
 
 
 def identifying_texts(model: ModelProto) -> list[str]:
     """Domains and operators that are not published, and texts in attributes of such operators."""
-    found: dict[str, None] = {}
+    texts: dict[str, None] = {}
     functions = {(each.domain, each.name) for each in model.functions}
     for node in _all_nodes(model):
         if node.domain in ONNX_DOMAINS or (node.domain, node.op_type) in functions:
             continue
-        found[f"{node.domain}:{node.op_type}"] = None
+        texts[f"{node.domain}:{node.op_type}"] = None
         for attribute in node.attribute:
             for text in (attribute.s, *attribute.strings):
                 if text:
-                    found[f"{attribute.name}={text.decode('utf-8', 'replace')}"] = None
-    return list(found)
+                    texts[f"{attribute.name}={text.decode('utf-8', 'replace')}"] = None
+    return list(texts)

@@ -30,18 +30,18 @@ class TensorInfo:
 
     def to_proto(self, name: str) -> ValueInfoProto:
         """Return the message for a graph input. An extent that is a formula gets a name."""
-        found = ValueInfoProto(name=name)
-        found.type.tensor_type.elem_type = self.code
-        found.type.tensor_type.shape.SetInParent()
+        info = ValueInfoProto(name=name)
+        info.type.tensor_type.elem_type = self.code
+        info.type.tensor_type.shape.SetInParent()
         for extent in self.shape:
-            dim = found.type.tensor_type.shape.dim.add()
+            dim = info.type.tensor_type.shape.dim.add()
             if isinstance(extent, int):
                 dim.dim_value = extent
             else:
                 dim.dim_param = (
                     extent if extent.isidentifier() else f"d{hashlib.sha256(extent.encode()).hexdigest()[:8]}"
                 )
-        return found
+        return info
 
     @staticmethod
     def from_proto(info: ValueInfoProto) -> TensorInfo | None:
@@ -83,18 +83,18 @@ def extract(model: ModelProto, keep: Iterable[int], infos: Infos) -> ModelProto 
     links = node_links(model)
     constants = {tensor.name for tensor in initializers(graph)}
     outside = [name for name in part_inputs(links, chosen) if name not in constants]
-    given = {info.name: info for info in graph.input}
-    if any(name not in given and name not in infos for name in outside):
+    graph_inputs = {info.name: info for info in graph.input}
+    if any(name not in graph_inputs and name not in infos for name in outside):
         return None
     part = _copy_head(model)
     part.graph.node.extend(nodes)
     needed = {name for index in chosen for name in links[index].reads}
-    made = {name for index in chosen for name in links[index].makes}
+    results = {name for index in chosen for name in links[index].makes}
     part.graph.initializer.extend(tensor for tensor in graph.initializer if tensor.name in needed)
     part.graph.sparse_initializer.extend(each for each in graph.sparse_initializer if each.values.name in needed)
-    order = [name for name in given if name in set(outside)]
-    for name in (*order, *(name for name in outside if name not in given)):
-        part.graph.input.append(given[name] if name in given else infos[name].to_proto(name))
+    order = [name for name in graph_inputs if name in set(outside)]
+    for name in (*order, *(name for name in outside if name not in graph_inputs)):
+        part.graph.input.append(graph_inputs[name] if name in graph_inputs else infos[name].to_proto(name))
     outputs = {info.name: info for info in graph.output}
     infos_of = {info.name: info for info in graph.value_info}
     for name in part_outputs(links, chosen, outputs):
@@ -102,18 +102,18 @@ def extract(model: ModelProto, keep: Iterable[int], infos: Infos) -> ModelProto 
         if info is None:
             info = infos[name].to_proto(name) if name in infos else ValueInfoProto(name=name)
         part.graph.output.append(info)
-    part.graph.value_info.extend(info for info in graph.value_info if info.name in made)
+    part.graph.value_info.extend(info for info in graph.value_info if info.name in results)
     return drop_unused_imports(part)
 
 
 def node_links(model: ModelProto) -> list[NodeLinks]:
     """Return the tensors of every node: its inputs in order, then those that its subgraphs use from outside."""
-    found = []
+    links = []
     for node in model.graph.node:
         names = list(dict.fromkeys(name for name in node.input if name))
         reads = (*names, *sorted(reads_of(node) - set(names)))
-        found.append(NodeLinks(node.name, reads, tuple(name for name in node.output if name)))
-    return found
+        links.append(NodeLinks(node.name, reads, tuple(name for name in node.output if name)))
+    return links
 
 
 def _copy_head(model: ModelProto) -> ModelProto:
@@ -142,9 +142,9 @@ def drop_unused_imports(model: ModelProto) -> ModelProto:
         if key in functions and key not in called:
             called[key] = functions[key]
             waiting += functions[key].node
-    kept = [each for each in model.functions if (each.domain, each.name, each.overload) in called]
+    used = [each for each in model.functions if (each.domain, each.name, each.overload) in called]
     del model.functions[:]
-    model.functions.extend(kept)
+    model.functions.extend(used)
     imports = [each for each in model.opset_import if each.domain in ("", "ai.onnx") or each.domain in domains]
     del model.opset_import[:]
     model.opset_import.extend(imports)
@@ -156,19 +156,19 @@ def with_stored_constants(model: ModelProto) -> ModelProto | None:
     changed = ModelProto()
     changed.CopyFrom(model)
     outputs = {info.name for info in model.graph.output}
-    kept = []
+    nodes = []
     for node in changed.graph.node:
         is_tensor = node.op_type == "Constant" and [attribute.name for attribute in node.attribute] == ["value"]
         if not is_tensor or node.domain not in ("", "ai.onnx") or node.output[0] in outputs:
-            kept.append(node)
+            nodes.append(node)
             continue
         tensor = changed.graph.initializer.add()
         tensor.CopyFrom(node.attribute[0].t)
         tensor.name = node.output[0]
-    if len(kept) == len(changed.graph.node):
+    if len(nodes) == len(changed.graph.node):
         return None
     del changed.graph.node[:]
-    changed.graph.node.extend(kept)
+    changed.graph.node.extend(nodes)
     return changed
 
 
@@ -230,8 +230,8 @@ def with_outputs(model: ModelProto, names: Collection[str], infos: Infos) -> Mod
     if part is None:
         return None
     outputs = [info for info in model.graph.output if info.name in names]
-    given = {info.name for info in model.graph.output}
-    outputs += [ValueInfoProto(name=name) for name in names if name not in given]
+    own_outputs = {info.name for info in model.graph.output}
+    outputs += [ValueInfoProto(name=name) for name in names if name not in own_outputs]
     del part.graph.output[:]
     part.graph.output.extend(outputs)
     return part
@@ -242,9 +242,9 @@ def without_attribute(model: ModelProto, index: int, name: str) -> ModelProto:
     changed = ModelProto()
     changed.CopyFrom(model)
     node = changed.graph.node[index]
-    kept = [attribute for attribute in node.attribute if attribute.name != name]
+    attributes = [attribute for attribute in node.attribute if attribute.name != name]
     del node.attribute[:]
-    node.attribute.extend(kept)
+    node.attribute.extend(attributes)
     return changed
 
 

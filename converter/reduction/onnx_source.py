@@ -88,11 +88,11 @@ def _between(model: ModelProto, options: Options, infos: Mapping[str, Any]) -> M
     part = extract(model, keep, infos)
     if part is None:
         return None
-    known = {info.name: info for info in (*graph.output, *part.graph.output, *graph.value_info)}
+    info_of = {info.name: info for info in (*graph.output, *part.graph.output, *graph.value_info)}
     del part.graph.output[:]
     for name in ends:
-        if name in known:
-            part.graph.output.append(known[name])
+        if name in info_of:
+            part.graph.output.append(info_of[name])
         elif name in infos:
             part.graph.output.append(infos[name].to_proto(name))
         else:

@@ -59,20 +59,20 @@ def infer_types(content: bytes) -> dict[str, TensorInfo]:
     this was wrong.
     """
     model = ModelProto.FromString(content)
-    found: dict[str, TensorInfo] = {}
+    types: dict[str, TensorInfo] = {}
     for _ in range(MOST_ROUNDS):
-        found = _infer(model)
+        types = _infer(model)
         guessed = False
         for node in model.graph.node:
             operands = [name for name in node.input if name]
-            if operands and operands[0] in found:
+            if operands and operands[0] in types:
                 for name in node.output:
-                    if name and name not in found:
-                        model.graph.value_info.append(found[operands[0]].to_proto(name))
+                    if name and name not in types:
+                        model.graph.value_info.append(types[operands[0]].to_proto(name))
                         guessed = True
         if not guessed:
             break
-    return found
+    return types
 
 
 def _infer(model: ModelProto) -> dict[str, TensorInfo]:
@@ -105,7 +105,7 @@ def find_constants(content: bytes, types: Mapping[str, TensorInfo]) -> dict[str,
         array = read_tensor(tensor)
         if array is not None and array.size <= MOST_ELEMENTS:
             values[tensor.name] = array
-    found = {}
+    constants = {}
     for node in model.graph.node:
         if node.domain not in ("", "ai.onnx") or node.op_type in _RANDOM or any(True for _ in subgraphs(node)):
             continue
@@ -114,8 +114,8 @@ def find_constants(content: bytes, types: Mapping[str, TensorInfo]) -> dict[str,
             code = 0 if not isinstance(result, np.ndarray | np.generic) else _code_of(np.asarray(result))
             if name and code and np.asarray(result).size <= MOST_ELEMENTS:
                 values[name] = np.asarray(result)
-                found[name] = code, values[name]
-    return found
+                constants[name] = code, values[name]
+    return constants
 
 
 def _evaluate(

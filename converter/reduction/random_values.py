@@ -24,8 +24,8 @@ def random_like(array: Array, generator: np.random.Generator) -> Array:
         return array.copy()
     drawn = generator.normal(magnitudes.mean(), magnitudes.std(), array.shape)
     low, high = _limits(array, sign, magnitudes)
-    found = np.clip(np.abs(drawn), low, high) * np.nan_to_num(sign)
-    return np.where(np.isfinite(array), found, array).astype(array.dtype)
+    values = np.clip(np.abs(drawn), low, high) * np.nan_to_num(sign)
+    return np.where(np.isfinite(array), values, array).astype(array.dtype)
 
 
 def _limits(array: Array, sign: Array, magnitudes: Array) -> tuple[float, Array]:

@@ -117,8 +117,8 @@ def reduce(
         CorruptInputError: A file is damaged, or of no known format.
 
     Example:
-        >>> found = tc.reduce("digits.onnx", until=lambda path: "softmax" in tc.check(path).operators)
-        >>> found.before.nodes, found.after.nodes, dict(found.operators)
+        >>> reduction = tc.reduce("digits.onnx", until=lambda path: "softmax" in tc.check(path).operators)
+        >>> reduction.before.nodes, reduction.after.nodes, dict(reduction.operators)
         (17, 1, {'Softmax': 1})
 
     """
@@ -139,9 +139,9 @@ def reduce(
         strict_accuracy=strict_accuracy,
     )
     values = {name: getattr(settings, name) for name in OPTIONS}
-    given = {name: value for name, value in values.items() if value != default_of(name)}
+    changed = {name: value for name, value in values.items() if value != default_of(name)}
     request = Request(
-        kinds, given, {name: limit for name, limit in limits.items() if limit is not None}, condition, seed
+        kinds, changed, {name: limit for name, limit in limits.items() if limit is not None}, condition, seed
     )
     watcher, start = progress or SILENT, time.monotonic()
     with noting_inputs(), open_source(source, weights, as_file=True) as opened, Worker(plugin_files) as worker:
@@ -218,10 +218,10 @@ class _Run:
         if self.function is not None:
             return [Failure(CONDITION, "", "the given function returns True")] if self._call(files) else []
         try:
-            found: list[Failure] = self.worker.call(observe, files, request, seconds=seconds)
+            failures: list[Failure] = self.worker.call(observe, files, request, seconds=seconds)
         except WorkerDiedError as ending:
             return [ending.failure]
-        return found
+        return failures
 
     def _call(self, files: SourceFiles) -> bool:
         assert self.function is not None
@@ -232,12 +232,12 @@ class _Run:
         """Return the failure of the whole model that is to remain, and the duration of the trial."""
         self._progress.stage("find the failure")
         start = time.monotonic()
-        found = self.observe(files, self.request, max(FIRST_SECONDS, self._seconds))
-        chosen = [each for each in found if pattern is None or pattern.search(each.message)]
+        failures = self.observe(files, self.request, max(FIRST_SECONDS, self._seconds))
+        chosen = [each for each in failures if pattern is None or pattern.search(each.message)]
         if chosen:
             return chosen[0], time.monotonic() - start
-        if found:
-            listed = "\n".join(each.message for each in found[:6])
+        if failures:
+            listed = "\n".join(each.message for each in failures[:6])
             raise UsageError(f"no failure matches '{pattern.pattern if pattern else ''}'", file=file, hint=listed)
         raise UsageError(
             "the model does not fail: there is nothing to reduce",
@@ -279,10 +279,10 @@ class _Run:
     def _find(self, function: Callable[..., dict[Any, Any]], *arguments: object) -> dict[Any, Any]:
         """Call a function in the process for trials; an empty result if that ends the process."""
         try:
-            found: dict[Any, Any] = self.worker.call(function, *arguments, seconds=LEAST_SECONDS)
+            answer: dict[Any, Any] = self.worker.call(function, *arguments, seconds=LEAST_SECONDS)
         except WorkerDiedError:
             return {}
-        return found
+        return answer
 
     def resume(self, form: ModelFormat[Any], model: Any, output: str | os.PathLike[str], failure: Failure) -> Any:
         """Return the model in the output file if it fails in the same way, otherwise the given one."""

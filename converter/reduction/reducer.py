@@ -125,10 +125,10 @@ class Reducer(Generic[M]):
             raise _OutOfTimeError
         self.outcome.trials += 1
         self._progress.advance(self.outcome.trials)
-        found = self._observe(files, request or self.request)
+        has_failed = self._observe(files, request or self.request)
         if request is None:
-            self._tried[digest] = found
-        return found
+            self._tried[digest] = has_failed
+        return has_failed
 
     def _observe(self, files: SourceFiles, request: Request) -> bool:
         if self._test is not None:
@@ -137,12 +137,12 @@ class Reducer(Generic[M]):
             except Exception:  # as for a condition that cannot be evaluated
                 return False
         try:
-            found = self._worker.call(observe, files, request, seconds=self._trial_seconds)
+            failures = self._worker.call(observe, files, request, seconds=self._trial_seconds)
         except WorkerDiedError as ending:
-            found = [ending.failure]
+            failures = [ending.failure]
         except TpuConvertError:  # a condition that cannot be evaluated for this model
             return False
-        return any(each.is_alike(self._failure) for each in found)
+        return any(each.is_alike(self._failure) for each in failures)
 
     def accept(self, candidate: M | None) -> bool:
         """Keep a candidate if it fails in the same way."""
@@ -162,10 +162,10 @@ class Reducer(Generic[M]):
     def call(self, function: Callable[..., dict[Any, Any]], *arguments: object) -> dict[Any, Any]:
         """Call a function in the worker; an empty result if it ends the process."""
         try:
-            found: dict[Any, Any] = self._worker.call(function, *arguments, seconds=self._trial_seconds)
+            answer: dict[Any, Any] = self._worker.call(function, *arguments, seconds=self._trial_seconds)
         except WorkerDiedError:
             return {}
-        return found
+        return answer
 
     # Steps
 
@@ -211,9 +211,9 @@ class Reducer(Generic[M]):
     def _try_named_nodes(self) -> None:
         """Try the nodes that the failure names, with more and more of the nodes that they depend on."""
         links = self.form.links(self.model)
-        made = {name: index for index, node in enumerate(links) for name in node.makes}
+        producers = {name: index for index, node in enumerate(links) for name in node.makes}
         names = {node.name: index for index, node in enumerate(links) if node.name}
-        start = [names.get(name, made.get(name)) for name in self._failure.names]
+        start = [names.get(name, producers.get(name)) for name in self._failure.names]
         level = {index for index in start if index is not None}
         if not level:
             return
@@ -223,7 +223,7 @@ class Reducer(Generic[M]):
             chosen |= level
             if (distance & (distance - 1)) == 0 and self._keep(sorted(chosen)):
                 return
-            level = {made[name] for index in level for name in links[index].reads if name in made} - chosen
+            level = {producers[name] for index in level for name in links[index].reads if name in producers} - chosen
             if not level:
                 self._keep(sorted(chosen))
                 return
@@ -233,19 +233,19 @@ class Reducer(Generic[M]):
 
     def _bisect(self) -> None:
         self._progress.stage("bisect")
-        whole, count = self.model, self._count()
+        model, count = self.model, self._count()
         if count < 3:
             return
-        smallest_end(count, lambda end: self.accept(self.form.extract(whole, range(end))))
+        smallest_end(count, lambda end: self.accept(self.form.extract(model, range(end))))
         rest, count = self.model, self._count()
         smallest_end(count, lambda size: self.accept(self.form.extract(rest, range(count - size, count))))
 
     def _remove_nodes(self) -> None:
-        whole = self.model
-        minimize(range(self._count()), lambda kept: self.accept(self.form.extract(whole, kept)))
+        model = self.model
+        minimize(range(self._count()), lambda chosen: self.accept(self.form.extract(model, chosen)))
         if len(self.form.outputs(self.model)) > 1:
             part = self.model
-            minimize(self.form.outputs(part), lambda kept: self.accept(self.form.with_outputs(part, kept)))
+            minimize(self.form.outputs(part), lambda chosen: self.accept(self.form.with_outputs(part, chosen)))
         index = 0
         while index < self._count():
             if not self.accept(self.form.bypass(self.model, index)):

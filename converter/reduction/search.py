@@ -33,25 +33,25 @@ def minimize(items: Sequence[T], test: Callable[[list[T]], bool]) -> list[T]:
         test: called with a sublist that is not empty.
 
     """
-    kept = list(items)
-    size = max(1, len(kept) // 2)
-    while len(kept) > 1:
+    remaining = list(items)
+    size = max(1, len(remaining) // 2)
+    while len(remaining) > 1:
         removed = False
         start = 0
-        while start < len(kept):
-            rest = kept[:start] + kept[start + size :]
+        while start < len(remaining):
+            rest = remaining[:start] + remaining[start + size :]
             if rest and test(rest):
-                kept, removed = rest, True
+                remaining, removed = rest, True
             else:
                 start += size
         if size == 1 and not removed:
             break
-        size = max(1, min(size, len(kept)) // 2) if size > 1 else 1
-    return kept
+        size = max(1, min(size, len(remaining)) // 2) if size > 1 else 1
+    return remaining
 
 
 def largest_change(items: Sequence[T], test: Callable[[list[T]], bool]) -> list[T]:
-    """Return many items to which a change can be applied together: all, or the items of halves that can be added."""
+    """Find many items that a change accepts together: all, or else the halves, quarters and so on that can be added."""
     accepted: list[T] = []
 
     def add(part: Sequence[T]) -> None:

@@ -67,11 +67,11 @@ def weights_path(path: str | os.PathLike[str]) -> Path:
         UsageError: it is the path of the prototxt itself.
 
     """
-    found = Path(path).with_suffix(WEIGHTS_SUFFIX)
-    if found == Path(path):
+    weights = Path(path).with_suffix(WEIGHTS_SUFFIX)
+    if weights == Path(path):
         hint = "the caffemodel is written beside it, with the same name"
         raise UsageError(f"{os.fspath(path)}: expected the name of a prototxt to write", hint=hint)
-    return found
+    return weights
 
 
 class FileWriter:

@@ -64,18 +64,18 @@ def is_weight(tensor: Any) -> bool:
 
 def weight_positions(model: Any) -> list[Position]:
     """Positions of the weights, and of the vectors of scales per channel, which were derived from weights."""
-    found: list[Position] = [
+    positions: list[Position] = [
         ("data", number, index)
         for number, index, tensor in constants_of(model)
         if is_weight(tensor) and read_constant(model, tensor) is not None
     ]
-    found += [
+    positions += [
         ("scales", number, index)
         for number, subgraph in enumerate(model.subgraphs)
         for index, tensor in enumerate(subgraph.tensors)
         if tensor.quantization is not None and len(set(tensor.quantization.scale)) > 1
     ]
-    return found
+    return positions
 
 
 def count_other_weights(model: Any) -> int:

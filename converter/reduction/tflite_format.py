@@ -57,8 +57,8 @@ class TfliteFormat(ModelFormat[Any]):
         """Return the model with fixed shapes and inputs, from its chosen inputs to its chosen outputs."""
         main = model.subgraphs[0]
         names = {tensor.name: tensor.name for tensor in main.tensors}
-        places = {**self._signature.inputs, **self._signature.outputs}
-        names |= {name: self._source_names[index] for index, name in places.items()}
+        names_by_index = {**self._signature.inputs, **self._signature.outputs}
+        names |= {name: self._source_names[index] for index, name in names_by_index.items()}
         shapes = {names[name]: shape for name, shape in options.input_shapes.items() if name in names}
         fixed = {name: tuple(extent for extent in shape if isinstance(extent, int)) for name, shape in shapes.items()}
         if any(len(fixed[name]) != len(shape) for name, shape in shapes.items()):
@@ -136,9 +136,9 @@ class TfliteFormat(ModelFormat[Any]):
 
     def find_types(self, search: Search[Any], options: Mapping[str, Any]) -> None:
         """Find the shapes that the frontend computes, and state them in the model."""
-        found: TensorFacts = search.call(find_facts, self.files(search.model).content[0])
-        self._facts = found
-        search.accept(tflite_parts.with_shapes(search.model, {name: shape for name, (shape, _) in found.items()}))
+        facts: TensorFacts = search.call(find_facts, self.files(search.model).content[0])
+        self._facts = facts
+        search.accept(tflite_parts.with_shapes(search.model, {name: shape for name, (shape, _) in facts.items()}))
 
     def simplify(self, search: Search[Any]) -> None:
         """Store computed constants, and remove fused activations and last operands."""
@@ -152,17 +152,17 @@ class TfliteFormat(ModelFormat[Any]):
 
     def _store_constants(self, search: Search[Any]) -> None:
         model = search.model
-        made = {name for node in tflite_parts.node_links(model) for name in node.makes}
+        results = {name for node in tflite_parts.node_links(model) for name in node.makes}
         types = {tensor.name: tensor.type for tensor in model.subgraphs[0].tensors}
-        found = {
+        arrays = {
             name: array.astype(tflite_constants.DTYPES[types[name]])
             for name, (_, array) in self._facts.items()
-            if array is not None and name in made and types[name] in tflite_constants.DTYPES
+            if array is not None and name in results and types[name] in tflite_constants.DTYPES
         }
-        found = {name: array for name, array in found.items() if name not in tflite_parts.output_names(model)}
+        arrays = {name: array for name, array in arrays.items() if name not in tflite_parts.output_names(model)}
         largest_change(
-            list(found),
-            lambda names: search.accept(tflite_parts.with_arrays(model, {name: found[name] for name in names})),
+            list(arrays),
+            lambda names: search.accept(tflite_parts.with_arrays(model, {name: arrays[name] for name in names})),
         )
 
     # Extents, weights and names
@@ -199,17 +199,17 @@ class TfliteFormat(ModelFormat[Any]):
 def _between(model: Any, options: Options, names: Mapping[str, str]) -> Any | None:
     """Return the part from the chosen inputs to the chosen outputs; None if a name is unknown."""
     main = model.subgraphs[0]
-    places = {tensor.name: index for index, tensor in enumerate(main.tensors)}
+    index_of = {tensor.name: index for index, tensor in enumerate(main.tensors)}
     own_inputs = [main.tensors[index].name for index in main.inputs]
     starts = [names.get(name, "") for name in options.inputs or own_inputs]
     ends = [names.get(name, "") for name in options.outputs or tflite_parts.output_names(model)]
-    if any(name not in places for name in (*starts, *ends)):
+    if any(name not in index_of for name in (*starts, *ends)):
         return None
     keep = needed_nodes(tflite_parts.node_links(model), ends, starts)
     return tflite_parts.with_main(
         model,
-        inputs=tuple(places[name] for name in starts),
-        outputs=tuple(places[name] for name in ends),
+        inputs=tuple(index_of[name] for name in starts),
+        outputs=tuple(index_of[name] for name in ends),
         operators=tuple(operator for index, operator in enumerate(main.operators) if index in keep),
     )
 
@@ -227,11 +227,11 @@ def find_facts(content: bytes) -> TensorFacts:
 
 def _facts_of(file: ModelFile) -> TensorFacts:
     tensors = bind_tensors(file)
-    found: TensorFacts = {}
+    facts: TensorFacts = {}
     for tensor in file.subgraphs[0].tensors:
         try:
             array = tensors.array(tensor)
-            found[tensor.name] = tensors.shape(tensor), None if array is None or array.size > MOST_ELEMENTS else array
+            facts[tensor.name] = tensors.shape(tensor), None if array is None or array.size > MOST_ELEMENTS else array
         except (CannotConvertError, CorruptInputError, ValueError):  # not computed, or of no static shape
             continue
-    return found
+    return facts

@@ -61,18 +61,18 @@ def with_generic_names(model: Any, *, keep_ports: bool = False) -> Any:
 
 def identifying_texts(model: Any) -> list[str]:
     """Custom operators with the size of their options, texts in options, and names of metadata."""
-    found: dict[str, None] = {}
+    texts: dict[str, None] = {}
     for subgraph in model.subgraphs:
         for operator in subgraph.operators:
             name = operator_name(model.operator_codes[operator.opcode_index])
             if name.startswith("CUSTOM:"):
                 size = len(operator.custom_options)
-                found[f"{name} with {size} bytes of options" if size else name] = None
+                texts[f"{name} with {size} bytes of options" if size else name] = None
             for options in (operator.builtin_options, operator.builtin_options2):
                 for field in () if options is None else options._fields:
                     text = getattr(options, field)
                     if isinstance(text, str) and text:
-                        found[f"{field}={text}"] = None
+                        texts[f"{field}={text}"] = None
     for entry in model.metadata:
-        found[f"metadata {entry.name or ''}"] = None
-    return list(found)
+        texts[f"metadata {entry.name or ''}"] = None
+    return list(texts)

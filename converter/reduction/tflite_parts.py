@@ -138,14 +138,14 @@ def has_data(model: Any, tensor: Any) -> bool:
 def node_links(model: Any) -> list[NodeLinks]:
     """Return the tensors of every operator of the first subgraph. An operator has the name of its first result."""
     main = model.subgraphs[0]
-    found = []
+    links = []
     for operator in main.operators:
         reads, makes = (
             tuple(dict.fromkeys(main.tensors[index].name for index in indices if index >= 0))
             for indices in (operator.inputs, operator.outputs)
         )
-        found.append(NodeLinks(makes[0] if makes else "", reads, makes))
-    return found
+        links.append(NodeLinks(makes[0] if makes else "", reads, makes))
+    return links
 
 
 def output_names(model: Any) -> list[str]:
@@ -160,18 +160,18 @@ def extract(model: Any, keep: Iterable[int]) -> Any | None:
     if not chosen:
         return None
     main, links = model.subgraphs[0], node_links(model)
-    places = {tensor.name: index for index, tensor in enumerate(main.tensors)}
-    made = {name for node in links for name in node.makes}
-    given = [main.tensors[index].name for index in main.inputs]
+    index_of = {tensor.name: index for index, tensor in enumerate(main.tensors)}
+    results = {name for node in links for name in node.makes}
+    input_names = [main.tensors[index].name for index in main.inputs]
     # Variables, and constants without elements, are neither computed nor inputs.
-    outside = [name for name in part_inputs(links, chosen) if name in made or name in given]
-    order = [name for name in given if name in set(outside)]
-    order += [name for name in outside if name not in given]
+    outside = [name for name in part_inputs(links, chosen) if name in results or name in input_names]
+    order = [name for name in input_names if name in set(outside)]
+    order += [name for name in outside if name not in input_names]
     outputs = part_outputs(links, chosen, output_names(model))
     return with_main(
         model,
-        inputs=tuple(places[name] for name in order),
-        outputs=tuple(places[name] for name in dict.fromkeys(outputs)),
+        inputs=tuple(index_of[name] for name in order),
+        outputs=tuple(index_of[name] for name in dict.fromkeys(outputs)),
         operators=tuple(main.operators[index] for index in chosen),
     )
 
@@ -200,12 +200,12 @@ def bypass(model: Any, index: int) -> Any | None:
     ]  # fmt: skip
     if not operands:
         return None
-    kept = []
+    operators = []
     for number, each in enumerate(main.operators):
         if number != index:
-            inputs = tuple(operands[0] if place == operator.outputs[0] else place for place in each.inputs)
-            kept.append(each._replace(inputs=inputs))
-    return with_main(model, operators=tuple(kept))
+            inputs = tuple(operands[0] if operand == operator.outputs[0] else operand for operand in each.inputs)
+            operators.append(each._replace(inputs=inputs))
+    return with_main(model, operators=tuple(operators))
 
 
 def _type_of(tensor: Any) -> Any:
@@ -241,11 +241,11 @@ def with_arrays(model: Any, arrays: Mapping[str, Array]) -> Any:
             buffers.append(ROWS["Buffer"](data=np.frombuffer(array.tobytes(), np.uint8)))
             tensor = tensor._replace(buffer=len(buffers) - 1, shape=array.shape, shape_signature=())
         tensors.append(tensor)
-    given = {index for index, tensor in enumerate(tensors) if tensor.name in arrays}
-    operators = [each for each in main.operators if not each.outputs or not set(each.outputs) <= given]
+    constants = {index for index, tensor in enumerate(tensors) if tensor.name in arrays}
+    operators = [each for each in main.operators if not each.outputs or not set(each.outputs) <= constants]
     part = main._replace(
         tensors=tuple(tensors),
-        inputs=tuple(index for index in main.inputs if index not in given),
+        inputs=tuple(index for index in main.inputs if index not in constants),
         operators=tuple(operators),
     )
     return compact(model._replace(buffers=tuple(buffers), subgraphs=(part, *model.subgraphs[1:])))

@@ -90,14 +90,14 @@ def _observe(source: Any, weights: str | None, request: Request) -> list[Failure
         paths = [path for path in (source, weights) if isinstance(path, str)]
         return failures_of(error, paths) if ERROR in request.kinds else []
     for kind in request.kinds:
-        found = None
+        failure = None
         if kind == BACKENDS:
             with suppress(TpuConvertError):  # the native engine is not installed
-                found = _compare_backends(model, request.seed)
+                failure = _compare_backends(model, request.seed)
         elif kind in (VERIFY, ENGINE):
-            found = _compare_source(model, source, weights, request, kind)
-        if found is not None:
-            return [found]
+            failure = _compare_source(model, source, weights, request, kind)
+        if failure is not None:
+            return [failure]
     return []
 
 
@@ -122,9 +122,9 @@ def _run(model: Model, backend: Any, seed: int) -> dict[str, Array]:
 
 def _compare_backends(model: Model, seed: int) -> Failure | None:
     """Compare the outputs of both engines: integers exactly, floats up to the order of sums."""
-    wanted, got = (_run(model, backend, seed) for backend in ("reference", "native"))
-    for name, array in wanted.items():
-        other = got[name]
+    reference, native = (_run(model, backend, seed) for backend in ("reference", "native"))
+    for name, array in reference.items():
+        other = native[name]
         if array.shape != other.shape or array.dtype != other.dtype:
             return Failure(BACKENDS, "type", f"output '{name}': types differ between the engines", (name,))
         if array.dtype.kind != "f":
@@ -145,10 +145,10 @@ def _compare_source(model: Model, source: Any, weights: str | None, request: Req
     options = group_options(**{name: request.options[name] for name in READING_OPTIONS if name in request.options})
     try:
         oracle = "auto" if kind == ENGINE else "none"
-        found = verify(model, source, weights, samples=SAMPLES, oracle=oracle, **options)
-        found.check(**request.limits)  # type: ignore[arg-type]  # by name
+        verification = verify(model, source, weights, samples=SAMPLES, oracle=oracle, **options)
+        verification.check(**request.limits)  # type: ignore[arg-type]  # by name
     except ThresholdError as error:
-        first = found.first
+        first = verification.first
         stage = "" if first is None else first.stage
         if kind == ENGINE and stage != "import":
             return None

@@ -148,8 +148,8 @@ def main(plugins: list[str]) -> None:
             return
         try:
             answer, error = function(*arguments), None
-        except TpuConvertError as known:
-            answer, error = None, (type(known), dict(vars(known)))  # not every error class can be pickled
+        except TpuConvertError as raised:
+            answer, error = None, (type(raised), dict(vars(raised)))  # not every error class can be pickled
         _send(answers, (answer, error))
 
 

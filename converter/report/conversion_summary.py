@@ -174,15 +174,15 @@ def _note_lines(summary: Summary) -> list[str]:
 
 def _accuracy_lines(summary: Summary) -> list[str]:
     """Return the measured error of every output, and a warning for each that is below a limit."""
-    found = summary["accuracy"]
-    if found is None:
+    accuracy = summary["accuracy"]
+    if accuracy is None:
         return []
-    origin = f"{found['samples']} held-out samples"
-    if not found["held_out"]:
-        origin = f"{several(found['samples'], 'sample')} that calibrated it (none held out)"
+    origin = f"{accuracy['samples']} held-out samples"
+    if not accuracy["held_out"]:
+        origin = f"{several(accuracy['samples'], 'sample')} that calibrated it (none held out)"
     lines = [f"  quantization error at the outputs, on {origin}:"]
     # The worst outputs first. Those below a limit have a line of their own.
-    outputs = sorted(found["outputs"], key=lambda item: (item["is_accurate"], item["cosine"]))
+    outputs = sorted(accuracy["outputs"], key=lambda item: (item["is_accurate"], item["cosine"]))
     lines += [f"    {shorten(item['name'])}: {_measures(item)}" for item in outputs[:OUTPUTS]]
     if len(outputs) > OUTPUTS:
         lines.append(

@@ -82,13 +82,13 @@ def run_demo(target: Path, chip: str, progress: Progress) -> tuple[list[Row], Pa
             path = target / f"digits_{source_format}_{kind}.tpum"
             model.save(path)
             sizes.append(path.stat().st_size)
-        wanted, got = predict(plain, images), predict(quantized, images)
+        expected, actual = predict(plain, images), predict(quantized, images)
         rows.append(
             Row(
                 source_format,
-                float((wanted == labels).mean()),
-                float((got == labels).mean()),
-                int((wanted != got).sum()),
+                float((expected == labels).mean()),
+                float((actual == labels).mean()),
+                int((expected != actual).sum()),
                 len(labels),
                 sizes[0],
                 sizes[1],

@@ -78,12 +78,12 @@ def find_blocks(names: Sequence[str], edges: Sequence[int], vertices: int, label
         return Blocks(items=graph.order(scopes))
     limit = int(min(LARGEST, max(16, 2 * math.sqrt(len(names)))))
     largest_scope = max(limit, min(_USUAL_SCOPE, len(names) // 3))
-    found = graph.inherit(source_scopes(names, largest_scope, SMALLEST) + scopes[len(names) :])
-    runs = [run for run in _runs(graph.order(found), found) if len(run) >= SMALLEST]
+    inherited = graph.inherit(source_scopes(names, largest_scope, SMALLEST) + scopes[len(names) :])
+    runs = [run for run in _runs(graph.order(inherited), inherited) if len(run) >= SMALLEST]
     if sum(len(part) for part in graph.connected_parts(runs) if len(part) >= SMALLEST) < _COVERED * len(names):
         runs = []
     else:
-        scopes = found
+        scopes = inherited
     order = graph.order(scopes)
     intervals = [*runs, *graph.structure(order, {v for run in runs for v in run}, limit)]
     parts = list(graph.connected_parts(intervals))
@@ -102,9 +102,9 @@ def label_blocks(labels: Sequence[Hashable | None], edges: Sequence[int], vertic
         vertices: number of nodes, inputs and outputs.
     """
     graph = _Graph(vertices, edges, [""] * len(labels))
-    given = [*labels, *([None] * (vertices - len(labels)))]
-    order = graph.order(given)
-    return graph.blocks(order, graph.connected_parts(_runs(order, given)), given)
+    padded = [*labels, *([None] * (vertices - len(labels)))]
+    order = graph.order(padded)
+    return graph.blocks(order, graph.connected_parts(_runs(order, padded)), padded)
 
 
 def adjacency(edges: Sequence[int], vertices: int) -> tuple[list[list[int]], list[list[int]]]:
@@ -189,10 +189,10 @@ class _Graph:
 
     def live(self, order: Sequence[int]) -> list[int]:
         """Return for each position of an order the number of tensors from nodes up to it that later nodes use."""
-        place = {v: i for i, v in enumerate(order)}
+        position = {v: i for i, v in enumerate(order)}
         change = [0] * (len(order) + 1)
         for i, v in enumerate(order):
-            last = max((place[user] for user in self.users[v] if user < self.nodes), default=i)
+            last = max((position[user] for user in self.users[v] if user < self.nodes), default=i)
             change[i] += 1
             change[last] -= 1
         for i in range(1, len(order)):
@@ -214,16 +214,16 @@ class _Graph:
     def blocks(self, order: list[int], parts: Iterable[list[int]], labels: Sequence[Hashable | None]) -> Blocks:
         """Return the blocks for disjoint connected parts of intervals, except parts that are too small."""
         block_of: dict[int, int] = {}
-        found = Blocks()
-        place = {v: i for i, v in enumerate(order)}
+        blocks = Blocks()
+        position = {v: i for i, v in enumerate(order)}
         large = [part for part in parts if len(part) >= SMALLEST and part[0] < self.nodes]
-        for part in sorted(large, key=lambda part: place[part[0]]):
-            block_of.update(dict.fromkeys(part, len(found.members)))
-            found.members.append(part)
+        for part in sorted(large, key=lambda part: position[part[0]]):
+            block_of.update(dict.fromkeys(part, len(blocks.members)))
+            blocks.members.append(part)
             scopes = [labels[v] for v in part if labels[v] is not None] or [self._short_name(v) for v in part]
-            found.names.append(f"{scopes[0]} to {scopes[-1]}" if scopes[0] != scopes[-1] else str(scopes[0]))
-        found.items.extend(self._item_order(order, block_of))
-        return found
+            blocks.names.append(f"{scopes[0]} to {scopes[-1]}" if scopes[0] != scopes[-1] else str(scopes[0]))
+        blocks.items.extend(self._item_order(order, block_of))
+        return blocks
 
     def _short_name(self, v: int) -> str:
         """Return the end of the name of a node, without its scopes."""
@@ -239,7 +239,7 @@ class _Graph:
         for producer, user in pairs:
             users.setdefault(producer, []).append(user)
             waits[user] += 1
-        ready = [found for found in dict.fromkeys(item[v] for v in order) if not waits[found]][::-1]
+        ready = [each for each in dict.fromkeys(item[v] for v in order) if not waits[each]][::-1]
         while ready:
             yield (producer := ready.pop())
             for user in reversed(users.get(producer, ())):
@@ -263,9 +263,9 @@ def _runs(order: Sequence[int], labels: Sequence[Hashable | None]) -> Iterator[l
 
 def _merge(order: Sequence[int], intervals: Iterable[list[int]], limit: int) -> Iterator[list[int]]:
     """Join intervals of an order that follow each other, up to a number of nodes."""
-    place = {v: i for i, v in enumerate(order)}
+    position = {v: i for i, v in enumerate(order)}
     joined: list[int] = []
-    for interval in sorted(intervals, key=lambda interval: place[interval[0]]):
+    for interval in sorted(intervals, key=lambda interval: position[interval[0]]):
         if len(joined) + len(interval) > limit:
             yield joined
             joined = []
@@ -282,21 +282,21 @@ def _intervals(live: Sequence[int], start: int, stop: int, limit: int) -> Iterat
             pieces.append((first, i + 1))
             first = i + 1
     chain: list[tuple[int, int]] = []
-    place = 0
-    while place < len(pieces):
-        first, last = pieces[place]
-        place += 1
+    index = 0
+    while index < len(pieces):
+        first, last = pieces[index]
+        index += 1
         if last - first == 1:
             chain.append((first, last))
             continue
         if chain:
             yield from _divide(live, chain[0][0], chain[-1][1], limit)
             chain = []
-        after = place
+        after = index
         while after < len(pieces) and pieces[after][1] - pieces[after][0] == 1:
             after += 1
-        if after - place <= _ABSORBED and after > place:
-            last, place = pieces[after - 1][1], after
+        if after - index <= _ABSORBED and after > index:
+            last, index = pieces[after - 1][1], after
         yield from _divide(live, first, last, limit)
     if chain:
         yield from _divide(live, chain[0][0], chain[-1][1], limit)
@@ -306,7 +306,7 @@ def _divide(live: Sequence[int], start: int, stop: int, limit: int) -> Iterator[
     """Divide an interval into intervals of at most ``limit`` places, where the fewest tensors are live."""
     while stop - start > limit:
         cuts = range(start + limit // 3, start + limit)
-        cut = min(cuts, key=lambda place: (live[place], -place)) + 1
+        cut = min(cuts, key=lambda i: (live[i], -i)) + 1
         yield start, cut
         start = cut
     yield start, stop

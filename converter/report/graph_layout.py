@@ -194,9 +194,9 @@ def lay_out_blocks(blocks: Blocks, edges: Sequence[int], nodes: int) -> Layout:
     vertices = sum(map(len, contents))
     users, producers = adjacency(edges, vertices)
     item_of = [0] * vertices
-    for place, content in enumerate(contents):
+    for number, content in enumerate(contents):
         for v in content:
-            item_of[v] = place
+            item_of[v] = number
     plans: dict[tuple[Any, ...], int] = {}
     arranged: list[tuple[Plan, list[Net]]] = []
     planned: list[BlockPlan] = []
@@ -213,10 +213,10 @@ def lay_out_blocks(blocks: Blocks, edges: Sequence[int], nodes: int) -> Layout:
         planned.append(BlockPlan(name, members, entries, exits, plans[key]))
     widths = [BLOCK[0] if item < 0 else BOX[0] if item < nodes else PORT[0] for item in blocks.items]
     outer: list[tuple[int, Net]] = []
-    for place, content in enumerate(contents):
+    for number, content in enumerate(contents):
         for v in content:
-            if targets := sorted({item_of[user] for user in users[v]} - {place}):
-                outer.append((v, (place, *targets)))
+            if targets := sorted({item_of[user] for user in users[v]} - {number}):
+                outer.append((v, (number, *targets)))
     top = arrange(widths, [net for _, net in outer])
     return Layout(planned, blocks.items, (top, [(v, *targets) for v, (_, *targets) in outer]), arranged)
 
@@ -225,13 +225,13 @@ def _inner_nets(
     members: Sequence[int], entries: Sequence[int], exits: Sequence[int], users: Sequence[Sequence[int]]
 ) -> list[Net]:
     """Return the nets of the plan of a block, whose vertices are the entries, the members, and the exits."""
-    place = {v: len(entries) + i for i, v in enumerate(members)}
+    position = {v: len(entries) + i for i, v in enumerate(members)}
     exit_of = {v: len(entries) + len(members) + i for i, v in enumerate(exits)}
-    nets: list[Net] = [(i, *(place[u] for u in users[v] if u in place)) for i, v in enumerate(entries)]
+    nets: list[Net] = [(i, *(position[u] for u in users[v] if u in position)) for i, v in enumerate(entries)]
     for v in members:
-        targets = [place[u] for u in users[v] if u in place] + ([exit_of[v]] if v in exit_of else [])
+        targets = [position[u] for u in users[v] if u in position] + ([exit_of[v]] if v in exit_of else [])
         if targets:
-            nets.append((place[v], *targets))
+            nets.append((position[v], *targets))
     return nets
 
 

@@ -125,20 +125,20 @@ def _divide_layers(layer: list[int], widths: Sequence[int]) -> tuple[list[int], 
 
     """
     boxes: list[list[int]] = [[] for _ in range(max(layer, default=-1) + 1)]
-    for v, place in enumerate(layer):
+    for v, index in enumerate(layer):
         if widths[v]:
-            boxes[place].append(v)
+            boxes[index].append(v)
     divided, start = list(layer), [0] * len(boxes)
     is_divided = [False] * len(layer)
     shift = 0
-    for place, row in enumerate(boxes):
-        start[place] = place + shift
+    for index, row in enumerate(boxes):
+        start[index] = index + shift
         if len(row) > _MOST_BOXES:
             shift += -(-len(row) // max(_FEWEST_BOXES, math.isqrt(len(row)))) - 1
-    for place, row in enumerate(boxes):
-        parts = start[place + 1] - start[place] if place + 1 < len(boxes) else 1 + place + shift - start[place]
+    for index, row in enumerate(boxes):
+        parts = start[index + 1] - start[index] if index + 1 < len(boxes) else 1 + index + shift - start[index]
         for i, v in enumerate(row):
-            divided[v] = start[place] + i * parts // len(row)
+            divided[v] = start[index] + i * parts // len(row)
             is_divided[v] = parts > 1
     return [divided[v] if width else start[layer[v]] for v, width in enumerate(widths)], is_divided
 
@@ -183,8 +183,8 @@ class _Drawing:
         """Order each layer: depth-first from the top, then by the barycentres of the neighbors, in both directions."""
         self._order_depth_first()
         rank = self._ranks()
-        place = self._places()
-        best, fewest = [list(row) for row in self.rows], self._crossings(place)
+        index = self._positions()
+        best, fewest = [list(row) for row in self.rows], self._crossings(index)
         useless = 0
         for sweep in range(_SWEEPS):
             if not fewest or useless == _PATIENCE:
@@ -199,14 +199,14 @@ class _Drawing:
                     around = neighbors[v]
                     if len(around) > 1 and rank[v] == 2:
                         weights = [_MAIN_WEIGHT if rank[u] == 2 else 1 for u in around]
-                        total = sum([place[u] * weight for u, weight in zip(around, weights, strict=True)])
+                        total = sum([index[u] * weight for u, weight in zip(around, weights, strict=True)])
                         keys[v] = total / sum(weights)
                     else:
-                        keys[v] = sum([place[u] for u in around]) / len(around) if around else place[v]
+                        keys[v] = sum([index[u] for u in around]) / len(around) if around else index[v]
                 row.sort(key=keys.__getitem__)
                 for i, v in enumerate(row):
-                    place[v] = i
-            crossings = self._crossings(place)
+                    index[v] = i
+            crossings = self._crossings(index)
             useless += 1
             if crossings < fewest:
                 best, fewest, useless = [list(row) for row in self.rows], crossings, 0
@@ -224,14 +224,14 @@ class _Drawing:
                 self.rows[self.level[v]].append(v)
                 stack += reversed(self.below[v])
 
-    def _places(self) -> list[int]:
-        place = [0] * len(self.level)
+    def _positions(self) -> list[int]:
+        index = [0] * len(self.level)
         for row in self.rows:
             for i, v in enumerate(row):
-                place[v] = i
-        return place
+                index[v] = i
+        return index
 
-    def _crossings(self, place: list[int]) -> int:
+    def _crossings(self, index: list[int]) -> int:
         """Number of crossings of segments between adjacent layers."""
         crossings = 0
         for row in self.rows:
@@ -239,7 +239,7 @@ class _Drawing:
                 continue
             ends: list[int] = []
             for v in row:
-                targets = [place[u] for u in self.below[v]]
+                targets = [index[u] for u in self.below[v]]
                 for target in targets:
                     crossings += len(ends) - bisect_right(ends, target)
                 for target in targets:
@@ -250,13 +250,13 @@ class _Drawing:
         """Return the x coordinate of each vertex and dummy point."""
         if not self.level:
             return []
-        place = self._places()
-        conflicts = self._conflicts(place)
+        index = self._positions()
+        conflicts = self._conflicts(index)
         results: list[list[int]] = []
         for down in (True, False):
-            medians = self._medians(place, down)
+            medians = self._medians(index, down)
             for sign in (1, -1):
-                x = self._compact(*self._align(medians, place, conflicts, down, sign), sign)
+                x = self._compact(*self._align(medians, index, conflicts, down, sign), sign)
                 results.append([sign * value for value in x])
         spans = [(min(self._left(x)), max(self._right(x))) for x in results]
         low, high = min(spans, key=lambda span: span[1] - span[0])
@@ -273,30 +273,30 @@ class _Drawing:
     def _right(self, x: list[int]) -> list[int]:
         return [value + half for value, half in zip(x, self.half, strict=True)]
 
-    def _conflicts(self, place: list[int]) -> set[tuple[int, int]]:
+    def _conflicts(self, index: list[int]) -> set[tuple[int, int]]:
         """Segments that cross a segment between two dummy points: the latter are drawn straight."""
-        found: set[tuple[int, int]] = set()
+        conflicts: set[tuple[int, int]] = set()
         for upper, lower in pairwise(self.rows):
             low, start = 0, 0
             for i, v in enumerate(lower):
                 inner = next((u for u in self.above[v] if v >= self.count and u >= self.count), None)
                 if inner is None and i < len(lower) - 1:
                     continue
-                high = len(upper) - 1 if inner is None else place[inner]
+                high = len(upper) - 1 if inner is None else index[inner]
                 for w in lower[start : i + 1]:
-                    found.update(
+                    conflicts.update(
                         (u, w)
                         for u in self.above[w]
-                        if not low <= place[u] <= high and not (u >= self.count and w >= self.count)
+                        if not low <= index[u] <= high and not (u >= self.count and w >= self.count)
                     )
                 low, start = high, i + 1
-        return found
+        return conflicts
 
     def _ranks(self) -> list[int]:
         """Return 0 for a dummy point, 1 for a box without users or without operands, and 2 for the other boxes."""
         return [0 if v >= self.count else 1 + bool(self.above[v] and self.below[v]) for v in range(len(self.level))]
 
-    def _medians(self, place: list[int], down: bool) -> list[tuple[int, ...]]:
+    def _medians(self, index: list[int], down: bool) -> list[tuple[int, ...]]:
         """Return for each vertex the one or two median neighbors that it may be aligned with.
 
         The main path is straight: boxes between others are aligned with each other before they are aligned with the
@@ -311,25 +311,25 @@ class _Drawing:
             around = [u for u in around if rank[v] == highest[u] or u >= self.count]
             if v < self.count and len(around) > 1:
                 best = max(rank[u] for u in around)
-                around = sorted((u for u in around if rank[u] == best), key=place.__getitem__)
+                around = sorted((u for u in around if rank[u] == best), key=index.__getitem__)
                 middle = len(around) - 1
                 around = around[middle // 2 : (middle + 1) // 2 + 1]
             medians.append(() if self.is_divided[v] else tuple(around))
         return medians
 
     def _align(
-        self, medians: list[tuple[int, ...]], place: list[int], conflicts: set[tuple[int, int]], down: bool, sign: int
+        self, medians: list[tuple[int, ...]], index: list[int], conflicts: set[tuple[int, int]], down: bool, sign: int
     ) -> tuple[list[int], list[list[int]]]:
         """Align each vertex with a median neighbor. Return the root of the column of each vertex, and the rows."""
         rows = [row[::sign] for row in (self.rows if down else self.rows[::-1])]
         root = list(range(len(self.level)))
         for row in rows:
-            bound = -len(place)
+            bound = -len(index)
             for v in row:
                 for u in medians[v][::sign]:
-                    if bound < sign * place[u] and ((u, v) if down else (v, u)) not in conflicts:
+                    if bound < sign * index[u] and ((u, v) if down else (v, u)) not in conflicts:
                         root[v] = root[u]
-                        bound = sign * place[u]
+                        bound = sign * index[u]
                         break
         return root, rows
 

@@ -249,8 +249,8 @@ def _zero_point(quant: Description | None) -> Any:
 
 def _range(value: Description) -> list[Any] | None:
     """Return the lowest and the highest value that the integers of a tensor represent; None for accumulators."""
-    found = _value_range(value)
-    return None if found is None else [round_number(found[0], 4), round_number(found[1], 4)]
+    bounds = _value_range(value)
+    return None if bounds is None else [round_number(bounds[0], 4), round_number(bounds[1], 4)]
 
 
 def _value_range(value: Description) -> tuple[float, float] | None:

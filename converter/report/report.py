@@ -50,7 +50,7 @@ def report(
     """
     check_report_name(path)
     parts = {"attribution": attribution, "tuning": tuning, "evaluation": evaluation}
-    known = {name: part.to_dict() for name, part in parts.items() if part is not None}
+    results = {name: part.to_dict() for name, part in parts.items() if part is not None}
     model = model if isinstance(model, Model) else load(model)
-    write_report(Path(path), describe_for_report(model, verification, **known))
+    write_report(Path(path), describe_for_report(model, verification, **results))
     return Path(path)

@@ -134,8 +134,8 @@ def report_data(*descriptions: Description, title: str = "") -> dict[str, Any]:
         "title": title or (models[0]["name"] if models else ""),
         "models": models,
     }
-    found: dict[str, Any] = without_none(block)
-    return found
+    compact: dict[str, Any] = without_none(block)
+    return compact
 
 
 def to_compact_json(block: Mapping[str, Any]) -> str:
@@ -146,16 +146,16 @@ def to_compact_json(block: Mapping[str, Any]) -> str:
 
 def node_indices(description: Description) -> dict[str, int]:
     """Return name of a result -> index of its node. Names of source nodes are included if nothing else has them."""
-    found: dict[str, int] = {}
+    indices: dict[str, int] = {}
     for index, layer in enumerate(description["layers"]):
         for value in layer["outputs"]:
-            found[value["name"]] = index
+            indices[value["name"]] = index
     for index, layer in enumerate(description["layers"]):
         for source in layer["sources"]:
             quoted = re.search(r"'(.*)'$", source, re.DOTALL)
             if quoted is not None:
-                found.setdefault(quoted[1], index)
-    return found
+                indices.setdefault(quoted[1], index)
+    return indices
 
 
 def integer_shares(description: Description) -> tuple[int, float | None]:
@@ -180,11 +180,11 @@ def worst_nodes(description: Description) -> list[int]:
         names = [node["name"] for node in attribution["nodes"]]
     elif verification:
         names = list(verification["most_noise_added_at"])
-    found = list(dict.fromkeys(indices[name] for name in names if name in indices))
-    if not found and "cost" in description:
+    worst = list(dict.fromkeys(indices[name] for name in names if name in indices))
+    if not worst and "cost" in description:
         layers = description["cost"]["layers"]
-        found = sorted(range(len(layers)), key=lambda index: -layers[index]["seconds"])
-    return found[:_WORST]
+        worst = sorted(range(len(layers)), key=lambda index: -layers[index]["seconds"])
+    return worst[:_WORST]
 
 
 def _model(description: Description) -> ModelData:
@@ -272,7 +272,7 @@ def _groups(cost: Description | None) -> dict[str, list[Any]] | None:
 
 
 def _verification(verification: Description, names: set[str], indices: Mapping[str, int]) -> dict[str, Any]:
-    """Return the comparison without the tensors that are in the columns of the nodes, which have these names."""
+    """Return the comparison without the tensors ``names``, which the columns of the nodes contain."""
     layers = [entry for entry in verification["layers"] if entry["name"] not in names]
     worst = [indices.get(name, name) for name in verification["most_noise_added_at"]]
     return {**round_numbers({**verification, "layers": layers}), "most_noise_added_at": worst}
@@ -281,8 +281,8 @@ def _verification(verification: Description, names: set[str], indices: Mapping[s
 def _attribution(attribution: Description, indices: Mapping[str, int]) -> dict[str, Any]:
     """Return the attribution without the nodes that are in the columns."""
     nodes = [node for node in attribution["nodes"] if node["name"] not in indices]
-    found: dict[str, Any] = round_numbers({**attribution, "nodes": nodes})
-    return found
+    rounded: dict[str, Any] = round_numbers({**attribution, "nodes": nodes})
+    return rounded
 
 
 def _edges(description: Description) -> list[int]:
@@ -292,17 +292,17 @@ def _edges(description: Description) -> list[int]:
         return []
     producers = {value["name"]: index for index, layer in enumerate(layers) for value in layer["outputs"]}
     after = len(layers)
-    for place, name in enumerate(description["input_values"]):
-        producers[name] = after + place
+    for position, name in enumerate(description["input_values"]):
+        producers[name] = after + position
     after += len(description["input_values"])
     edges: list[int] = []
     for index, layer in enumerate(layers):
         for name in layer["inputs"]:
             if name in producers:
                 edges += (producers[name], index)
-    for place, name in enumerate(description["output_values"]):
+    for position, name in enumerate(description["output_values"]):
         if name in producers:
-            edges += (producers[name], after + place)
+            edges += (producers[name], after + position)
     return edges
 
 
@@ -323,11 +323,11 @@ def _is_integer(layer: Description) -> bool:
     return all(DType(value["dtype"]).is_integer for value in layer["outputs"])
 
 
-def _histograms(found: Mapping[str, Description] | None, indices: Mapping[str, int]) -> dict[str, list[Any]] | None:
+def _histograms(tensors: Mapping[str, Description] | None, indices: Mapping[str, int]) -> dict[str, list[Any]] | None:
     """Return the calibration results of tensors as columns, with the index of the node of each."""
-    known = {indices[name]: entry for name, entry in (found or {}).items() if name in indices}
-    if not known:
+    by_node = {indices[name]: entry for name, entry in (tensors or {}).items() if name in indices}
+    if not by_node:
         return None
     names = [name for name in HistogramColumns.__annotations__ if name not in ("node", "counts")]
-    columns = {name: [round_number(entry[name], 4) for entry in known.values()] for name in names}
-    return {"node": list(known), **columns, "counts": [entry["counts"] for entry in known.values()]}
+    columns = {name: [round_number(entry[name], 4) for entry in by_node.values()] for name in names}
+    return {"node": list(by_node), **columns, "counts": [entry["counts"] for entry in by_node.values()]}

@@ -24,8 +24,8 @@ def check_report_name(path: str | os.PathLike[str]) -> None:
     """
     name = os.fspath(path)
     if os.path.splitext(name)[1].lower() not in SUFFIXES:
-        known = ", ".join(SUFFIXES)
-        raise UsageError(f"{name}: the suffix selects the format of the report", hint=f"one of {known}")
+        suffixes = ", ".join(SUFFIXES)
+        raise UsageError(f"{name}: the suffix selects the format of the report", hint=f"one of {suffixes}")
 
 
 def write_report(path: Path, description: Description) -> None:

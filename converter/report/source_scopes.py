@@ -22,13 +22,13 @@ def source_scopes(names: Sequence[str], limit: int, smallest: int) -> list[str |
     for scope in size:
         if scope:
             children.setdefault(scope[:-1], []).append(scope)
-    largest = {scope: max(size[child] for child in found) for scope, found in children.items()}
+    largest = {scope: max(size[child] for child in inner) for scope, inner in children.items()}
     divided = {
         scope
-        for scope, found in children.items()
+        for scope, inner in children.items()
         if scope
         and largest[scope[:-1]] > limit
-        and sum(size[child] for child in found if size[child] >= smallest) > 0.8 * size[scope]
+        and sum(size[child] for child in inner if size[child] >= smallest) > 0.8 * size[scope]
     }
     chosen: list[tuple[str, ...]] = []
     for path in paths:

@@ -133,10 +133,10 @@ def bench(
         UsageError: ``runs`` and ``seconds`` are both given, or random numbers are requested for dynamic dimensions.
 
     Example:
-        >>> found = tc.bench(tc.convert("digits.onnx"), runs=5, profile=True)
-        >>> len(found.timing.seconds), found.macs
+        >>> benchmark = tc.bench(tc.convert("digits.onnx"), runs=5, profile=True)
+        >>> len(benchmark.timing.seconds), benchmark.macs
         (5, 336896)
-        >>> found.kernels[0].seconds >= found.kernels[-1].seconds  # the slowest first
+        >>> benchmark.kernels[0].seconds >= benchmark.kernels[-1].seconds  # the slowest first
         True
 
     """
@@ -170,7 +170,7 @@ def _feed(model: Model, data: CalibrationSource | None, seed: int) -> Feed:
     """Return the sample that is used in every run."""
     ports = model.graph.input_ports
     if data is not None:
-        return next(iter(load_feeds(data, ports, model.preprocess, most=1)))
+        return next(iter(load_feeds(data, ports, model.preprocess, limit=1)))
     for name, extents in unknown_extents(ports).items():
         raise UsageError(
             f"input '{name}' has no fixed shape ({', '.join(extents)})",

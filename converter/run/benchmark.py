@@ -175,7 +175,7 @@ def step_costs(profiles: Sequence[Sequence[StepProfile]], graph: Graph) -> list[
     """Median time of each step over several profiles of one plan, with the work of the step."""
     seconds = [statistics.median(step.seconds for step in same) for same in zip(*profiles, strict=True)]
     total = sum(seconds) or 1.0
-    found = []
+    costs = []
     longest: dict[tuple[str, ...], float] = {}  # by nodes: a conv and the copy before it have the same nodes
     for step, taken in zip(profiles[0], seconds, strict=True):
         longest[step.nodes] = max(taken, longest.get(step.nodes, 0.0))
@@ -184,7 +184,7 @@ def step_costs(profiles: Sequence[Sequence[StepProfile]], graph: Graph) -> list[
         nodes = [value.producer for value in values if value is not None and value.producer is not None]
         kernel = " + ".join(node.op.name for node in nodes) if step.is_reference and nodes else step.kind
         leaving = [value for value in graph.outputs if value.producer in nodes]
-        found.append(
+        costs.append(
             StepCost(
                 kernel,
                 step.nodes,
@@ -195,7 +195,7 @@ def step_costs(profiles: Sequence[Sequence[StepProfile]], graph: Graph) -> list[
                 step.is_reference,
             )
         )
-    return found
+    return costs
 
 
 def by_kernel(steps: Sequence[StepCost]) -> list[KernelCost]:

@@ -107,35 +107,35 @@ def generate(
 
     """
     if temperature < 0 or max_new_tokens < 1 or (top_k is not None and top_k < 1):
-        found = f"temperature={temperature}, max_new_tokens={max_new_tokens}, top_k={top_k}"
-        raise UsageError(f"{found}: expected a temperature of at least 0, and numbers of at least 1")
+        message = f"temperature={temperature}, max_new_tokens={max_new_tokens}, top_k={top_k}"
+        raise UsageError(f"{message}: expected a temperature of at least 0, and numbers of at least 1")
     load_plugins(plugins)
     encoder = None if tokenizer is None else _load_tokenizer(tokenizer)
-    given = _prompt_tokens(tokens, prompt, encoder)
+    prompt_ids = _prompt_tokens(tokens, prompt, encoder)
     loaded = model if isinstance(model, Model) else load(model)
     output, size = _logits_of(loaded)
-    outside = [token for token in given if not 0 <= token < size]
+    outside = [token for token in prompt_ids if not 0 <= token < size]
     if outside:
         raise UsageError(f"token {outside[0]} is outside of the vocabulary, expected 0 to {size - 1}")
-    stops, made = frozenset(stop_tokens), list[int]()
+    stops, generated = frozenset(stop_tokens), list[int]()
     choose = _Choice(temperature, top_k, seed)
     with Session(loaded, backend=backend, threads=threads) as session:
         start = time.perf_counter()
-        for first in range(0, len(given), CHUNK):
-            logits = session.run(np.array([given[first : first + CHUNK]], np.int64))[output]
+        for first in range(0, len(prompt_ids), CHUNK):
+            logits = session.run(np.array([prompt_ids[first : first + CHUNK]], np.int64))[output]
         begin = time.perf_counter()
         while True:
-            made.append(choose(logits[0, -1]))
-            if made[-1] in stops or len(made) == max_new_tokens:
+            generated.append(choose(logits[0, -1]))
+            if generated[-1] in stops or len(generated) == max_new_tokens:
                 break
-            logits = session.run(np.array([[made[-1]]], np.int64))[output]
+            logits = session.run(np.array([[generated[-1]]], np.int64))[output]
         end = time.perf_counter()
     return Generation(
         file=loaded.graph.name,
-        tokens=tuple(given),
-        new_tokens=tuple(made),
-        text=None if encoder is None else encoder.decode(made),
-        stopped=made[-1] in stops,
+        tokens=tuple(prompt_ids),
+        new_tokens=tuple(generated),
+        text=None if encoder is None else encoder.decode(generated),
+        stopped=generated[-1] in stops,
         prompt_seconds=begin - start,
         seconds=end - begin,
     )
@@ -151,10 +151,10 @@ def _load_tokenizer(path: str | os.PathLike[str]) -> _Tokenizer:
         raise MissingExtraError("a tokenizer needs the package tokenizers", hint=hint) from error
     note_input(path)
     try:
-        found: _Tokenizer = Tokenizer.from_file(os.fspath(path))
+        loaded: _Tokenizer = Tokenizer.from_file(os.fspath(path))
     except Exception as error:  # the package raises Exception itself
         raise CorruptInputError(f"{os.fspath(path)} is not a tokenizer.json: {error}") from error
-    return found
+    return loaded
 
 
 def _prompt_tokens(tokens: Iterable[int] | None, prompt: str | None, tokenizer: _Tokenizer | None) -> list[int]:
@@ -163,10 +163,10 @@ def _prompt_tokens(tokens: Iterable[int] | None, prompt: str | None, tokenizer: 
         raise UsageError("expected either tokens or a prompt", hint="--tokens 1,2,3, or --prompt TEXT --tokenizer FILE")
     if prompt is not None and tokenizer is None:
         raise UsageError("a prompt without a tokenizer", hint="add --tokenizer tokenizer.json, or give --tokens")
-    found = [int(token) for token in (tokens if tokens is not None else _encode(tokenizer, prompt))]
-    if not found:
+    ids = [int(token) for token in (tokens if tokens is not None else _encode(tokenizer, prompt))]
+    if not ids:
         raise UsageError("the prompt has no tokens, expected at least one")
-    return found
+    return ids
 
 
 def _encode(tokenizer: _Tokenizer | None, prompt: str | None) -> list[int]:
@@ -184,11 +184,11 @@ def _logits_of(model: Model) -> tuple[str, int]:
         )
     states = {model.graph.output_ports[state.output].name for state in model.states}
     ports = [port for port in model.graph.output_ports if port.name not in states and len(port.shape) == 3]
-    found = [port for port in ports if port.name == "logits"] or ports
-    if len(found) != 1 or not isinstance(found[0].shape[2], int) or found[0].shape[0] not in (1, "batch"):
+    logits = [port for port in ports if port.name == "logits"] or ports
+    if len(logits) != 1 or not isinstance(logits[0].shape[2], int) or logits[0].shape[0] not in (1, "batch"):
         listed = ", ".join(f"'{port.name}' {format_shape(port.shape)}" for port in ports)
         raise UsageError(f"the outputs are {listed or 'not of rank 3'}, expected logits [1, tokens, vocabulary]")
-    return found[0].name, found[0].shape[2]
+    return logits[0].name, logits[0].shape[2]
 
 
 class _Choice:
@@ -205,5 +205,5 @@ class _Choice:
         order = np.argsort(-logits.astype(np.float64), kind="stable")[: self._top_k]
         scores = logits[order].astype(np.float64) / self._temperature
         powers = np.exp(scores - scores[0])
-        place = np.searchsorted(np.cumsum(powers), self._random.random() * powers.sum(), side="right")
-        return int(order[min(int(place), len(order) - 1)])
+        index = np.searchsorted(np.cumsum(powers), self._random.random() * powers.sum(), side="right")
+        return int(order[min(int(index), len(order) - 1)])

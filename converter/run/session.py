@@ -37,8 +37,8 @@ class Session(session.Session):  # noqa: D101  the docstring of the base class d
     def _preprocessing(self) -> Mapping[str, Any]:
         """The preprocessing that the model file stores."""
         content = getattr(self._model, "content", self._model)
-        found: Mapping[str, Any] = getattr(content, "preprocessing", {})
-        return found
+        preprocessing: Mapping[str, Any] = getattr(content, "preprocessing", {})
+        return preprocessing
 
     def run_images(
         self, images: Images, *, preprocess: Preprocess | str | Mapping[str, Any] | None = None
@@ -142,12 +142,12 @@ class Session(session.Session):  # noqa: D101  the docstring of the base class d
     def _metadata(self) -> Mapping[str, Any]:
         """The metadata that the model file stores."""
         content = getattr(self._model, "content", self._model)
-        found: Mapping[str, Any] = getattr(content, "metadata", {})
-        return found
+        metadata: Mapping[str, Any] = getattr(content, "metadata", {})
+        return metadata
 
-    def _rule(self, given: Preprocess | str | Mapping[str, Any] | None) -> Preprocess:
-        if given is not None:
-            return Preprocess.of(given)
+    def _rule(self, preprocess: Preprocess | str | Mapping[str, Any] | None) -> Preprocess:
+        if preprocess is not None:
+            return Preprocess.of(preprocess)
         if not self._preprocessing:
             raise UsageError(
                 "the model stores no preprocessing, images cannot become its input",

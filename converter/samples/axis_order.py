@@ -17,11 +17,11 @@ class AxisOrder(NamedTuple):
     """Order of the axes of an array that does not fit an input.
 
     Args:
-        found: text for the message.
+        mismatch: text for the message.
         hint: next step.
     """
 
-    found: str
+    mismatch: str
     hint: str
 
 
@@ -51,8 +51,8 @@ def axis_order(shape: Sequence[int], expected: Sequence[int | str]) -> AxisOrder
             have, want = _CHANNELS_FIRST[rank], _CHANNELS_LAST[rank]
         else:
             return AxisOrder("its axes are transposed", f"transpose it: {call}")
-        found = f"it is transposed, its axes are in the order {have[start:]} and the axes of the input {want}"
-        return AxisOrder(found, f"transpose it: {call}")
+        mismatch = f"it is transposed, its axes are in the order {have[start:]} and the axes of the input {want}"
+        return AxisOrder(mismatch, f"transpose it: {call}")
     return None
 
 

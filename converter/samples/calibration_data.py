@@ -99,22 +99,22 @@ class FeedSource:
         of an input may count time steps, which must not be mixed.
         """
         if not self.images:
-            found = [_content(batch) for batch in released_after_use(self._batches)]
-            order = sorted(range(len(found)), key=found.__getitem__)
-            return replace(self, _contents=tuple(found))._selected(order)
+            digests = [_content(batch) for batch in released_after_use(self._batches)]
+            order = sorted(range(len(digests)), key=digests.__getitem__)
+            return replace(self, _contents=tuple(digests))._selected(order)
         size = len(self._batches[0])
-        known = {path: _content([path]) for path in chain(*self._batches, self._rest)}
-        paths = sorted([*chain(*self._batches), *self._rest], key=known.__getitem__)
+        content_of = {path: _content([path]) for path in chain(*self._batches, self._rest)}
+        paths = sorted([*chain(*self._batches), *self._rest], key=content_of.__getitem__)
         batches = _full_batches(paths, size)
-        contents = tuple(b"".join(known[path] for path in batch) for batch in batches)
+        contents = tuple(b"".join(content_of[path] for path in batch) for batch in batches)
         return replace(self, _batches=batches, _rest=tuple(paths[len(batches) * size :]), _contents=contents)
 
     def from_file(self, file: Path, unused: Sequence[str]) -> FeedSource:
-        """Return this source of arrays, of which other processes read those in a file that are not ``unused``."""
+        """Return this source such that other processes read its arrays from a file, without the ``unused`` ones."""
         return replace(self, _origin=_Origin(file.absolute(), tuple(range(len(self))), tuple(unused)))
 
     def with_contents(self) -> FeedSource:
-        """Return this source with the digests of its batches, with which other processes compare their samples."""
+        """Return this source with digests of its batches, so that other processes can compare their samples."""
         return replace(self, _contents=tuple(map(_content, released_after_use(self._batches))))
 
     @property
@@ -164,27 +164,27 @@ class FeedSource:
         """
         paths = batch if isinstance(batch, list) else []
         try:
-            found = _content(batch)
+            actual = _content(batch)
         except OSError as error:
             reason = error.strerror or str(error)
             raise UsageError(f"cannot be read ({reason})", file=str(error.filename), hint=_SAME_FILES) from error
-        if found != expected:
+        if actual != expected:
             file = ", ".join(map(str, paths)) or self._builder.file
             raise UsageError("has other samples on this worker than on the client", file=file, hint=_SAME_FILES)
 
-    def check_numbers(self, most: int | None = None) -> None:
+    def check_numbers(self, limit: int | None = None) -> None:
         """Refuse arrays with NaN or infinities. Images have none.
 
         A mask, whose numbers are 0 and infinities of one sign, is accepted: it is added before a softmax.
 
         Args:
-            most: number of batches to check, the first ones; None for all.
+            limit: number of batches to check, the first ones; None for all.
 
         Raises:
             UsageError: an array has such an element; the message names the file, the first such sample and its input.
 
         """
-        for index, batch in enumerate(itertools.islice(released_after_use(self._batches), most)):
+        for index, batch in enumerate(itertools.islice(released_after_use(self._batches), limit)):
             if isinstance(batch, list):  # images
                 continue
             named = batch if isinstance(batch, Mapping) else {self._builder.only_port.name: batch}
@@ -251,7 +251,7 @@ def _arrays_of_file(file: Path, mtime_ns: int, size: int) -> dict[str, Array]:
 
 
 def load_feeds(
-    source: Any, ports: list[Port], preprocess: Preprocess | None = None, *, most: int | None = None
+    source: Any, ports: list[Port], preprocess: Preprocess | None = None, *, limit: int | None = None
 ) -> FeedSource:
     """Create feeds of finite numbers for the inputs ``ports`` from ``source``.
 
@@ -260,7 +260,7 @@ def load_feeds(
             iterable of arrays or of such mappings. A ``FeedSource`` is returned unchanged.
         ports: the model's inputs.
         preprocess: preprocessing of images. If it has no size, the size of the model's input is used.
-        most: number of feeds that are used, the first ones; None for all. Numbers of others are not checked.
+        limit: number of feeds that are used, the first ones; None for all. Numbers of others are not checked.
 
     Raises:
         UsageError: the data do not fit the model, or are not finite; the message describes both.
@@ -271,7 +271,7 @@ def load_feeds(
     if isinstance(source, FeedSource):
         return source
     feeds = _load_feeds(source, ports, preprocess)
-    feeds.check_numbers(most)
+    feeds.check_numbers(limit)
     return feeds
 
 
@@ -379,8 +379,8 @@ class _FeedBuilder:
             batch = {self.only_port.name: batch}
         missing = [describe(port) for name, port in self.ports.items() if name not in batch]
         if missing:
-            given = f"given: {', '.join(batch) or 'nothing'}"
-            raise UsageError(f"no array for {', '.join(missing)}", file=self.file, hint=given)
+            hint = f"given: {', '.join(batch) or 'nothing'}"
+            raise UsageError(f"no array for {', '.join(missing)}", file=self.file, hint=hint)
         return {name: self._fit(port, batch[name]) for name, port in self.ports.items()}
 
     def image_rule(self, port: Port) -> Preprocess:
@@ -405,9 +405,9 @@ class _FeedBuilder:
         sample = index * size + (int(first[0]) if size > 1 and array.ndim == len(port.shape) else 0)
         value = array[tuple(first)]
         what = "NaN" if np.isnan(value) else "infinity (inf)" if value > 0 else "-infinity (-inf)"
-        place = f" at {first.tolist()}" if len(first) else ""
+        where = f" at {first.tolist()}" if len(first) else ""
         return UsageError(
-            f"sample {sample} of input '{port.name}' holds {what}{place}, expected finite numbers",
+            f"sample {sample} of input '{port.name}' holds {what}{where}, expected finite numbers",
             file=self.file,
             hint="leave such samples out, or correct what computes them",
         )
@@ -447,7 +447,7 @@ class _FeedBuilder:
             order = axis_order(shape, port.shape)
             message = f"an array {looks} does not fit input {describe(port)}"
             if order is not None:
-                message += f": {order.found}"
+                message += f": {order.mismatch}"
                 hint = hint if is_pixels else order.hint
             raise UsageError(message, file=self.file, hint=hint)
         try:
@@ -479,8 +479,8 @@ def _from_path(path: Path, builder: _FeedBuilder) -> FeedSource:
         raise UsageError(
             f"{path}: neither a folder, an image, .npz nor .npy", hint=f"images: {', '.join(IMAGE_SUFFIXES)}"
         )
-    found = _from_arrays(load_arrays(path), path.name, builder)
-    return replace(found, _origin=_Origin(path.absolute(), tuple(range(len(found)))))
+    feeds = _from_arrays(load_arrays(path), path.name, builder)
+    return replace(feeds, _origin=_Origin(path.absolute(), tuple(range(len(feeds)))))
 
 
 def _from_folder(folder: Path, builder: _FeedBuilder) -> FeedSource:
@@ -514,11 +514,11 @@ def _from_arrays(arrays: dict[str, Array], name: str, builder: _FeedBuilder) -> 
     counts = {input_name: len(items) for input_name, items in pieces.items()}
     if min(counts.values()) == 0:
         empty = min(counts, key=lambda key: counts[key])
-        found = f"{chosen[empty].dtype}{list(chosen[empty].shape)}"
+        what = f"{chosen[empty].dtype}{list(chosen[empty].shape)}"
         port = builder.ports[empty]
         if not len(chosen[empty]):
-            raise UsageError(f"{name}: {found} holds no samples for input {describe(port)}")
-        raise UsageError(f"{name}: {found} is less than one batch of input {describe(port)}", hint=one_by_one(port))
+            raise UsageError(f"{name}: {what} holds no samples for input {describe(port)}")
+        raise UsageError(f"{name}: {what} is less than one batch of input {describe(port)}", hint=one_by_one(port))
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"'{input_name}': {count}" for input_name, count in counts.items())
         raise UsageError(f"{name}: the inputs have different numbers of batches ({listed})")
@@ -526,8 +526,8 @@ def _from_arrays(arrays: dict[str, Array], name: str, builder: _FeedBuilder) -> 
     first = next(iter(chosen))
     used = sum(len(piece) if piece.ndim else 1 for piece in pieces[first])
     notes = [f"array '{unused_name}' left out" for unused_name in unused]
-    given = chosen[first]
-    left = len(given) - used if given.ndim and given.ndim == pieces[first][0].ndim else 0
+    first_array = chosen[first]
+    left = len(first_array) - used if first_array.ndim and first_array.ndim == pieces[first][0].ndim else 0
     if left > 0:
         notes.append(f"{several(left, 'sample')} left out: not a full batch")
     description = f"{several(used, 'sample')} of {name}" + (f" ({', '.join(notes)})" if notes else "")
@@ -549,8 +549,8 @@ def _choose(arrays: dict[str, Array], builder: _FeedBuilder) -> tuple[dict[str, 
         if builder.is_images(port, array) or (array.ndim >= max(rank - 1, 2 if rank > 1 else 0))
     ]
     if len(candidates) != 1:
-        found = ", ".join(f"'{name}' {array.dtype}{list(array.shape)}" for name, array in arrays.items())
-        raise UsageError(f"no array named {describe(port)}", file=builder.file, hint=f"found: {found or 'no arrays'}")
+        listed = ", ".join(f"'{name}' {array.dtype}{list(array.shape)}" for name, array in arrays.items())
+        raise UsageError(f"no array named {describe(port)}", file=builder.file, hint=f"found: {listed or 'no arrays'}")
     return {port.name: arrays[candidates[0]]}, [name for name in arrays if name != candidates[0]]
 
 

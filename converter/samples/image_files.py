@@ -56,8 +56,8 @@ def open_image(path: Path) -> Iterator[Any]:
     try:
         check_regular(path)
         with Image.open(path) as image:
-            most = current_limits().max_image_pixels
-            if image.width * image.height > most:
+            limit = current_limits().max_image_pixels
+            if image.width * image.height > limit:
                 raise exceeded(f"{image.width} x {image.height} pixels", "max_image_pixels", file=str(path))
             yield image
     except FileNotFoundError:

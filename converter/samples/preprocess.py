@@ -88,9 +88,9 @@ class Preprocess:
 
     def __post_init__(self) -> None:
         words = (("fit", FITS), ("color", tuple(COLORS)), ("layout", LAYOUTS), ("resize", RESIZES))
-        for key, known in words:
-            if getattr(self, key) not in known:
-                raise UsageError(f"preprocessing: {key} is '{getattr(self, key)}'", hint=f"one of {', '.join(known)}")
+        for key, allowed in words:
+            if getattr(self, key) not in allowed:
+                raise UsageError(f"preprocessing: {key} is '{getattr(self, key)}'", hint=f"one of {', '.join(allowed)}")
         for key in ("size", "camera"):
             numbers = getattr(self, key)
             if numbers is not None and (len(numbers) != 2 or min(numbers) < 1):
@@ -107,11 +107,11 @@ class Preprocess:
         if self.fuse and self.fuse not in PIXEL_FORMATS:
             raise UsageError(f"preprocessing: fuse is '{self.fuse}'", hint=f"one of {', '.join(PIXEL_FORMATS)}")
         if self.fuse and (self.fuse == "gray") != (self.color == "GRAY"):
-            found = f"preprocessing: fuse={self.fuse} with color={self.color}"
-            raise UsageError(found, hint="gray is for color=GRAY, the others are for color=RGB and color=BGR")
+            message = f"preprocessing: fuse={self.fuse} with color={self.color}"
+            raise UsageError(message, hint="gray is for color=GRAY, the others are for color=RGB and color=BGR")
         if self.camera is not None and (self.size is None or self.resize not in RESIZERS):
-            found = f"preprocessing: camera with resize={self.resize}" + ("" if self.size else " and without size")
-            raise UsageError(found, hint=f"add size=HEIGHTxWIDTH of the network, and one of {', '.join(RESIZERS)}")
+            message = f"preprocessing: camera with resize={self.resize}" + ("" if self.size else " and without size")
+            raise UsageError(message, hint=f"add size=HEIGHTxWIDTH of the network, and one of {', '.join(RESIZERS)}")
         if self.pad not in range(256):
             raise UsageError(f"preprocessing: pad is {self.pad}", hint="an integer from 0 to 255")
 
@@ -375,16 +375,16 @@ class Preprocess:
         if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[3] not in (1, 3):
             is_rgba = pixels.ndim == 4 and pixels.shape[3] == 4
             raise self._no_images(pixels, "drop the alpha channel: array[..., :3]" if is_rgba else "")
-        wanted = (self.camera if self.fuse else None) or self.size or pixels.shape[1:3]
+        target = (self.camera if self.fuse else None) or self.size or pixels.shape[1:3]
         is_fitted = self.fit != "crop" or bool(self.fuse and self.camera)
-        if pixels.shape[1:3] == wanted and is_fitted and pixels.shape[3] == self.channels:
+        if pixels.shape[1:3] == target and is_fitted and pixels.shape[3] == self.channels:
             return self._normalize(pixels)  # no resizing, so that Pillow is not needed
         return np.stack([self._convert(image) for image in pixels])
 
     @staticmethod
-    def _no_images(found: Array, hint: str = "") -> UsageError:
-        known = "images are uint8 [N, H, W, 3], [N, H, W, 1], [N, H, W], or one as [H, W, 3]"
-        return UsageError(f"not images: {found.dtype}{list(found.shape)}", hint=f"{hint}; {known}" if hint else known)
+    def _no_images(array: Array, hint: str = "") -> UsageError:
+        forms = "images are uint8 [N, H, W, 3], [N, H, W, 1], [N, H, W], or one as [H, W, 3]"
+        return UsageError(f"not images: {array.dtype}{list(array.shape)}", hint=f"{hint}; {forms}" if hint else forms)
 
     def stacked(self, pixels: Array) -> Array:
         """Reshape images to [N, H, W, C]: [H, W, 3] is one image for a color model, [N, H, W] are gray images."""
@@ -474,9 +474,9 @@ def _numbers(key: str, items: list[Any]) -> tuple[float, ...]:
     try:
         return tuple(float(item) for item in items)
     except (TypeError, ValueError):
-        found = ",".join(map(str, items))
+        joined = ",".join(map(str, items))
         hint = f"one number, or one per channel: {key}=1.5,2.5,3.5"
-        raise UsageError(f"preprocessing: {key} is '{found}', not numbers", hint=hint) from None
+        raise UsageError(f"preprocessing: {key} is '{joined}', not numbers", hint=hint) from None
 
 
 def _read_yaml(path: Path) -> Mapping[str, Any]:

@@ -15,9 +15,9 @@ from tpuconvert.schema.types import Array
 def unknown_extents(ports: Sequence[Port]) -> dict[str, list[str]]:
     """Return port name -> symbolic extents that have no default. The batch, the first extent, has the default 1."""
     samples = {port.shape[0] for port in ports if len(port.shape) > 1}
-    found = {port.name: [extent for extent in port.shape if isinstance(extent, str)] for port in ports}
-    found = {name: [extent for extent in extents if extent not in samples] for name, extents in found.items()}
-    return {name: extents for name, extents in found.items() if extents}
+    symbolic = {port.name: [extent for extent in port.shape if isinstance(extent, str)] for port in ports}
+    symbolic = {name: [extent for extent in extents if extent not in samples] for name, extents in symbolic.items()}
+    return {name: extents for name, extents in symbolic.items() if extents}
 
 
 def random_feeds(ports: list[Port], count: int, seed: int = 0) -> list[dict[str, Array]]:

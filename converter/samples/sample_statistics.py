@@ -85,9 +85,9 @@ class SampleStatistics:
             low, high = array.min(), array.max()
             if array.size > 1 and low == high:
                 self._constant[name].append(self.count)
-            known = self._low.get(name)
-            if known is None or known.shape != array.shape:
-                if known is not None:
+            previous = self._low.get(name)
+            if previous is None or previous.shape != array.shape:
+                if previous is not None:
                     self._varying.add(name)
                 self._low[name], self._high[name] = array.copy(), array.copy()
             else:
@@ -121,11 +121,11 @@ class SampleStatistics:
 
     def findings(self) -> list[Finding]:
         """Return the warnings; call after all samples were added."""
-        found = self._equal_samples()
+        findings = self._equal_samples()
         for name in self._low:
-            found += self._constant_samples(name) or self._dead_elements(name)
-            found += self._saturation(name) + self._implausible_range(name)
-        return found
+            findings += self._constant_samples(name) or self._dead_elements(name)
+            findings += self._saturation(name) + self._implausible_range(name)
+        return findings
 
     def name(self, index: int) -> str:
         """File name or number of a sample."""
@@ -136,8 +136,8 @@ class SampleStatistics:
         return ", ".join(self.name(index) for index in indices[:NAMED]) + more
 
     def _equal_samples(self) -> list[Finding]:
-        known: dict[bytes, int] = {}
-        first_of = [known.setdefault(digest, index) for index, digest in enumerate(self._digests)]
+        first_index: dict[bytes, int] = {}
+        first_of = [first_index.setdefault(digest, index) for index, digest in enumerate(self._digests)]
         equal = [(first, index) for index, first in enumerate(first_of) if first != index]
         if self.count < 2 or len(equal) <= EQUAL_SHARE * self.count:
             return []
@@ -187,9 +187,9 @@ class SampleStatistics:
         quant = self._ports[name].quant
         assert quant is not None
         info = np.iinfo(np.dtype(self._ports[name].dtype))
-        least, most = (float(quant.dequantize(np.array([limit]))[0]) for limit in (info.min, info.max))
+        lowest, highest = (float(quant.dequantize(np.array([limit]))[0]) for limit in (info.min, info.max))
         seen = f"{low + high:.0%} of input '{name}' are at the limits {info.min} and {info.max} of its integers"
-        expected = f"values from {least:.4g} to {most:.4g}, as the model file states"
+        expected = f"values from {lowest:.4g} to {highest:.4g}, as the model file states"
         return [Finding("saturated-input", seen, expected, "correct --preprocess scale and mean")]
 
     def _implausible_range(self, name: str) -> list[Finding]:

@@ -31,9 +31,9 @@ class StyledText(str):
 
     def __new__(cls, text: str, spans: Iterable[Span] = ()) -> StyledText:
         """Create the string."""
-        found = super().__new__(cls, text)
-        found.spans = tuple(spans)
-        return found
+        styled = super().__new__(cls, text)
+        styled.spans = tuple(spans)
+        return styled
 
 
 def style(text: str, name: Style) -> StyledText:

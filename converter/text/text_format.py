@@ -26,10 +26,10 @@ def against_limit(value: float, limit: float, *, is_least: bool, unit: str = "")
     if math.isnan(value):
         return f"nan{unit} is not a number, expected {'at least' if is_least else 'at most'} {limit:.6g}{unit}"
     texts = ((f"{value:.{digits}g}", f"{limit:.{digits}g}") for digits in range(6, 18))
-    found = next((one for one, other in texts if one != other), repr(value))
-    wanted = next(text for digits in range(6, 18) if float(text := f"{limit:.{digits}g}") == limit)  # as it was given
-    found, wanted = (f"{float(text):,.0f}" if "e+" in text else text for text in (found, wanted))
-    return f"{found}{unit} is {'below' if is_least else 'above'} {wanted}{unit}"
+    shown = next((one for one, other in texts if one != other), repr(value))
+    bound = next(text for digits in range(6, 18) if float(text := f"{limit:.{digits}g}") == limit)  # as it was given
+    shown, bound = (f"{float(text):,.0f}" if "e+" in text else text for text in (shown, bound))
+    return f"{shown}{unit} is {'below' if is_least else 'above'} {bound}{unit}"
 
 
 def operator_counts(operators: Mapping[str, int]) -> str:

@@ -75,12 +75,12 @@ class Difference(
     _model_power: float = 0.0
     _noise_power: float = 0.0
 
-    def add(self, wanted: Array, got: Array, quant: QuantParams | None = None) -> None:
-        """Add the comparison of one sample. Shapes are equal. ``quant`` has the quantization parameters of ``got``."""
-        self._size += wanted.size
+    def add(self, expected: Array, actual: Array, quant: QuantParams | None = None) -> None:
+        """Add the comparison of one sample. Shapes are equal. ``quant`` belongs to ``actual`` if it has integers."""
+        self._size += expected.size
         if quant is not None:
-            self._outside += int(_outside(wanted, quant))
-        a, b = wanted.astype(np.float64).ravel(), got.astype(np.float64).ravel()
+            self._outside += int(_outside(expected, quant))
+        a, b = expected.astype(np.float64).ravel(), actual.astype(np.float64).ravel()
         same = (a == b) | (np.isnan(a) & np.isnan(b))  # infinities and NaN at the same positions are equal
         with np.errstate(invalid="ignore"):
             noise = np.where(same, 0.0, a - b)

@@ -41,15 +41,15 @@ class Codes(NamedTuple):
     quant: QuantParams
 
 
-def steps_between(wanted: Codes, got: Codes) -> Array:
-    """Element-wise distance of two tensors of equal shape, in units of the scale of ``wanted``.
+def steps_between(expected: Codes, actual: Codes) -> Array:
+    """Element-wise distance of two tensors of equal shape, in units of the scale of ``expected``.
 
     For different scales, dequantized values are compared and the distance is rounded up, so that any difference counts.
     """
-    if _scales(wanted.quant) == _scales(got.quant):
-        steps: Array = np.abs(_from_zero(wanted) - _from_zero(got))
+    if _scales(expected.quant) == _scales(actual.quant):
+        steps: Array = np.abs(_from_zero(expected) - _from_zero(actual))
     else:
-        steps = np.ceil(np.abs(_values(wanted) - _values(got)) / max(wanted.quant.scale)).astype(np.int64)
+        steps = np.ceil(np.abs(_values(expected) - _values(actual)) / max(expected.quant.scale)).astype(np.int64)
     return steps
 
 

@@ -24,8 +24,8 @@ def metric(name: str) -> Metric:
 
     """
     if name not in _METRICS:
-        known = f"there are: {', '.join(sorted(_METRICS))}"
-        hint = known if _METRICS else "load the plugin that registers it (--plugin)"
+        listed = f"there are: {', '.join(sorted(_METRICS))}"
+        hint = listed if _METRICS else "load the plugin that registers it (--plugin)"
         raise UsageError(f"there is not a metric '{name}'", hint=hint)
     return _METRICS[name]
 
@@ -35,7 +35,7 @@ class MetricLimit:
     """A metric and its upper limit; None if the metric is only printed."""
 
     name: str
-    most: float | None = None
+    upper: float | None = None
 
     @staticmethod
     def parse(text: str) -> MetricLimit:
@@ -54,7 +54,7 @@ class MetricLimit:
         return limit
 
 
-def check_metrics(limits: Sequence[MetricLimit], found: Mapping[str, Mapping[str, float]]) -> None:
+def check_metrics(limits: Sequence[MetricLimit], values: Mapping[str, Mapping[str, float]]) -> None:
     """Check that no metric exceeds its limit.
 
     Raises:
@@ -62,9 +62,9 @@ def check_metrics(limits: Sequence[MetricLimit], found: Mapping[str, Mapping[str
 
     """
     for limit in limits:
-        for output, number in found[limit.name].items():
-            if limit.most is not None and not number <= limit.most:
-                text = against_limit(number, limit.most, is_least=False)
+        for output, number in values[limit.name].items():
+            if limit.upper is not None and not number <= limit.upper:
+                text = against_limit(number, limit.upper, is_least=False)
                 raise ThresholdError(f"{limit.name} of '{output}': {text}")
 
 

@@ -113,8 +113,8 @@ def make_evaluator(model: Any) -> Any:
     installed = Version(onnx.__version__)
     for node in _nodes(model):
         attributes = {item.name: onnx.helper.get_attribute_value(item) for item in node.attribute}
-        found = [WRONG_BEFORE.get((node.op_type, name)) for name in ("", *attributes)]
-        is_old = any(version and installed < Version(version) for version in found)
+        versions = [WRONG_BEFORE.get((node.op_type, name)) for name in ("", *attributes)]
+        is_old = any(version and installed < Version(version) for version in versions)
         is_training = node.op_type == "BatchNormalization" and opset < 14 and (opset < 7 or len(node.output) > 1)
         is_wrong = node.op_type in WRONG and WRONG[node.op_type](node, attributes)
         if node.domain in ("", "ai.onnx") and (is_old or is_training or is_wrong):
@@ -152,8 +152,8 @@ def onnx_runner(source: str, settings: Settings) -> Runner:
         feed = {name: cast_input(array, *inputs[name]) for name, array in feed.items() if name in inputs}
         if settings["outputs_only"]:
             return Results(dict(zip(outputs, evaluator.run(None, feed), strict=True)), {})
-        found = dict(evaluator.run(None, feed, intermediate=True))
-        return Results({name: found.pop(name) for name in outputs}, found)
+        tensors = dict(evaluator.run(None, feed, intermediate=True))
+        return Results({name: tensors.pop(name) for name in outputs}, tensors)
 
     return run
 

@@ -124,18 +124,18 @@ class Oracle:
             OracleError: the engine refuses the file or the feeds, dies, or exceeds a limit.
 
         """
-        most = self.engine.file_bytes
-        if most is not None and os.path.getsize(self.source) > most:
-            raise OracleError(f"the file has more than {bytes_text(most)}")
+        max_bytes = self.engine.file_bytes
+        if max_bytes is not None and os.path.getsize(self.source) > max_bytes:
+            raise OracleError(f"the file has more than {bytes_text(max_bytes)}")
         count = len(feeds) if self.engine.samples is None else min(len(feeds), self.engine.samples)
         with tempfile.TemporaryDirectory() as folder:
             for number, feed in enumerate(feeds[:count]):
                 arrays = {port.name: np.asarray(feed[port.name]).astype(port.dtype) for port in ports} | dict(
                     fixed or {}
                 )
-                given: dict[str, Any] = {"names": np.array(list(arrays))}
-                given.update((f"in{k}", array) for k, array in enumerate(arrays.values()))
-                np.savez(Path(folder) / f"feed{number}.npz", **given)
+                entries: dict[str, Any] = {"names": np.array(list(arrays))}
+                entries.update((f"in{k}", array) for k, array in enumerate(arrays.values()))
+                np.savez(Path(folder) / f"feed{number}.npz", **entries)
             self._run_process(folder)
             for number in range(count):
                 with np.load(Path(folder) / f"result{number}.npz", allow_pickle=False) as result:
@@ -184,7 +184,7 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def find_oracles(wanted: str, source_format: str, source: str | os.PathLike[str]) -> list[Oracle]:
+def find_oracles(requested: str, source_format: str, source: str | os.PathLike[str]) -> list[Oracle]:
     """Return the requested engine for a file, or with ``auto`` the installed ones, the preferred one first.
 
     Raises:
@@ -192,19 +192,19 @@ def find_oracles(wanted: str, source_format: str, source: str | os.PathLike[str]
         MissingExtraError: the requested engine is not installed.
 
     """
-    if wanted == "none":
+    if requested == "none":
         return []
     fitting = [name for name, engine in ENGINES.items() if engine.reads == source_format]
     installed = [name for name in fitting if importlib.util.find_spec(ENGINES[name].module) is not None]
-    if wanted == "auto":
+    if requested == "auto":
         return [Oracle(name, os.fspath(source)) for name in installed]
-    if wanted not in fitting:
-        known = ", ".join(fitting) or "none"
-        raise UsageError(f"{wanted} does not read {source_format} files", hint=f"engines that do: {known}")
-    if wanted not in installed:
-        package = ENGINES[wanted].distribution
-        raise MissingExtraError(f"{wanted} is not installed", hint=f"pip install {package}")
-    return [Oracle(wanted, os.fspath(source))]
+    if requested not in fitting:
+        listed = ", ".join(fitting) or "none"
+        raise UsageError(f"{requested} does not read {source_format} files", hint=f"engines that do: {listed}")
+    if requested not in installed:
+        package = ENGINES[requested].distribution
+        raise MissingExtraError(f"{requested} is not installed", hint=f"pip install {package}")
+    return [Oracle(requested, os.fspath(source))]
 
 
 class Hearing(NamedTuple):

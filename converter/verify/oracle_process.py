@@ -55,9 +55,9 @@ def onnxruntime_runner(source: str, settings: Settings) -> Runner:
     options.log_severity_level = 4
     providers = ["CPUExecutionProvider"]
     model = load_onnx(source)
-    known = {item.name for item in model.graph.output}
-    made = [name for node in model.graph.node for name in node.output if name and name not in known]
-    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in made)
+    own_outputs = {item.name for item in model.graph.output}
+    added = [name for node in model.graph.node for name in node.output if name and name not in own_outputs]
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in added)
     session = None
     if not settings["outputs_only"]:
         try:
@@ -67,13 +67,13 @@ def onnxruntime_runner(source: str, settings: Settings) -> Runner:
     if session is None:
         session = onnxruntime.InferenceSession(source, options, providers=providers)
     names = [item.name for item in session.get_outputs()]
-    outputs = [item.name for item in model.graph.output if item.name in known]
+    outputs = [item.name for item in model.graph.output if item.name in own_outputs]
     inputs = {item.name: (NUMPY_TYPES.get(item.type, item.type[7:-1]), item.shape) for item in session.get_inputs()}
 
     def run(feed: Arrays) -> Results:
         feed = {name: cast_input(array, *inputs[name]) for name, array in feed.items() if name in inputs}
-        found = dict(zip(names, session.run(names, feed), strict=True))
-        return Results({name: found.pop(name) for name in outputs}, found)
+        tensors = dict(zip(names, session.run(names, feed), strict=True))
+        return Results({name: tensors.pop(name) for name in outputs}, tensors)
 
     return run
 
@@ -150,14 +150,14 @@ def run_folder(make: Callable[[str, Settings], Runner], source: str, folder: str
     run = make(source, settings)
     paths = sorted(Path(folder).glob("feed*.npz"), key=lambda path: int(path.stem.removeprefix("feed")))
     for path in paths:
-        with np.load(path) as given:
-            feed = {str(name): given[f"in{k}"] for k, name in enumerate(given["names"])}
+        with np.load(path) as stored:
+            feed = {str(name): stored[f"in{k}"] for k, name in enumerate(stored["names"])}
         results = run(feed)
         outputs, others = _plain(results.outputs), _plain(results.others)
-        found = {**outputs, **others}
-        arrays = {f"out{k}": array for k, array in enumerate(found.values())}
+        tensors = {**outputs, **others}
+        arrays = {f"out{k}": array for k, array in enumerate(tensors.values())}
         target = path.with_name(path.name.replace("feed", "result"))
-        np.savez(target, names=np.array(list(found)), outputs=len(outputs), rounds=results.rounds, **arrays)
+        np.savez(target, names=np.array(list(tensors)), outputs=len(outputs), rounds=results.rounds, **arrays)
 
 
 def _limit_memory(size: int | None) -> None:
@@ -173,8 +173,8 @@ def _limit_memory(size: int | None) -> None:
 
 def _plain(arrays: Arrays) -> Arrays:
     """Keep only arrays of numbers and Booleans: no sequences, no strings."""
-    kept = {name: array for name, array in arrays.items() if isinstance(array, np.ndarray | np.generic)}
-    return {name: np.asarray(array) for name, array in kept.items() if array.dtype.kind in "fiub"}
+    numeric = {name: array for name, array in arrays.items() if isinstance(array, np.ndarray | np.generic)}
+    return {name: np.asarray(array) for name, array in numeric.items() if array.dtype.kind in "fiub"}
 
 
 if __name__ == "__main__":

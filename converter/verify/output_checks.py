@@ -115,13 +115,13 @@ def output_problems(
         heard: outputs that it computes. Faults that it contradicts are left out, because the import made them.
 
     """
-    found = []
+    problems = []
     for theirs, mine in zip(source, model, strict=True):
         other = (heard or {}).get(mine.name)
         if other is not None and other.contradiction:
             continue
         if (theirs.nans or mine.nans) and not (allow_nan and theirs.nans == mine.nans):
-            found.append(
+            problems.append(
                 f"output '{mine.name}' has NaN: {mine.nans:,} of {several(mine.elements, 'element')} in the model, "
                 f"{theirs.nans:,} in the source as "
                 + (f"{engine} computes it" if other is not None and other.engine.nans else "it was read")
@@ -131,11 +131,11 @@ def output_problems(
             where = "the model and the source" if mine.is_dead and theirs.is_dead else "the model alone"
             if not mine.is_dead:
                 where = "the source alone"
-            found.append(
+            problems.append(
                 f"output '{mine.name}' is dead: all of {several(dead.elements, 'element')} in "
                 f"{several(dead.samples, 'sample')} are {dead.value:g}, in {where}"
             )
-    return found
+    return problems
 
 
 def _computed_from(graph: Graph, values: Iterable[Value]) -> set[Value]:

@@ -203,12 +203,12 @@ class _EngineRuns:
         return replace(check, problem=reason or hearing.problem)
 
 
-def _oracle_info(hearing: Hearing, found: Verification, reason: str) -> OracleInfo:
+def _oracle_info(hearing: Hearing, verification: Verification, reason: str) -> OracleInfo:
     """Return the program that says what the source computes."""
-    opinion = found.opinion
+    opinion = verification.opinion
     if hearing.oracle is None or opinion is None or opinion.problem:
         problem = reason or (opinion.problem if opinion is not None else "")
-        return replace(OWN_READING, samples=found.samples, problem=problem)
+        return replace(OWN_READING, samples=verification.samples, problem=problem)
     return OracleInfo(hearing.oracle.name, hearing.oracle.version, True, opinion.samples)
 
 
@@ -223,17 +223,17 @@ def _feeds(
     own = {state.input for state in states}
     ports = [port for port in graph.input_ports if port.name not in own]
     if data is None:
-        found = random_feeds(ports, samples)
+        feeds = random_feeds(ports, samples)
     else:
         try:
-            source = load_feeds(data, ports, options.preprocess, most=samples)
+            source = load_feeds(data, ports, options.preprocess, limit=samples)
         except UsageError:
             if not states:
                 raise
             # Samples with states, which are replaced.
-            source = load_feeds(data, graph.input_ports, options.preprocess, most=samples)
-        found = list(itertools.islice(source, samples))
-    return [{**feed, **initial_states(graph, states)} for feed in found] if states else found
+            source = load_feeds(data, graph.input_ports, options.preprocess, limit=samples)
+        feeds = list(itertools.islice(source, samples))
+    return [{**feed, **initial_states(graph, states)} for feed in feeds] if states else feeds
 
 
 @np.errstate(all="ignore")
@@ -259,15 +259,15 @@ def measure_metrics(
     options = options.for_model(model.preprocess)
     graph = source_program(load_source(source, options), model)
     ports = {port.name: port for port in model.graph.output_ports}
-    found: dict[str, dict[str, float]] = {limit.name: {} for limit in limits}
+    largest: dict[str, dict[str, float]] = {limit.name: {} for limit in limits}
 
-    with Session(graph) as wanted_session, Session(model) as got_session:
+    with Session(graph) as source_session, Session(model) as model_session:
         for sample in _feeds(graph, options, data, samples):
-            wanted, got = wanted_session.run(sample), got_session.run(sample)
+            expected, actual = source_session.run(sample), model_session.run(sample)
             for output, port in ports.items():
-                arrays = (wanted[output], got[output])
+                arrays = (expected[output], actual[output])
                 floats = [port.quant.dequantize(array) if port.quant is not None else array for array in arrays]
                 for limit in limits:
                     number = float(metric(limit.name)(*floats))
-                    found[limit.name][output] = max(found[limit.name].get(output, number), number)
-    return found
+                    largest[limit.name][output] = max(largest[limit.name].get(output, number), number)
+    return largest

@@ -70,11 +70,11 @@ def state_pairs(graph: Graph) -> list[StatePair]:
 def initial_states(graph: Graph, states: Sequence[KeptState]) -> Feed:
     """Return the content of each state before the first run; zeros where the file does not define it."""
     ports = {port.name: port for port in graph.input_ports}
-    found = {}
+    contents = {}
     for state in states:
         shape = [extent for extent in ports[state.input].shape if isinstance(extent, int)]
-        found[state.input] = np.zeros(shape, ports[state.input].dtype) if state.initial is None else state.initial
-    return found
+        contents[state.input] = np.zeros(shape, ports[state.input].dtype) if state.initial is None else state.initial
+    return contents
 
 
 def source_steps(
@@ -142,12 +142,12 @@ def check_forgotten_states(
     backend: Literal["auto", "reference"] = "reference" if has_integers(keeping) else "auto"
     with Session(keeping, backend=backend) as with_state, Session(forgetful, backend=backend) as without_state:
         for number, (feed, step) in enumerate(zip(feeds, steps, strict=True), start=1):
-            kept, anew = with_state.run(step), without_state.run(feed)
-            if not first_different and not _is_equal(ports, kept, anew):
+            continued, anew = with_state.run(step), without_state.run(feed)
+            if not first_different and not _is_equal(ports, continued, anew):
                 first_different = number
             statement = next(statements, None)
             if statement is not None:
-                compare_outputs(ports, kept, statement, imported)
+                compare_outputs(ports, continued, statement, imported)
     compared = tuple(item for item in imported.values() if item.is_used)
     return StateCheck(names, False, len(steps), first_different, engine, problem, compared)
 

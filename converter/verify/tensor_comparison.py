@@ -89,9 +89,9 @@ class Comparison:
         if match is None:
             self.unmatched.add(value.name)
             return
-        wanted = match.arrange(self.source.values[match.key])
-        is_reshaped = value.name.endswith(RESHAPED) and wanted.size == real.size
-        if wanted.shape != real.shape and not is_reshaped:
+        expected = match.arrange(self.source.values[match.key])
+        is_reshaped = value.name.endswith(RESHAPED) and expected.size == real.size
+        if expected.shape != real.shape and not is_reshaped:
             self.unmatched.add(value.name)
             return
         name = match.name
@@ -100,7 +100,7 @@ class Comparison:
             difference.op = value.producer.op.name if value.producer is not None else "input"
             difference.reads = origins
             difference.moves = value.producer is not None and keeps_scale(value.producer.op)
-        difference.add(wanted.reshape(real.shape), real, quant)
+        difference.add(expected.reshape(real.shape), real, quant)
         codes = self.source.codes.get(match.key)
         if codes is not None and quant is not None:
             theirs = Codes(match.arrange(codes.array).reshape(array.shape), codes.quant)
@@ -115,25 +115,25 @@ class Comparison:
             if match is None or key not in operators:
                 continue
             codes = self.source.codes.get(key)
-            wanted = match.arrange(values[match.key])
+            expected = match.arrange(values[match.key])
             if codes is not None:
-                if wanted.dtype == codes.array.dtype and wanted.shape == codes.array.shape:
+                if expected.dtype == codes.array.dtype and expected.shape == codes.array.shape:
                     difference = self._import_difference(key, operators[key])
-                    difference.add(codes.quant.dequantize(wanted), mine)
-                    difference.add_steps(steps_between(Codes(wanted, codes.quant), codes))
-            elif mine.dtype.kind == wanted.dtype.kind == "f" and (
-                wanted.shape == mine.shape or wanted.size == mine.size == 1
+                    difference.add(codes.quant.dequantize(expected), mine)
+                    difference.add_steps(steps_between(Codes(expected, codes.quant), codes))
+            elif mine.dtype.kind == expected.dtype.kind == "f" and (
+                expected.shape == mine.shape or expected.size == mine.size == 1
             ):
-                self._import_difference(key, operators[key]).add(wanted.reshape(mine.shape), mine)
+                self._import_difference(key, operators[key]).add(expected.reshape(mine.shape), mine)
 
     def _import_difference(self, name: str, op: str) -> Difference:
         return self.by_name.setdefault(name, Difference(name, op, "import"))
 
 
-def _origins(value: Value, known: dict[Value, tuple[str, ...]]) -> tuple[str, ...]:
+def _origins(value: Value, origins: dict[Value, tuple[str, ...]]) -> tuple[str, ...]:
     """Return the nearest compared tensors from which a value is computed."""
     inputs = value.producer.inputs if value.producer is not None else ()
-    return tuple(dict.fromkeys(name for item in inputs if item is not None for name in known.get(item, ())))
+    return tuple(dict.fromkeys(name for item in inputs if item is not None for name in origins.get(item, ())))
 
 
 def compare_outputs(
@@ -160,13 +160,13 @@ def pair_outputs(ports: Sequence[Port], statement: Statement) -> Iterator[tuple[
             yield port, statement.tensors[name]
 
 
-def add_output(difference: Difference, wanted_port: Port, wanted: Array, port: Port, got: Array) -> None:
+def add_output(difference: Difference, expected_port: Port, expected: Array, port: Port, actual: Array) -> None:
     """Compare one sample's output: by value, and integers with a scale also as codes."""
-    difference.add(_dequantize(wanted, wanted_port), _dequantize(got, port))
-    if _has_codes(wanted, wanted_port) and _has_codes(got, port):
-        assert wanted_port.quant is not None
+    difference.add(_dequantize(expected, expected_port), _dequantize(actual, port))
+    if _has_codes(expected, expected_port) and _has_codes(actual, port):
+        assert expected_port.quant is not None
         assert port.quant is not None
-        difference.add_steps(steps_between(Codes(wanted, wanted_port.quant), Codes(got, port.quant)))
+        difference.add_steps(steps_between(Codes(expected, expected_port.quant), Codes(actual, port.quant)))
 
 
 def _has_codes(array: Array, port: Port) -> bool:

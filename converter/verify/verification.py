@@ -81,20 +81,20 @@ class NamedLimit:
 
         """
         pattern, _, limits = text.rpartition(":")
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for part in limits.split(","):
             key, _, number = part.partition("=")
-            if _LIMITS.get(key.strip()) in found:
+            if _LIMITS.get(key.strip()) in values:
                 raise UsageError(f"'{text}' has the limit {key.strip()} twice", hint="leave one of them out")
             try:
-                found[_LIMITS[key.strip()]] = float(number)
+                values[_LIMITS[key.strip()]] = float(number)
             except (KeyError, ValueError):
-                found.clear()
+                values.clear()
                 break
-        if not pattern or not found:
+        if not pattern or not values:
             hint = f"PATTERN:KEY=NUMBER with one of {', '.join(_LIMITS)}, as in 'conv*:sqnr=25'"
             raise UsageError(f"'{text}' is not a limit for tensors", hint=hint)
-        return NamedLimit(pattern, Thresholds(**found))
+        return NamedLimit(pattern, Thresholds(**values))
 
 
 _LIMITS = {"difference": "max_difference", "cosine": "min_cosine", "sqnr": "min_sqnr"}
@@ -204,8 +204,8 @@ class Verification(
 
     def _integer_failures(self, thresholds: Thresholds) -> list[str]:
         """Return messages if more integers differ than the limits, from the source or from another engine."""
-        most = thresholds.max_different
-        if most is None:
+        limit = thresholds.max_different
+        if limit is None:
             return []
         if self.exactness is None:
             raise UsageError(
@@ -213,16 +213,16 @@ class Verification(
                 hint="leave --max-different out, or limit --min-cosine, --min-sqnr or --max-difference",
             )
         failures = []
-        if not (self.exactness.is_equal or 0 < self.exactness.different + self.exactness.output_different <= most):
+        if not (self.exactness.is_equal or 0 < self.exactness.different + self.exactness.output_different <= limit):
             failures.append(self.exactness.verdict)
-        most = thresholds.max_different_from_engine
-        if most is None:
+        limit = thresholds.max_different_from_engine
+        if limit is None:
             return failures
         engine = None if self.opinion is None else self.opinion.exactness
-        if engine is not None and engine.different + engine.output_different > most:
+        if engine is not None and engine.different + engine.output_different > limit:
             failures.append(f"import: {engine.verdict}")
         if self.state is not None:
-            different = [item for item in self.state.outputs if item.different > most]
+            different = [item for item in self.state.outputs if item.different > limit]
             failures += [
                 f"import: {item.different} of {item.integers} integers of output '{item.name}' in {self.state.steps} "
                 f"steps differ from {self.state.engine}"
@@ -254,9 +254,9 @@ class Verification(
             UsageError: No tensor name matches the pattern of a limit.
 
         """
-        given = Thresholds(max_difference, min_cosine, min_sqnr, max_different, max_different)
+        thresholds = Thresholds(max_difference, min_cosine, min_sqnr, max_different, max_different)
         named = [NamedLimit.parse(limit) if isinstance(limit, str) else limit for limit in limits]
-        self.check_limits(self.defaults if given == Thresholds() else given, named)
+        self.check_limits(self.defaults if thresholds == Thresholds() else thresholds, named)
         check_metrics(self.metric_limits, self.metrics)
 
     def check_limits(self, thresholds: Thresholds, named: Sequence[NamedLimit] = ()) -> None:

@@ -63,10 +63,10 @@ def verify(
 
     Example:
         >>> model = tc.convert("digits.onnx")
-        >>> found = tc.verify(model, "digits.onnx", oracle="none")
-        >>> found.first is None
+        >>> verification = tc.verify(model, "digits.onnx", oracle="none")
+        >>> verification.first is None
         True
-        >>> found.check(min_cosine=0.999)
+        >>> verification.check(min_cosine=0.999)
 
     """
     load_plugins(plugins)
@@ -74,10 +74,10 @@ def verify(
     settings = Options.of(source_options, preprocess=preprocess)
     converted = load_converted(model, source)
     with open_source(source, weights, as_file=True) as opened:
-        found = verify_source(
+        verification = verify_source(
             converted, opened, settings, data, samples=samples, oracle=oracle, progress=progress or SILENT
         )
         if not limits:
-            return found
+            return verification
         measured = measure_metrics(limits, converted, opened, settings, data, samples)
-    return replace(found, metrics=measured, metric_limits=limits)
+    return replace(verification, metrics=measured, metric_limits=limits)

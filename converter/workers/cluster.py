@@ -106,10 +106,10 @@ class Cluster(Workers):
         try:
             for index in waiting:
                 content = pickle.dumps(shards[index].content, protocol=pickle.HIGHEST_PROTOCOL)
-                place = shards[index].place
+                worker = shards[index].worker
                 where: dict[str, Any] = {}
-                if place is not None and addresses:
-                    where = {"workers": [addresses[place % len(addresses)]], "allow_other_workers": True}
+                if worker is not None and addresses:
+                    where = {"workers": [addresses[worker % len(addresses)]], "allow_other_workers": True}
                 future = self._submit(_run, sent, digest, environment, content, **where)
                 running[future] = index
                 future.add_done_callback(finished.put)

@@ -118,12 +118,12 @@ class Processes(Workers):
             self._workers.append(self._start())
 
     def _choose(self, waiting: Iterable[int], shards: Sequence[Shard[Any]], position: int) -> int | None:
-        """Return the shard that a worker runs next. It leaves a shard to the idle worker of its place."""
+        """Return the shard that a worker runs next. It leaves a shard to the idle worker that it belongs to."""
         if self._workers[position].shard is not None:
             return None
         for index in waiting:
-            place = shards[index].place
-            own = position if place is None else place % len(self._workers)
+            worker = shards[index].worker
+            own = position if worker is None else worker % len(self._workers)
             if own == position or self._workers[own].shard is not None:
                 return index
         return None
@@ -204,9 +204,9 @@ def _serve(connection: Connection, environment: Environment, threads: int) -> No
 
 def portable_error(error: Exception) -> TpuConvertError:
     """Convert an error of a worker to one that can be pickled."""
-    known = known_error(error)
+    reported = known_error(error)
     try:
-        pickle.loads(pickle.dumps(known))
+        pickle.loads(pickle.dumps(reported))
     except Exception:  # fields of a plugin's error may raise anything; its text is returned
-        return InternalError(str(known))
-    return known
+        return InternalError(str(reported))
+    return reported

@@ -46,16 +46,16 @@ class Threads(Workers):
     def results(
         self, task: Task[S, R], shards: Sequence[Shard[S]], progress: Callable[[int, int], None]
     ) -> Iterator[tuple[int, R | Failure]]:
-        """Yield the results as they arrive. A shard with a place runs in the thread of its place."""
+        """Yield the results as they arrive. A shard with a worker runs in the thread of this worker."""
         if self._task is not task:
             # A task may keep what it prepares for the next shard: every thread has a copy, with the same constants.
             self._task, self._copies = task, [copy.copy(task) for _ in range(self.count)]
         events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         stop = threading.Event()
-        shared = deque((index, shard) for index, shard in enumerate(shards) if shard.place is None)
+        shared = deque((index, shard) for index, shard in enumerate(shards) if shard.worker is None)
         threads = []
-        for position, own in enumerate(self._copies):
-            placed = [(i, s) for i, s in enumerate(shards) if s.place is not None and s.place % self.count == position]
+        for number, own in enumerate(self._copies):
+            placed = [(i, s) for i, s in enumerate(shards) if s.worker is not None and s.worker % self.count == number]
             run = functools.partial(self._serve, own, deque(placed), shared, events, stop)
             threads.append(threading.Thread(target=contextvars.copy_context().run, args=(run,), daemon=True))
         interval = sys.getswitchinterval()
@@ -65,14 +65,14 @@ class Threads(Workers):
                 thread.start()
             left = len(shards)
             while left:
-                index, is_result, found = events.get()
+                index, is_result, payload = events.get()
                 if is_result:
-                    if isinstance(found, _Exit):
-                        raise found.error
+                    if isinstance(payload, _Exit):
+                        raise payload.error
                     left -= 1
-                    yield index, found
+                    yield index, payload
                 else:
-                    progress(index, found)
+                    progress(index, payload)
         finally:
             stop.set()
             sys.setswitchinterval(interval)
@@ -88,7 +88,7 @@ class Threads(Workers):
         events: queue.SimpleQueue[_Event],
         stop: threading.Event,
     ) -> None:
-        """Run the shards of one place, and of those without a place any that is left."""
+        """Run the shards of one worker, and any that are left of those without a worker."""
 
         def report(index: int, steps: int) -> None:
             if stop.is_set():
@@ -102,14 +102,14 @@ class Threads(Workers):
                 except IndexError:
                     return
                 try:
-                    found = task.run(shard.content, functools.partial(report, index))
+                    outcome = task.run(shard.content, functools.partial(report, index))
                 except _Stopped:
                     return
                 except Exception as error:
-                    found = Failure(known_error(error))
+                    outcome = Failure(known_error(error))
                 except BaseException as error:
-                    found = _Exit(error)
-                events.put((index, True, found))
+                    outcome = _Exit(error)
+                events.put((index, True, outcome))
 
     def close(self) -> None:
         """Drop what the tasks keep."""

@@ -48,13 +48,13 @@ class Shard(Generic[S]):
         name: description for messages, such as ``samples 8 to 15``.
         size: number of steps for the progress.
         content: argument of the task; it can be pickled.
-        place: number of the worker that runs the shard if it can, so that it finds what it kept of an earlier one.
+        worker: number of the worker that runs the shard if it can, so that it finds what it kept of an earlier one.
     """
 
     name: str
     size: int
     content: S
-    place: int | None = None
+    worker: int | None = None
 
 
 @dataclass(frozen=True)

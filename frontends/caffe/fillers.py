@@ -47,10 +47,9 @@ class Filler:
 def filler_of(p: Parameters, name: str, default: Filler | None = None) -> Filler | None:
     """Return a filler of a layer, or the default if the prototxt has none.
 
-    Caffe's default for weights is 0, with which a layer has no meaning: it means that the prototxt belongs to other
-    weights. Layers with a default of their own, such as PReLU, pass it.
+    Caffe's own default, 0, makes a layer useless: the prototxt belongs to other weights. PReLU passes its own default.
     """
     if not p.has(name):
         return default
-    given = p.group(name)
-    return Filler(given.text("type"), given.number("value"))
+    group = p.group(name)
+    return Filler(group.text("type"), group.number("value"))

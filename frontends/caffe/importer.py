@@ -173,8 +173,8 @@ class _Importer:
             for top in _tops(layer.message, True):
                 if top in self._blobs and self._shape(top) is None and first is not None:
                     self._blobs[top] = _Blob(None, layer.message.name, Declared(first))
-        found = {name: self._shape(name) for name in self._blobs}
-        return {name: shape for name, shape in found.items() if shape is not None}
+        shapes = {name: self._shape(name) for name in self._blobs}
+        return {name: shape for name, shape in shapes.items() if shape is not None}
 
     def _shape(self, name: str) -> tuple[int, ...] | None:
         blob = self._blobs.get(name)
@@ -190,15 +190,15 @@ class _Importer:
         """Layers that the requested outputs depend on; all layers if no inputs or outputs are requested."""
         if not self._options.outputs and not self._options.inputs:
             return self._net.layers
-        given = set(self._options.inputs)
-        wanted = set(self._options.outputs) or {top for layer in self._net.layers for top in _tops(layer.message)}
+        inputs = set(self._options.inputs)
+        needed_blobs = set(self._options.outputs) or {top for layer in self._net.layers for top in _tops(layer.message)}
         needed = []
         for layer in reversed(self._net.layers):
             tops, bottoms = set(_tops(layer.message)), set(layer.message.bottom)
-            if not tops & wanted or (tops and tops <= given):
+            if not tops & needed_blobs or (tops and tops <= inputs):
                 continue
             needed.append(layer)
-            wanted = (wanted - (tops - bottoms)) | (bottoms - given)
+            needed_blobs = (needed_blobs - (tops - bottoms)) | (bottoms - inputs)
         return needed[::-1]
 
     # Conversion of one layer
@@ -221,9 +221,9 @@ class _Importer:
                 if len(results) > len(tops) or len(results) < len(tops):
                     text = f"has {len(tops)} tops, {message.type} makes {len(results)}"
                     raise CannotConvertError(INVALID_NODE, text, "remove the tops that nothing needs")
-                made = {id(value) for new in self._graph.nodes[before:] for value in new.outputs}
+                new_ids = {id(value) for new in self._graph.nodes[before:] for value in new.outputs}
                 for top, result in zip(tops, results, strict=True):
-                    self._write(layer, top, result, made)
+                    self._write(layer, top, result, new_ids)
             except _AlreadyReportedError:
                 pass  # the code below records the tops as blobs without a value, as for all unconverted layers
             except CannotConvertError as error:
@@ -300,8 +300,8 @@ class _Importer:
                     hint += f" (left out as training only: {', '.join(dict.fromkeys(self._net.left_out))})"
                 text = f"reads '{bottom}', which no layer before it makes"
                 self._problems.add(INVALID_NODE, message.type, message.name, text, hint)
-        found = [self._blobs.get(bottom) for bottom in message.bottom]
-        return all(blob is not None and (blob.value is not None or blob.declared is not None) for blob in found)
+        blobs = [self._blobs.get(bottom) for bottom in message.bottom]
+        return all(blob is not None and (blob.value is not None or blob.declared is not None) for blob in blobs)
 
     def _run_converter(self, converter: Callable[..., Any], node: CaffeNode) -> list[Result]:
         with translated_errors(node.type, self._file, node.name):
@@ -323,7 +323,7 @@ class _Importer:
 
     # Blobs
 
-    def _write(self, layer: LayerDescription, top: str, result: Result, made: set[int]) -> None:
+    def _write(self, layer: LayerDescription, top: str, result: Result, new_ids: set[int]) -> None:
         message = layer.message
         if result is None:
             return
@@ -339,8 +339,8 @@ class _Importer:
         value = result.value if isinstance(result, RankZero) else result
         self._check_size(value.shape)
         blob = _Blob(value, message.name, is_rank_zero=isinstance(result, RankZero))
-        if id(value) in made:
-            made.discard(id(value))
+        if id(value) in new_ids:
+            new_ids.discard(id(value))
             self._name(value, top, message.name, old)
             blob.owns_name = value.name == top
         elif old is not None and old.value is value:  # an in-place layer that is the identity
@@ -369,10 +369,10 @@ class _Importer:
 
     def _declare(self, name: str, declared: Declared, writer: str) -> None:
         self._input_names.add(name)
-        given = self._options.input_shapes.get(name)
-        shape = declared.shape if given is None else tuple(int(extent) for extent in given)
-        if given is not None and (not shape or len(shape) > MAX_RANK or min(shape) < 1):
-            raise UsageError(f"input '{name}' cannot have the shape {list(given)}")
+        requested = self._options.input_shapes.get(name)
+        shape = declared.shape if requested is None else tuple(int(extent) for extent in requested)
+        if requested is not None and (not shape or len(shape) > MAX_RANK or min(shape) < 1):
+            raise UsageError(f"input '{name}' cannot have the shape {list(requested)}")
         blob = _Blob(None, writer, Declared(shape, declared.needed))
         self._blobs[name] = blob
         if declared.needed:
@@ -382,10 +382,10 @@ class _Importer:
         assert blob.declared is not None
         shape = blob.declared.shape
         if not shape or len(shape) > MAX_RANK or min(shape) < 1:
-            found = "no shape" if not shape else f"the shape {list(shape)}"
+            shape_text = "no shape" if not shape else f"the shape {list(shape)}"
             hint = f"give it: --input-shapes {name}=1,3,224,224 (here batch, channels, height, width)"
-            self._problems.add(UNKNOWN_SHAPE, "input", name, f"has {found} in the prototxt", hint)
-            raise _AlreadyReportedError(UNKNOWN_SHAPE, f"{found} in the prototxt")
+            self._problems.add(UNKNOWN_SHAPE, "input", name, f"has {shape_text} in the prototxt", hint)
+            raise _AlreadyReportedError(UNKNOWN_SHAPE, f"{shape_text} in the prototxt")
         self._check_size(shape)
         blob.declared = None
         blob.value = self._graph.input(name, TensorType(F32, shape), Port(name, "float32", shape))
@@ -394,14 +394,14 @@ class _Importer:
         """Raise UsageError if the options contain a name of an input or blob that does not exist."""
         wrong = [name for name in self._options.input_shapes if name not in self._input_names]
         if wrong:
-            known = ", ".join(sorted(self._input_names)) or "none"
-            raise UsageError(f"{self._net.file}: no input '{wrong[0]}'", hint=f"its inputs: {known}")
+            names = ", ".join(sorted(self._input_names)) or "none"
+            raise UsageError(f"{self._net.file}: no input '{wrong[0]}'", hint=f"its inputs: {names}")
         if self._problems:
             return
         wrong = [name for name in self._options.outputs if name not in self._blobs]
         if wrong:
-            known = ", ".join(list(self._blobs)[-8:])
-            raise UsageError(f"{self._net.file}: no blob '{wrong[0]}'", hint=f"the last ones: {known}")
+            names = ", ".join(list(self._blobs)[-8:])
+            raise UsageError(f"{self._net.file}: no blob '{wrong[0]}'", hint=f"the last ones: {names}")
 
     def _declare_outputs(self) -> None:
         """Declare the requested graph outputs. By default they are the blobs that no layer reads, in layer order."""
@@ -422,7 +422,7 @@ class _Importer:
 
     def _is_input(self, name: str) -> bool:
         value = self._blobs[name].value
-        return name in self._input_names and (value is None or any(value is given for given in self._graph.inputs))
+        return name in self._input_names and (value is None or any(value is other for other in self._graph.inputs))
 
     # Reports
 
@@ -434,9 +434,9 @@ class _Importer:
             cuts.Step(frozenset(layer.message.bottom), tuple(_tops(layer.message)), id(layer) not in failed)
             for layer in layers
         ]
-        made = [top for step in steps for top in step.makes]
+        tops = [top for step in steps for top in step.makes]
         read = {name for step in steps for name in step.reads}
-        ends = cuts.ends(steps, [name for name in made if name not in read], values.get)
+        ends = cuts.ends(steps, [name for name in tops if name not in read], values.get)
         cuts.add_hint(self._problems, cuts.advice(ends), lambda problem: problem.kind is NO_OPERATOR)
 
     def _note(self) -> None:

@@ -200,7 +200,7 @@ class CaffeNode:
         """Parameter message of the layer with a name such as ``convolution_param``."""
         if name not in self._parameters:
             message = self._description.message
-            known = name in message.DESCRIPTOR.fields_by_name
+            is_field = name in message.DESCRIPTOR.fields_by_name
             extra: dict[str, list[Any]] = {}
             lines: dict[str, int] = {}
             for item in self._description.unknown:
@@ -211,7 +211,7 @@ class CaffeNode:
                     values = item.value if isinstance(item.value, list) else [item.value]
                     extra.setdefault(str(item.path[1]), []).extend(values)
                     lines.setdefault(str(item.path[1]), item.line)
-            self._parameters[name] = Parameters(name, getattr(message, name) if known else None, extra, lines)
+            self._parameters[name] = Parameters(name, getattr(message, name) if is_field else None, extra, lines)
         return self._parameters[name]
 
     def unused_parameters(self) -> list[str]:
@@ -226,8 +226,8 @@ class CaffeNode:
 
     def foreign(self) -> list[str]:
         """Names of parameter messages that belong to other layer types; Caffe ignores them too."""
-        given = [known.name for known, _ in self._description.message.ListFields()]
-        return [name for name in given if name not in _LAYER_FIELDS and name not in self._parameters]
+        present = [descriptor.name for descriptor, _ in self._description.message.ListFields()]
+        return [name for name in present if name not in _LAYER_FIELDS and name not in self._parameters]
 
     # Weights
 
@@ -253,17 +253,17 @@ class CaffeNode:
             CannotConvertError: the tensor does not exist, or has another shape.
 
         """
-        wanted = tuple(int(extent) for extent in shape)
+        expected = tuple(int(extent) for extent in shape)
         self._blobs_read.add(index)
         if self._blobs is None:
-            return self._without_weights(wanted, what)
+            return self._without_weights(expected, what)
         blob = self._blobs[index] if index < len(self._blobs) else None
         if blob is None and not self._weights.has_own:
             named = self._weights.parameters[index] if index < len(self._weights.parameters) else None
             if named is not None and named.owner != self.name:
-                return self._filled_by_owner(wanted, what, named)
+                return self._filled_by_owner(expected, what, named)
             if filler is not None:
-                data = self._filled(wanted, what, filler)
+                data = self._filled(expected, what, filler)
                 if named is not None:
                     self._weights.filled[named.name] = data
                 return data
@@ -273,19 +273,19 @@ class CaffeNode:
                 "compare the layer's parameters with the prototxt that the weights were trained with",
                 INVALID_NODE,
             )
-        if _without_ones(blob.shape) != _without_ones(wanted):
+        if _without_ones(blob.shape) != _without_ones(expected):
             raise self.fail(
-                f"its {what} has shape {list(blob.shape)} in the weight file, the prototxt needs {list(wanted)}",
+                f"its {what} has shape {list(blob.shape)} in the weight file, the prototxt needs {list(expected)}",
                 "give the prototxt that belongs to these weights",
                 INVALID_NODE,
             )
-        return blob.data.reshape(wanted)
+        return blob.data.reshape(expected)
 
     def _filled(self, shape: tuple[int, ...], what: str, filler: Filler) -> Array:
         """Tensor of a layer that the weight file does not have, as Caffe fills it."""
         self.budget(shape, what)
-        wanted = _without_ones(shape)
-        alike = next((name for name, own in self._weights.unclaimed if _without_ones(own) == wanted), None)
+        without_ones = _without_ones(shape)
+        alike = next((name for name, own in self._weights.unclaimed if _without_ones(own) == without_ones), None)
         if alike is not None:
             raise self.fail(
                 f"the weight file has no blobs for it, but blobs of the shape of its {what} for a layer '{alike}'",
@@ -321,12 +321,12 @@ class CaffeNode:
 
     def blobs_left(self) -> str:
         """Message about learned tensors that the converter did not read; empty if it read all."""
-        found = self._blobs or []
-        left = [blob for index, blob in enumerate(found) if blob is not None and index not in self._blobs_read]
+        blobs = self._blobs or []
+        left = [blob for index, blob in enumerate(blobs) if blob is not None and index not in self._blobs_read]
         if not left:
             return ""
         shapes = ", ".join(str(list(blob.shape)) for blob in left[:3])
-        return f"the weight file has {len(found)} blobs for it, {len(left)} of them without a meaning here: {shapes}"
+        return f"the weight file has {len(blobs)} blobs for it, {len(left)} of them without a meaning here: {shapes}"
 
     def _without_weights(self, shape: tuple[int, ...], what: str) -> Array:
         """Zeros in place of a missing weight, so that the rest of the layer can be checked."""

@@ -38,11 +38,11 @@ class Parameters:
     @property
     def unread_items(self) -> list[str]:
         """Parameters in the file that were not read, each as ``name: value``."""
-        given = [] if self._message is None else [(f.name, value) for f, value in self._message.ListFields()]
-        known = [(name, value) for name, value in given if name not in self._read | WITHOUT_EFFECT]
-        found = [f"{name}: {_format_value(value)}" for name, value in known]
+        fields = [] if self._message is None else [(f.name, value) for f, value in self._message.ListFields()]
+        unread = [(name, value) for name, value in fields if name not in self._read | WITHOUT_EFFECT]
+        texts = [f"{name}: {_format_value(value)}" for name, value in unread]
         extra = [(name, values) for name, values in self._extra.items() if name not in self._read]
-        return [*found, *(f"{name}: {_format_value(values)}{self._place(name)}" for name, values in extra)]
+        return [*texts, *(f"{name}: {_format_value(values)}{self._place(name)}" for name, values in extra)]
 
     def _place(self, name: str) -> str:
         return f" (line {self._lines[name]})" if name in self._lines else ""

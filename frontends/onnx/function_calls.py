@@ -59,9 +59,9 @@ def body_scope(
     declared = {*function.attribute, *(attribute.name for attribute in function.attribute_proto)}
     if unknown := [key for key in attributes if key not in declared]:
         raise CannotConvertError(INVALID_NODE, f"function {function.name} has no attribute {unknown[0]}")
-    for what, given, names in (("inputs", call.input, function.input), ("outputs", call.output, function.output)):
-        if len(given) > len(names):
-            message = f"{len(given)} {what}, but function {function.name} has {len(names)}"
+    for what, operands, names in (("inputs", call.input, function.input), ("outputs", call.output, function.output)):
+        if len(operands) > len(names):
+            message = f"{len(operands)} {what}, but function {function.name} has {len(names)}"
             raise CannotConvertError(INVALID_NODE, message)
     scope = Scope(function_opsets(function, model), None, prefix, {}, {}, attributes, depth)
     arguments = dict(zip(function.input, inputs, strict=False))

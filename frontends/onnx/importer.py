@@ -131,25 +131,25 @@ class _Importer:
         source = self._model.graph
         scope = Scope(self._model.opsets)
         self._read_initializers(source, scope)
-        wanted = [value.name for value in source.output] if outputs is None else list(outputs)
+        ends = [value.name for value in source.output] if outputs is None else list(outputs)
         if inputs is not None:
             subgraph_extraction.check_names(source, inputs, "inputs", self._file)
         if outputs is not None:
             subgraph_extraction.check_names(source, outputs, "outputs", self._file)
         starts = self._starts(source, scope, inputs)
-        nodes = subgraph_extraction.needed_nodes(source, starts, wanted, self._file)
+        nodes = subgraph_extraction.needed_nodes(source, starts, ends, self._file)
         if inputs is not None or outputs is not None:
-            read = {name for node in nodes for name in reads_of(node)} | set(wanted)
-            kept = {*(inputs or ()), *self._fixed}
-            starts = [name for name in starts if name in read or name in kept]
+            read = {name for node in nodes for name in reads_of(node)} | set(ends)
+            requested = {*(inputs or ()), *self._fixed}
+            starts = [name for name in starts if name in read or name in requested]
         self._note_unused(source, nodes)
         self._declare_inputs(starts, scope, nodes)
         with np.errstate(all="ignore"):  # constants are evaluated here
             self._convert_all(nodes, scope)
-        self._declare_outputs(wanted, scope)
+        self._declare_outputs(ends, scope)
         self._report_symbolic_extents(starts)
         if len(self._problems):
-            complete(self._problems, source, nodes, self._failed, wanted, scope.tensors, self._graph)
+            complete(self._problems, source, nodes, self._failed, ends, scope.tensors, self._graph)
         self._problems.raise_if_any()
         drop_copies(self._graph)
         self._graph.prune()
@@ -297,16 +297,16 @@ class _Importer:
         domain, op_type = node_domain(proto), proto.op_type
         name = scope.prefix + (proto.name or _first_output(proto) or op_type)
         function = self._model.functions.get((domain, op_type, proto.overload)) if self._model.functions else None
-        known = function is not None or self._known_operator(op_type, domain, scope)
-        if not known:
+        is_known = function is not None or self._known_operator(op_type, domain, scope)
+        if not is_known:
             function = standard_function(op_type, domain, scope.opsets.get(domain, 1))
-            known = function is not None
-        if not known:
+            is_known = function is not None
+        if not is_known:
             version, has_outputs = scope.opsets.get(domain, 1), bool(_first_output(proto))
             message, hint = explain_unknown(op_type, domain, version, has_outputs=has_outputs)
             self._problems.add(NO_OPERATOR, f"{domain}:{op_type}" if domain else op_type, name, message, hint)
         inputs, are_known = self._inputs(proto, name, scope)
-        if not known or not are_known:
+        if not is_known or not are_known:
             self._set_placeholders(proto, scope)
             return
         check_time()

@@ -75,10 +75,10 @@ class InputTypes:
     """
 
     def __init__(
-        self, infos: Mapping[str, ValueInfoProto], given: Mapping[str, Sequence[Dim]], limits: Limits, file: str
+        self, infos: Mapping[str, ValueInfoProto], input_shapes: Mapping[str, Sequence[Dim]], limits: Limits, file: str
     ) -> None:
         self._infos = infos
-        self._given = {name: self._with_names(name, shape) for name, shape in given.items()}
+        self._input_shapes = {name: self._with_names(name, shape) for name, shape in input_shapes.items()}
         self._limits = limits
         self._file = file
         self._extents: dict[str, Dim] = {}
@@ -103,7 +103,7 @@ class InputTypes:
         Raises:
             UsageError: a given shape does not match the model.
         """
-        unknown = [name for name in self._given if name not in names]
+        unknown = [name for name in self._input_shapes if name not in names]
         if unknown:
             meant, listed = did_you_mean(unknown[0], names), f"its inputs: {', '.join(names)}"
             raise UsageError(
@@ -112,26 +112,26 @@ class InputTypes:
                 hint=f"{meant}\n{listed}" if meant else listed,
             )
         for name in names:
-            if name in self._given:
+            if name in self._input_shapes:
                 self._bind(name)
         for said, extent in self._assume(names).items():
             self._extents.setdefault(said, extent if isinstance(extent, int) else self._open(extent, is_named=True))
-        found: dict[str, InputType] = {}
+        types: dict[str, InputType] = {}
         for name in names:
             element = self._element(name, problems)
-            shape = self._given_shape(name) if name in self._given else self._file_shape(name, problems)
+            shape = self._given_shape(name) if name in self._input_shapes else self._file_shape(name, problems)
             size = math.prod(extent for extent in shape or () if isinstance(extent, int))
             if shape is not None and size > self._limits.max_tensor_elements:
                 problems.add(TOO_LARGE, "graph input", name, f"its shape is {format_shape(shape)}")
             elif element is not None and shape is not None:
-                found[name] = InputType(element, shape)
-        return found
+                types[name] = InputType(element, shape)
+        return types
 
     def _assume(self, names: Sequence[str]) -> dict[str, int | str]:
         """Extents of a decoder with caches that follow from its inputs; each adds a note."""
         declared = {name: declared_shape(self._infos[name]) or () for name in names if name in self._infos}
-        found, self.notes = cache_inputs.assumed_extents(declared, self._infos, self._extents)
-        return found
+        extents, self.notes = cache_inputs.assumed_extents(declared, self._infos, self._extents)
+        return extents
 
     def shape_in_file(self, info: ValueInfoProto) -> Shape | None:
         """Shape of any tensor in the file, with the symbolic extents of the inputs; None if it is incomplete."""
@@ -154,7 +154,7 @@ class InputTypes:
         return element
 
     def _given_shape(self, name: str) -> Shape:
-        return tuple(extent if isinstance(extent, str) else int(extent) for extent in self._given[name])
+        return tuple(extent if isinstance(extent, str) else int(extent) for extent in self._input_shapes[name])
 
     def _bind(self, name: str) -> None:
         shape = self._given_shape(name)

@@ -103,26 +103,26 @@ class Materializer:
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._made: dict[int, tuple[OnnxTensor, Value]] = {}
+        self._values: dict[int, tuple[OnnxTensor, Value]] = {}
 
     def value(self, tensor: OnnxTensor) -> Value:
         """Return the graph value of a tensor."""
         if tensor.value is not None:
             return tensor.value
-        known = self._made.get(id(tensor))
-        if known is not None:
-            return known[1]
+        cached = self._values.get(id(tensor))
+        if cached is not None:
+            return cached[1]
         assert tensor.array is not None, f"tensor '{tensor.name}' has neither data nor a value"
         if open_extents.is_shape_tensor(tensor.array):
-            return self._made.setdefault(id(tensor), (tensor, self._extents(tensor)))[1]
+            return self._values.setdefault(id(tensor), (tensor, self._extents(tensor)))[1]
         try:
             array = element_types.narrow(tensor.array)
         except OverflowError as error:
             message = f"constant '{tensor.name}' of {tensor.element}: {error}"
             raise CannotConvertError(UNSUPPORTED_TYPE, message, "TPU operators have 32-bit integers") from error
-        made = self._graph.constant(array, name=tensor.name)
-        self._made[id(tensor)] = tensor, made
-        return made
+        constant = self._graph.constant(array, name=tensor.name)
+        self._values[id(tensor)] = tensor, constant
+        return constant
 
     def _extents(self, tensor: OnnxTensor) -> Value:
         """Return a shape with symbolic extents as a value that is computed when the model runs.
@@ -137,9 +137,9 @@ class Materializer:
                 parts.append(self._graph.constant(np.array([extent], np.int32), "extent"))
                 continue
             parts.append(emit.extent_number(self._graph, str(extent)))
-        made = parts[0] if len(parts) == 1 else self._graph.add(Concat(0), *parts)
-        made = emit.reshape(self._graph, made, tensor.array.shape or (1,))
-        return made if tensor.element.is_integer else emit.as_float(self._graph, made)
+        shape = parts[0] if len(parts) == 1 else self._graph.add(Concat(0), *parts)
+        shape = emit.reshape(self._graph, shape, tensor.array.shape or (1,))
+        return shape if tensor.element.is_integer else emit.as_float(self._graph, shape)
 
 
 @dataclass
@@ -211,21 +211,21 @@ class OnnxNode:
 
     def tensor(self, index: int) -> OnnxTensor:
         """Source tensor of an input."""
-        found = self.inputs[index] if index < len(self.inputs) else None
-        if found is None:
+        tensor = self.inputs[index] if index < len(self.inputs) else None
+        if tensor is None:
             raise self.invalid(f"input {index} is missing")
         self.read_inputs.add(index)
-        if found.items is not None:
+        if tensor.items is not None:
             raise CannotConvertError(UNSUPPORTED_TYPE, f"input {index} is a sequence", "supported: a tensor")
-        return found
+        return tensor
 
     def sequence(self, index: int) -> tuple[OnnxTensor, ...]:
         """The tensors of an input that is a sequence."""
-        found = self.inputs[index] if index < len(self.inputs) else None
+        tensor = self.inputs[index] if index < len(self.inputs) else None
         self.read_inputs.add(index)
-        if found is None or found.items is None:
+        if tensor is None or tensor.items is None:
             raise self.invalid(f"input {index} is not a sequence")
-        return found.items
+        return tensor.items
 
     def input(self, index: int) -> Value:
         """An input as a graph value; of a quantized one, the integers."""
@@ -265,8 +265,8 @@ class OnnxNode:
 
     def grouped_weight(self, index: int, axis: int) -> GroupedWeight | None:
         """Return the integers of a constant matrix with one scale per block of an axis; None for another input."""
-        found = self.tensor(index).grouped
-        return found[0] if found is not None and found[1] == axis else None
+        grouped = self.tensor(index).grouped
+        return grouped[0] if grouped is not None and grouped[1] == axis else None
 
     def ints(self, index: int) -> tuple[int, ...]:
         """A constant input as Python integers."""
@@ -282,8 +282,8 @@ class OnnxNode:
         array = self.constant(index)
         if array.size != 1:
             raise self.invalid(f"input {index} must have one element, not shape {list(array.shape)}")
-        (found,) = array.reshape(-1).tolist()
-        return cast(float, found)
+        (number,) = array.reshape(-1).tolist()
+        return cast(float, number)
 
     def element(self, index: int) -> Element:
         """Element type of an input in the file."""
@@ -298,21 +298,21 @@ class OnnxNode:
         return len(self.tensor(index).shape)
 
     def axis(self, axis: int, rank: int) -> int:
-        """Return a nonnegative axis.
+        """Convert an axis, which may count from the end, to a nonnegative one.
 
         Raises:
-            CannotConvertError: it is outside the rank.
+            CannotConvertError: a tensor of this rank does not have the axis.
         """
         if not -rank <= axis < rank:
             raise self.invalid(f"axis {axis} is outside rank {rank}")
         return axis + rank if axis < 0 else axis
 
     def axes(self, axes: Iterable[int], rank: int) -> tuple[int, ...]:
-        """Return nonnegative axes in the given order; they must differ."""
-        found = tuple(self.axis(axis, rank) for axis in axes)
-        if len(set(found)) != len(found):
-            raise self.invalid(f"axes {list(found)} repeat one")
-        return found
+        """Convert axes, which may count from the end, to nonnegative ones in the same order; they must differ."""
+        resolved = tuple(self.axis(axis, rank) for axis in axes)
+        if len(set(resolved)) != len(resolved):
+            raise self.invalid(f"axes {list(resolved)} repeat one")
+        return resolved
 
     # Attributes
 
@@ -326,11 +326,11 @@ class OnnxNode:
 
     def required_attr(self, name: str, example: T) -> T:
         """Return a required attribute; ``example`` has the expected type."""
-        found = self.optional_attr(name)
-        if found is None:
+        value = self.optional_attr(name)
+        if value is None:
             raise self.invalid(f"attribute {name} is missing")
-        self._check_kind(name, found, example)
-        return cast(T, found)
+        self._check_kind(name, value, example)
+        return cast(T, value)
 
     def ints_attr(self, name: str) -> tuple[int, ...] | None:
         """Return an optional attribute that is a list of integers."""
@@ -344,24 +344,24 @@ class OnnxNode:
 
     def choice(self, name: str, default: str, allowed: Sequence[str]) -> str:
         """Return a string attribute; it must be one of ``allowed``."""
-        found = self.attr(name, default)
-        if found not in allowed:
-            raise CannotConvertError(UNSUPPORTED_ATTRIBUTE, f"{name}='{found}'", f"supported: {', '.join(allowed)}")
-        return found
+        value = self.attr(name, default)
+        if value not in allowed:
+            raise CannotConvertError(UNSUPPORTED_ATTRIBUTE, f"{name}='{value}'", f"supported: {', '.join(allowed)}")
+        return value
 
     def refuse_attr(self, name: str, allowed: Any, hint: str = "") -> None:
         """Raise an error if an attribute is given with a value other than ``allowed``."""
-        found = self.optional_attr(name)
-        if found is not None and found != allowed:
-            raise CannotConvertError(UNSUPPORTED_ATTRIBUTE, f"{name}={found!r}", hint or f"supported: {allowed!r}")
+        value = self.optional_attr(name)
+        if value is not None and value != allowed:
+            raise CannotConvertError(UNSUPPORTED_ATTRIBUTE, f"{name}={value!r}", hint or f"supported: {allowed!r}")
 
-    def _check_kind(self, name: str, found: Any, example: Any) -> None:
+    def _check_kind(self, name: str, value: Any, example: Any) -> None:
         kind = type(example)
-        good = isinstance(found, kind)
+        good = isinstance(value, kind)
         if good and kind is tuple and example:
-            good = set(map(type, cast("tuple[Any, ...]", found))) <= {type(example[0])}
+            good = set(map(type, cast("tuple[Any, ...]", value))) <= {type(example[0])}
         if not good:
-            raise self.invalid(f"attribute {name} is {found!r:.60}, not {kind.__name__}")
+            raise self.invalid(f"attribute {name} is {value!r:.60}, not {kind.__name__}")
 
     # Results
 
@@ -392,8 +392,8 @@ class OnnxNode:
         size = item_bytes
         for extent in shape:
             size *= int(extent)  # raises an error for a symbolic extent
-        given = sum(t.array.nbytes for t in self.inputs if t is not None and t.array is not None)
-        if size > max(self.limits.max_folded_bytes, given):
+        input_bytes = sum(t.array.nbytes for t in self.inputs if t is not None and t.array is not None)
+        if size > max(self.limits.max_folded_bytes, input_bytes):
             raise CannotConvertError(
                 TOO_LARGE,
                 f"its {what} of shape {[int(e) for e in shape]} would have {size} bytes",
@@ -427,10 +427,10 @@ def decode_attribute(proto: AttributeProto) -> Any:
         if len(filled) != 1:
             raise CannotConvertError(INVALID_NODE, f"attribute {proto.name} has no type")
         kind = cast(Any, filled[0])
-    known = _ATTRIBUTE_FIELDS.get(kind)
-    if known is None:
+    entry = _ATTRIBUTE_FIELDS.get(kind)
+    if entry is None:
         raise CannotConvertError(UNSUPPORTED_ATTRIBUTE, f"{proto.name} has attribute type {kind}")
-    name, decode = known
+    name, decode = entry
     try:
         return decode(getattr(proto, name))
     except UnicodeDecodeError as error:
@@ -472,7 +472,7 @@ def default_element(node: OnnxNode, value: Value) -> Element:
 
 def graph_attribute(node: OnnxNode, name: str) -> GraphProto:
     """Return a required attribute that is a subgraph."""
-    found = node.optional_attr(name)
-    if not isinstance(found, GraphProto):
+    subgraph = node.optional_attr(name)
+    if not isinstance(subgraph, GraphProto):
         raise CannotConvertError(INVALID_NODE, f"subgraph {name} is missing")
-    return found
+    return subgraph

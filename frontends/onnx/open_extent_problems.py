@@ -42,14 +42,14 @@ def report(nodes: Iterable[DynamicShapeProblem], problems: ProblemList, graph: G
 
     Without such nodes, add a note with the extents of the inputs that stay symbolic.
     """
-    found = [
+    unresolved = [
         _Problem(op, node, extent, _find_tensor(extent, tensors), roots_of(tensors))
         for op, node, extent, tensors in nodes
     ]
     ports = [port for port in graph.input_ports if port.name in inputs]
-    hint = _hint(ports, {name for problem in found for name in _required_extents(problem)})
+    hint = _hint(ports, {name for problem in unresolved for name in _required_extents(problem)})
     of_inputs = {name for port in graph.input_ports for extent in port.shape for name in names_in(str(extent))}
-    for problem in found:
+    for problem in unresolved:
         where = f": {problem.tensor}" if problem.tensor else ""
         if not names_in(problem.extent) & of_inputs:
             message = f"the extent '{problem.extent}' depends on data and has to be a number here{where}"
@@ -57,7 +57,7 @@ def report(nodes: Iterable[DynamicShapeProblem], problems: ProblemList, graph: G
             continue
         problems.add(UNKNOWN_SHAPE, problem.op, problem.node, f"'{problem.extent}' has to be a number{where}", hint)
     names = dict.fromkeys(extent for port in ports for extent in port.shape if isinstance(extent, str))
-    if names and not found:
+    if names and not unresolved:
         listed = ", ".join(names)
         graph.notes.append(f"extents of the inputs that stay symbolic: {listed}; --input-shapes sets numbers")
 
@@ -83,8 +83,8 @@ def _required_extents(problem: _Problem) -> set[str]:
     if problem.tensor is None:
         return names
     related = problem.tensor.extents if problem.tensor.are_elements else problem.tensor.extents[1:]
-    found = names_in(" ".join(map(str, related)))
-    return names | found if names & found else names
+    related_names = names_in(" ".join(map(str, related)))
+    return names | related_names if names & related_names else names
 
 
 def _hint(ports: Iterable[Port], symbols: set[str]) -> str:

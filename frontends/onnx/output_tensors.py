@@ -92,8 +92,8 @@ class SeparateScope(Scope):
 
     def capture(self, outer: OnnxTensor) -> OnnxTensor:
         """Return the tensor of the separate graph for one from outside. Constants are copied."""
-        for known, inner in self.captured:
-            if known is outer:
+        for captured, inner in self.captured:
+            if captured is outer:
                 return inner
         if outer.items is not None:
             return replace(outer, items=tuple(map(self.capture, outer.items)))
@@ -214,8 +214,8 @@ def roots_of(tensors: Iterable[OnnxTensor | None]) -> frozenset[str]:
 
 def _extents_element(node: OnnxNode) -> Element:
     """Element type of extents that a node computes: the type of extents that it reads, or INT64 if it reads none."""
-    given = (tensor for tensor in node.inputs if tensor is not None and open_extents.is_shape_tensor(tensor.array))
-    return next((tensor.element for tensor in given), INT64)
+    shapes = (tensor for tensor in node.inputs if tensor is not None and open_extents.is_shape_tensor(tensor.array))
+    return next((tensor.element for tensor in shapes), INT64)
 
 
 def _reads_extents(node: OnnxNode) -> bool:

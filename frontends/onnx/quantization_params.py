@@ -50,7 +50,7 @@ def _triples(node: NodeProto) -> tuple[Triple, ...]:
 
 def find_quant(name: str, nodes: Sequence[NodeProto], constant: Callable[[str], Array | None]) -> QuantParams | None:
     """Return the quantization parameters that all users of a graph input state for it; None if they differ."""
-    found: set[QuantParams] = set()
+    stated: set[QuantParams] = set()
     for node in nodes:
         for position, key in enumerate(node.input):
             if key != name:
@@ -58,8 +58,8 @@ def find_quant(name: str, nodes: Sequence[NodeProto], constant: Callable[[str], 
             quant = _read_at(node, position, constant)
             if quant is None:
                 return None
-            found.add(quant)
-    return found.pop() if len(found) == 1 else None
+            stated.add(quant)
+    return stated.pop() if len(stated) == 1 else None
 
 
 def _read_at(node: NodeProto, position: int, constant: Callable[[str], Array | None]) -> QuantParams | None:

@@ -37,10 +37,10 @@ def reshape_target(node: OnnxNode) -> tuple[int, ...]:
         raise node.invalid(f"target shape {target}")
     count = math.prod(shape)
     if inferred:
-        known = math.prod(extent for axis, extent in enumerate(target) if axis != inferred[0])
-        if _is(known, 0) or count % known:
+        rest = math.prod(extent for axis, extent in enumerate(target) if axis != inferred[0])
+        if _is(rest, 0) or count % rest:
             raise node.invalid(f"shape {list(shape)} does not fit {target}")
-        target[inferred[0]] = count // known
+        target[inferred[0]] = count // rest
     if math.prod(target) != count:
         raise node.invalid(f"shape {list(shape)} does not fit {target}")
     return tuple(target)
@@ -121,10 +121,10 @@ def without(shape: Sequence[int], axes: Sequence[int], keep: bool) -> tuple[int,
 
 def target_extents(node: OnnxNode, index: int) -> tuple[int, ...]:
     """Read a shape from a constant input."""
-    found = node.ints(index)
-    if any(not is_open(extent) and extent < 0 for extent in found):
-        raise node.fail(UNKNOWN_SHAPE, f"input {index} is the shape {list(found)}")
-    return found
+    target = node.ints(index)
+    if any(not is_open(extent) and extent < 0 for extent in target):
+        raise node.fail(UNKNOWN_SHAPE, f"input {index} is the shape {list(target)}")
+    return target
 
 
 def concat_axis(node: OnnxNode) -> int:
@@ -203,7 +203,7 @@ def slices(node: OnnxNode) -> list[AxisSlice]:
     steps = (1,) * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(steps):
         raise node.invalid(f"{len(starts)} starts, {len(ends)} ends, {len(axes)} axes, {len(steps)} steps")
-    found = []
+    sliced = []
     for axis, start, end, step in zip(node.axes(axes, len(shape)), starts, ends, steps, strict=True):
         if step == 0:
             raise node.invalid("a step is 0")
@@ -218,14 +218,14 @@ def slices(node: OnnxNode) -> list[AxisSlice]:
             if is_whole and step == 1 and str(bounds[0]) in ("0", str(-TO_THE_END)):
                 continue
             if not any(map(is_open, bounds)):
-                found.append(_slice_symbolic(axis, bounds[0], bounds[1], step))
+                sliced.append(_slice_symbolic(axis, bounds[0], bounds[1], step))
                 continue
         if any(map(is_open, (*bounds, shape[axis]))):
             taken = range(*slice(start, end, step).indices(shape[axis]))
         else:
             taken = clamped_range(start, end, step, shape[axis])
-        found.append(AxisSlice(axis, taken.start, step, len(taken)))
-    return found
+        sliced.append(AxisSlice(axis, taken.start, step, len(taken)))
+    return sliced
 
 
 def _slice_symbolic(axis: int, start: int, end: int, step: int) -> AxisSlice:
@@ -248,7 +248,7 @@ def pads_per_axis(node: OnnxNode) -> list[tuple[int, int]]:
     axes = node.axes(node.ints(3), rank) if node.has_input(3) else tuple(range(rank))
     if len(pads) != 2 * len(axes):
         raise node.invalid(f"{len(pads)} pads for {len(axes)} axes")
-    found = [(0, 0)] * rank
+    per_axis = [(0, 0)] * rank
     for index, axis in enumerate(axes):
-        found[axis] = (int(pads[index]), int(pads[index + len(axes)]))
-    return found
+        per_axis[axis] = (int(pads[index]), int(pads[index + len(axes)]))
+    return per_axis

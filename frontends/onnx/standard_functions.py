@@ -32,9 +32,9 @@ def standard_function(operator: str, domain: str, version: int) -> FunctionProto
     if schema.deprecated or not schema.has_function:  # type: ignore[attr-defined]  # missing in the package's stubs
         return None
     body: FunctionProto = schema.function_body  # onnx returns a new message at each access, which may be modified
-    given = {attribute.name for attribute in body.attribute_proto}
+    own = {attribute.name for attribute in body.attribute_proto}
     defaults = [attribute.default_value for attribute in schema.attributes.values()]
-    body.attribute_proto.extend(default for default in defaults if default.name and default.name not in given)
+    body.attribute_proto.extend(default for default in defaults if default.name and default.name not in own)
     plain = [name for name in schema.attributes if name not in {a.name for a in body.attribute_proto}]
     del body.attribute[:]
     body.attribute.extend(plain)

@@ -328,12 +328,12 @@ def cast(node: TfliteNode) -> Folded:
     """Cast: integers wrap around, floats are truncated, as in the TFLite kernel."""
     if not node.is_constant(0) or node.quant(0) is not None or node.output_quant() is not None:
         return None
-    wanted = NUMPY_NAMES.get(node.output_tensor().type)
-    if wanted is None:
+    dtype = NUMPY_NAMES.get(node.output_tensor().type)
+    if dtype is None:
         return None
     node.ignore_option("in_data_type", "out_data_type")  # redundant: both tensors have types
     with np.errstate(invalid="ignore"):
-        result: Array = node.constant(0).astype(wanted)
+        result: Array = node.constant(0).astype(dtype)
     return result
 
 
@@ -357,14 +357,14 @@ def densify(node: TfliteNode) -> Folded:
 @folds("BITCAST", limits="constants")
 def bitcast(node: TfliteNode) -> Folded:
     """Reinterpret the bytes of a constant as another type; no TPU operator does this at run time."""
-    wanted, array = NUMPY_NAMES.get(node.output_tensor().type), np.array(node.constant(0), order="C")
-    if wanted is None or node.quant(0) is not None or node.output_quant() is not None:
+    dtype, array = NUMPY_NAMES.get(node.output_tensor().type), np.array(node.constant(0), order="C")
+    if dtype is None or node.quant(0) is not None or node.output_quant() is not None:
         raise node.fail(UNSUPPORTED_TYPE, f"{node.tensor(0).type} as {node.output_tensor().type}")
-    sizes = array.itemsize, np.dtype(wanted).itemsize
+    sizes = array.itemsize, np.dtype(dtype).itemsize
     if sizes[0] == sizes[1]:
-        return array.view(wanted)
+        return array.view(dtype)
     if sizes[0] > sizes[1]:
-        return array[..., None].view(wanted)
+        return array[..., None].view(dtype)
     if not array.ndim or array.shape[-1] * sizes[0] != sizes[1]:
-        raise node.fail(INVALID_NODE, f"{list(array.shape)} of {array.dtype} as {wanted}")
-    return array.view(wanted)[..., 0]
+        raise node.fail(INVALID_NODE, f"{list(array.shape)} of {array.dtype} as {dtype}")
+    return array.view(dtype)[..., 0]

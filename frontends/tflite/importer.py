@@ -169,9 +169,9 @@ class _Importer:
                 array = fixed_inputs.as_constant(fixed[name], name, shape, element, self.file.file)
                 self.tensors.bind_array(tensor, array)
                 continue
-            given = shapes.pop(name, None) or shapes.pop(tensor.name, None)
-            shape = tensor.shape if given is None else self._check_shape(tensor, given)
-            if given is None and any(extent < 0 for extent in tensor.signature):
+            requested = shapes.pop(name, None) or shapes.pop(tensor.name, None)
+            shape = tensor.shape if requested is None else self._check_shape(tensor, requested)
+            if requested is None and any(extent < 0 for extent in tensor.signature):
                 self.open_inputs[index] = OpenInput(name, tensor.signature, shape)
                 self.graph.notes.append(self.open_inputs[index].note)
             if 0 in shape:
@@ -196,15 +196,15 @@ class _Importer:
             else:
                 self.tensors.bind_input(tensor, value)
         if shapes:
-            known = ", ".join(names.get(index, self.tensors.source(index).name) for index in self.called.inputs)
-            raise UsageError(f"{self.file.path}: no input '{next(iter(shapes))}'; inputs: {known}")
+            listed = ", ".join(names.get(index, self.tensors.source(index).name) for index in self.called.inputs)
+            raise UsageError(f"{self.file.path}: no input '{next(iter(shapes))}'; inputs: {listed}")
 
     def _is_nchw(self, tensor: Tensor) -> bool:
         """Return True if an input or output has rank 4 and the option ``keep_io_layout`` is false."""
         return not self.work.keep_io_layout and len(tensor.shape) == 4
 
-    def _check_shape(self, tensor: Tensor, given: Sequence[int]) -> tuple[int, ...]:
-        shape = tuple(given)
+    def _check_shape(self, tensor: Tensor, requested: Sequence[int]) -> tuple[int, ...]:
+        shape = tuple(requested)
         if len(shape) != len(tensor.shape) or not all(isinstance(extent, int) and extent > 0 for extent in shape):
             raise UsageError(
                 f"{self.file.path}: input '{tensor.name}' cannot have the shape {list(shape)}",
@@ -370,9 +370,9 @@ class _Importer:
     def _check_elements(self, node: TfliteNode, result: Value | Permuted) -> None:
         value = result.value if isinstance(result, Permuted) else result
         extents = [extent for extent in value.shape if isinstance(extent, int)]
-        elements, most = math.prod(extents), self.file.limits.max_tensor_elements
-        if elements > most:
-            raise node.fail(TOO_LARGE, f"its result has {elements} elements, more than {most}")
+        elements, limit = math.prod(extents), self.file.limits.max_tensor_elements
+        if elements > limit:
+            raise node.fail(TOO_LARGE, f"its result has {elements} elements, more than {limit}")
 
     @staticmethod
     def _source_extents(result: Value | Permuted) -> Shape:
@@ -399,10 +399,10 @@ class _Importer:
         return arrays
 
     def _run_converter(self, node: TfliteNode) -> tuple[Converted, ...]:
-        found = self._converter(node.operator)
-        if found is None:
+        registration = self._converter(node.operator)
+        if registration is None:
             raise node.fail(NO_OPERATOR, *explain(node.op_type, node.operator.version, tflite_op.names(domain=None)))
-        result = found.converter(node, self.graph)
+        result = registration.converter(node, self.graph)
         results: tuple[Converted, ...] = tuple(result) if isinstance(result, tuple | list) else (result,)
         if len(results) != len(node.operator.outputs):
             raise node.fail(INVALID_NODE, f"has {len(node.operator.outputs)} outputs, expected {len(results)}")
@@ -413,10 +413,10 @@ class _Importer:
         if not operator.name.startswith(CUSTOM_PREFIX):
             return tflite_op.find(operator.name, version=operator.version)
         name = operator.name.removeprefix(CUSTOM_PREFIX)
-        found = tflite_op.find(name, version=operator.version, domain=CUSTOM_DOMAIN)
-        if found is None and name not in BUILTIN_NAMES:
-            found = tflite_op.find(name, version=operator.version)
-        return found
+        registration = tflite_op.find(name, version=operator.version, domain=CUSTOM_DOMAIN)
+        if registration is None and name not in BUILTIN_NAMES:
+            registration = tflite_op.find(name, version=operator.version)
+        return registration
 
     # Subgraphs
 
@@ -440,12 +440,12 @@ class _Importer:
         open_input = self._open_input(node.operator)
         if open_input is not None:
             inner.open_inputs = dict.fromkeys(called.inputs, open_input)
-        for index, given in zip(called.inputs, inputs, strict=True):
+        for index, bound in zip(called.inputs, inputs, strict=True):
             tensor = inner.tensors.source(index)
-            if isinstance(given, Value):
-                inner.tensors.bind_input(tensor, given)
+            if isinstance(bound, Value):
+                inner.tensors.bind_input(tensor, bound)
             else:
-                inner.tensors.bind_array(tensor, given)
+                inner.tensors.bind_array(tensor, bound)
         for operator in called.operators:
             inner.convert(operator)
         return [inner.binding(index) for index in called.outputs]
@@ -467,11 +467,11 @@ class _Importer:
         names = [tensor.name for tensor in self.called.tensors]
 
         def name(index: int) -> str:
-            known = self.work.signature.outputs.get(index, names[index])
-            return known if names.count(known) <= 1 else ""  # ambiguous names are not suggested
+            title = self.work.signature.outputs.get(index, names[index])
+            return title if names.count(title) <= 1 else ""  # ambiguous names are not suggested
 
-        def find(wanted: str) -> Value | None:
-            index = next((i for i in range(len(names)) if name(i) == wanted), None)
+        def find(title: str) -> Value | None:
+            index = next((i for i in range(len(names)) if name(i) == title), None)
             return None if index is None else self.tensors.existing_value(index)
 
         steps = [

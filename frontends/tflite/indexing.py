@@ -58,7 +58,7 @@ def strided_index(node: TfliteNode) -> Index:
 
 
 def _position(node: TfliteNode, position: int, extent: int) -> int:
-    found = position + extent if position < 0 else position
-    if not 0 <= found < extent:
+    index = position + extent if position < 0 else position
+    if not 0 <= index < extent:
         raise node.fail(INVALID_NODE, f"position {position} is outside the extent {extent}")
-    return found
+    return index

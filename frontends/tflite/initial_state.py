@@ -30,9 +30,9 @@ def initial_array(graph: Graph, port: Port, content: Content | None) -> Array:
     return value.astype(port.dtype).reshape(shape)
 
 
-def _evaluate(graph: Graph, wanted: Value) -> Array:
+def _evaluate(graph: Graph, target: Value) -> Array:
     """Compute a value that depends on constants only."""
-    needed, pending = {wanted}, [wanted]
+    needed, pending = {target}, [target]
     while pending:
         node = pending.pop().producer
         more = [item for item in node.inputs if item is not None and item not in needed] if node is not None else []
@@ -46,4 +46,4 @@ def _evaluate(graph: Graph, wanted: Value) -> Array:
         operands = [None if item is None else arrays[item] for item in node.inputs]
         for value, array in zip(node.outputs, node.op.evaluate(*operands, chip=Chip.BM1686), strict=True):
             arrays[value] = array if value.quant is None else value.quant.dequantize(value.quant.quantize(array))
-    return arrays[wanted]
+    return arrays[target]

@@ -48,6 +48,6 @@ def _has_zero_point(tensor: Tensor) -> bool:
 
 def _weights(subgraph: Subgraph, operator: Operator) -> list[int]:
     """Inputs of a layer with float activations, without absent ones; none for other operators."""
-    given = [index for index in operator.inputs if index >= 0]
-    ends = operator.outputs if operator.name == "EMBEDDING_LOOKUP" else given if operator.name in _LAYERS else ()
-    return given if ends and subgraph.tensors[ends[0]].type == "FLOAT32" else []
+    present = [index for index in operator.inputs if index >= 0]
+    ends = operator.outputs if operator.name == "EMBEDDING_LOOKUP" else present if operator.name in _LAYERS else ()
+    return present if ends and subgraph.tensors[ends[0]].type == "FLOAT32" else []

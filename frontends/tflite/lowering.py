@@ -20,10 +20,10 @@ from tpuconvert.schema.types import I16, I32, Arithmetic, QuantParams
 
 def reshape(g: Graph, value: Value, shape: Sequence[int]) -> Value:
     """Reshape; a per-tensor quantization is kept."""
-    wanted = tuple(shape) or (1,)
-    if static(value.shape) == wanted:
+    new_shape = tuple(shape) or (1,)
+    if static(value.shape) == new_shape:
         return value
-    result = g.add(Reshape(reshape_param=wanted), value)
+    result = g.add(Reshape(reshape_param=new_shape), value)
     if value.quant is not None and value.quant.axis is None:
         result.quant = value.quant
     return result
@@ -63,8 +63,8 @@ def align(g: Graph, *values: Value) -> tuple[Value, ...]:
 
 def expand(g: Graph, value: Value, shape: Sequence[int]) -> Value:
     """Broadcast a value to a shape, for operators that do not broadcast."""
-    wanted = tuple(shape) or (1,)
-    return emit.expand(g, with_rank(g, value, len(wanted)), wanted)
+    new_shape = tuple(shape) or (1,)
+    return emit.expand(g, with_rank(g, value, len(new_shape)), new_shape)
 
 
 def broadcast_shape(*values: Value) -> tuple[int, ...]:
@@ -152,12 +152,12 @@ def shift_to_result_scale(node: TfliteNode, g: Graph, value: Value) -> Value:
         return value
     if any(not _is_power_of_two(node.quant(index)) for index in (0, 1)):
         return value
-    places = round(math.log2(y.scale[0])) - round(math.log2(x.scale[0]))
-    if x == y or places < 0:
+    bits = round(math.log2(y.scale[0])) - round(math.log2(x.scale[0]))
+    if x == y or bits < 0:
         return value
     if value.is_constant:
         assert value.stored is not None
-        stored = shift_half_away(value.stored, places).astype(y.dtype.numpy)
+        stored = shift_half_away(value.stored, bits).astype(y.dtype.numpy)
         return g.constant(y.dequantize(stored), f"{value.name}:shifted", y, stored)
     result = g.add(Copy(), value)
     result.quant = dataclasses.replace(y, arithmetic=Arithmetic.SHIFT)

@@ -158,10 +158,10 @@ class TfliteNode:
 
     def one_int(self, index: int) -> int:
         """A constant input with one integer."""
-        found = self.ints(index)
-        if len(found) != 1:
-            raise self.fail(INVALID_NODE, f"input {index} must hold one integer, not {len(found)}")
-        return found[0]
+        numbers = self.ints(index)
+        if len(numbers) != 1:
+            raise self.fail(INVALID_NODE, f"input {index} must hold one integer, not {len(numbers)}")
+        return numbers[0]
 
     def scalar(self, index: int) -> float:
         """A constant input with one element, dequantized."""
@@ -203,10 +203,10 @@ class TfliteNode:
         return len(self.shape(index))
 
     def axis(self, axis: int, rank: int) -> int:
-        """Return a nonnegative axis.
+        """Convert an axis, which may count from the end, to a nonnegative one.
 
         Raises:
-            CannotConvertError: the axis is out of range.
+            CannotConvertError: a tensor of this rank does not have the axis.
         """
         if not -rank <= axis < rank:
             raise self.fail(INVALID_NODE, f"axis {axis} is outside rank {rank}")
@@ -322,9 +322,9 @@ class TfliteNode:
 
     def refuse_option(self, name: str, allowed: Any, hint: str = "") -> None:
         """Raise an error if an option has a value other than ``allowed``."""
-        found = self.option(name, allowed)
-        if found != allowed:
-            raise self.fail(UNSUPPORTED_ATTRIBUTE, f"{name}={found!r}", hint or f"supported: {allowed!r}")
+        value = self.option(name, allowed)
+        if value != allowed:
+            raise self.fail(UNSUPPORTED_ATTRIBUTE, f"{name}={value!r}", hint or f"supported: {allowed!r}")
 
     def activate(self, value: Value) -> Value:
         """Add a node for the fused activation, if the operator has one."""
@@ -355,10 +355,10 @@ class TfliteNode:
         if any(extent < 0 for extent in extents):
             raise self.fail(INVALID_NODE, f"it would have the shape {list(extents)}")
         size = itemsize * math.prod(extents)
-        most = self.tensors.file.limits.max_expansion_bytes if limit is None else limit
-        if size > most:
+        max_bytes = self.tensors.file.limits.max_expansion_bytes if limit is None else limit
+        if size > max_bytes:
             raise self.fail(
-                TOO_LARGE, f"it would make a constant of shape {list(extents)}, {size} bytes, more than {most}"
+                TOO_LARGE, f"it would make a constant of shape {list(extents)}, {size} bytes, more than {max_bytes}"
             )
 
     def fail(self, kind: ProblemKind, message: str, hint: str = "") -> CannotConvertError:

@@ -24,13 +24,13 @@ REASONS = {name: reason for reason, names in _REASONS.items() for name in names}
 """Reason why a builtin operator cannot be converted, by operator."""
 
 
-def explain(name: str, version: int, known: Iterable[str]) -> tuple[str, str]:
+def explain(name: str, version: int, convertible: Iterable[str]) -> tuple[str, str]:
     """Return the reason why an operator has no converter, and a next step for the user.
 
     Args:
         name: name of the operator; the name of a custom operator begins with CUSTOM_PREFIX.
         version: version of the operator in the file.
-        known: names of the operators that have converters.
+        convertible: names of the operators that have converters.
     """
     custom = name.removeprefix(CUSTOM_PREFIX)
     if custom.startswith("Flex"):
@@ -38,7 +38,7 @@ def explain(name: str, version: int, known: Iterable[str]) -> tuple[str, str]:
         return lead, "export without SELECT_TF_OPS, or give a converter by --plugin"
     if name.startswith(CUSTOM_PREFIX):
         register = f'@register_converter("tflite", "{custom}") in a --plugin file'
-        return "a custom operator", "\n".join(filter(None, (did_you_mean(custom, known), register)))
+        return "a custom operator", "\n".join(filter(None, (did_you_mean(custom, convertible), register)))
     if name in REASONS:
         return REASONS[name], ""
     if name.startswith("operator "):

@@ -54,10 +54,10 @@ def prune_operators(
     # Positions of operators with effects that give the state after the run, which is an output too.
     final: set[int] = set(effects) if outputs is None else set()
     while True:
-        kept = _needed_operators(subgraph, first, last, effects, final)
-        more = _assignments_to_read_variables(subgraph, kept, effects, reading) if has_state_ports else set()
+        operators = _needed_operators(subgraph, first, last, effects, final)
+        more = _assignments_to_read_variables(subgraph, operators, effects, reading) if has_state_ports else set()
         if more <= final:
-            return Subgraph(subgraph.name, subgraph.tensors, first, last, kept)
+            return Subgraph(subgraph.name, subgraph.tensors, first, last, operators)
         final |= more
 
 
@@ -66,32 +66,32 @@ def _needed_operators(
 ) -> tuple[Operator, ...]:
     """Operators between tensors. One with an effect is kept before any other that is kept, or if it is in ``final``."""
     needed = set(last)
-    kept: list[Operator] = []
+    operators: list[Operator] = []
     for position, operator in reversed(list(enumerate(subgraph.operators))):
         is_needed = bool(needed.intersection(operator.outputs)) and not set(operator.outputs) <= set(first)
-        if is_needed or position in final or (position in effects and kept):
-            kept.append(operator)
+        if is_needed or position in final or (position in effects and operators):
+            operators.append(operator)
             needed.update(index for index in operator.inputs if index >= 0)
             needed.difference_update(first)
-    return tuple(reversed(kept))
+    return tuple(reversed(operators))
 
 
 def _subgraphs_with(file: ModelFile, name: str) -> set[int]:
     """Indices of the subgraphs that have an operator of this name, or call a subgraph that has one."""
     callers: dict[int, set[int]] = {}
-    found: set[int] = set()
+    indices: set[int] = set()
     for index, subgraph in enumerate(file.subgraphs):
         for operator in subgraph.operators:
             for called in _called(operator):
                 callers.setdefault(called, set()).add(index)
             if operator.name == name:
-                found.add(index)
-    pending = list(found)
+                indices.add(index)
+    pending = list(indices)
     while pending:
-        new = callers.get(pending.pop(), set()) - found
-        found |= new
+        new = callers.get(pending.pop(), set()) - indices
+        indices |= new
         pending += new
-    return found
+    return indices
 
 
 def _called(operator: Operator) -> set[int]:

@@ -209,12 +209,12 @@ def assigned_variables(file: ModelFile) -> frozenset[Variable] | None:
 
 def assigned_by_signatures(file: ModelFile, subgraphs: Iterable[int]) -> frozenset[Variable]:
     """Resource variables that signatures with these subgraphs assign, or initialize at their first run."""
-    found: set[Variable] = set()
+    variables: set[Variable] = set()
     for index in subgraphs:
         subgraph = file.subgraphs[index]
         first_time = [file.subgraphs[i] for i in _initial_subgraphs(subgraph) if 0 <= i < len(file.subgraphs)]
-        found.update(item for each in (subgraph, *first_time) for item in assignments(each) if item is not None)
-    return frozenset(found)
+        variables.update(item for each in (subgraph, *first_time) for item in assignments(each) if item is not None)
+    return frozenset(variables)
 
 
 def _initial_subgraphs(subgraph: Subgraph) -> list[int]:

@@ -90,9 +90,9 @@ class Tensors:
             tensor: constant or computed tensor.
             annotated: True if a quantized constant keeps its integers; float operators do not use them.
         """
-        found = self._values.get(tensor.index)
-        if found is not None:
-            return found
+        value = self._values.get(tensor.index)
+        if value is not None:
+            return value
         if tensor.index in self._computed:
             for (order, _), form in self._forms.get(tensor.index, {}).items():
                 back = self.graph.add(Permute(order=layout.inverse(order)), form)
@@ -109,12 +109,12 @@ class Tensors:
         if key not in forms:
             name = f"{tensor.name}:{layout.name_suffix(order)}"
             if array is None:
-                made = self.graph.add(Permute(order=order), self.value(tensor))
-                self._finish(tensor, made, name, order)
+                form = self.graph.add(Permute(order=order), self.value(tensor))
+                self._finish(tensor, form, name, order)
             else:
                 permuted = np.ascontiguousarray(array.transpose(order))
-                made = self.make_constant(tensor, permuted, name, order, annotated)
-            forms[key] = made
+                form = self.make_constant(tensor, permuted, name, order, annotated)
+            forms[key] = form
         return forms[key]
 
     def shape(self, tensor: Tensor) -> tuple[int, ...]:
@@ -141,10 +141,10 @@ class Tensors:
         """Data type of the graph value of a tensor."""
         if self.quant(tensor) is not None:
             return F32
-        found = _VALUE_TYPES.get(tensor.type)
-        if found is None:
+        dtype = _VALUE_TYPES.get(tensor.type)
+        if dtype is None:
             raise CannotConvertError(UNSUPPORTED_TYPE, f"tensor '{tensor.name}' has the type {tensor.type}")
-        return found
+        return dtype
 
     def pair(self, tensor: Tensor) -> ComplexPair:
         """Real and imaginary part of a complex tensor."""
@@ -219,10 +219,10 @@ class Tensors:
 
     def existing_value(self, index: int) -> Value | None:
         """Computed graph value of a tensor in any axis order; None for other tensors."""
-        found = self._values.get(index)
-        if found is None:
-            found = next(iter(self._forms.get(index, {}).values()), None)
-        return None if found is None or found.is_constant else found
+        value = self._values.get(index)
+        if value is None:
+            value = next(iter(self._forms.get(index, {}).values()), None)
+        return None if value is None or value.is_constant else value
 
     def is_named(self, value: Value) -> bool:
         """Return True if the name of a value is final: the name of a source tensor, a constant or a graph input."""

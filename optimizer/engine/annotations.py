@@ -23,10 +23,10 @@ def is_interchangeable(x: Value, y: Value) -> bool:
     return x.quant == y.quant and x.type == y.type
 
 
-def rounds_between(found: Match) -> str:
+def rounds_between(m: Match) -> str:
     """Return the pattern name of a matched inner node whose result is rounded to another scale, or an empty string."""
-    for name, node in found.nodes.items():
-        if node is not found.root and rounds(node):
+    for name, node in m.nodes.items():
+        if node is not m.root and rounds(node):
             return name
     return ""
 
@@ -51,7 +51,7 @@ def is_dequantization(node: Node) -> bool:
     return isinstance(node.op, Copy) and operand is not None and operand.quant is not None and node.output.quant is None
 
 
-def replaced_kernels(graph: Graph, found: Match, added: Iterable[Node]) -> str:
+def replaced_kernels(graph: Graph, m: Match, added: Iterable[Node]) -> str:
     """Name operators that a rewrite would replace although the source rounds within them; empty if there are none.
 
     ``x + x = 2 * x`` holds for real numbers. In a TFLite file both are kernels that rescale integers, each with its own
@@ -61,9 +61,9 @@ def replaced_kernels(graph: Graph, found: Match, added: Iterable[Node]) -> str:
     """
     if graph.rescale not in _INTEGER_KERNELS:
         return ""
-    if not any(map(_has_integers, found.nodes.values())):
+    if not any(map(_has_integers, m.nodes.values())):
         return ""
-    kernels = [node for node in found.nodes.values() if _is_kernel(node)]
+    kernels = [node for node in m.nodes.values() if _is_kernel(node)]
     new = [node for node in added if Trait.MOVES_DATA not in node.op.traits or isinstance(node.op, Copy)]
     if sorted(node.op.name for node in kernels) == sorted(node.op.name for node in new):
         return ""

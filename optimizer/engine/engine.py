@@ -27,8 +27,8 @@ _FIRINGS_PER_NODE = 50
 """Maximum number of firings per node of the graph. Rules that fire more often are assumed not to terminate."""
 
 
-def run_rules(graph: Graph, rules: Iterable[RewriteRule] | Candidates, trace: Trace, most: int | None = None) -> int:
-    """Apply rules until none fires, or at most ``most`` times. Equal graphs have the same firings in the same order.
+def run_rules(graph: Graph, rules: Iterable[RewriteRule] | Candidates, trace: Trace, limit: int | None = None) -> int:
+    """Apply rules until none fires, or at most ``limit`` times. Equal graphs have the same firings in the same order.
 
     Returns:
         The number of firings.
@@ -43,7 +43,7 @@ def run_rules(graph: Graph, rules: Iterable[RewriteRule] | Candidates, trace: Tr
     fired = 0
     memory: dict[object, object] = {}
     with np.errstate(all="ignore"):  # Rules check the results of their arithmetic.
-        while queue and fired != most:
+        while queue and fired != limit:
             node = queue.popleft()
             waiting.remove(node)
             pairs = candidates.of(node) if node in graph else ()
@@ -153,20 +153,20 @@ def _apply_first(
     return None
 
 
-def _record(item: RewriteRule, found: Match, added: Sequence[Node]) -> None:
+def _record(item: RewriteRule, m: Match, added: Sequence[Node]) -> None:
     """Record the rule, and the rules of the matched nodes, in the nodes that it added."""
-    earlier_rules = found.rules
+    earlier_rules = m.rules
     for node in added:
         node.rules = tuple(dict.fromkeys((*earlier_rules, *node.rules, item.name)))
 
 
-def _replacement(graph: Graph, item: RewriteRule, found: Match) -> Results | Skip:
-    if found.shared:
-        return Skip(f"{found.shared} has other users")
-    if not item.sees_annotations and (name := rounds_between(found)):
+def _replacement(graph: Graph, item: RewriteRule, m: Match) -> Results | Skip:
+    if m.shared:
+        return Skip(f"{m.shared} has other users")
+    if not item.sees_annotations and (name := rounds_between(m)):
         return Skip(f"the source file quantizes the result of {name}")
-    with graph.joined_sources(found.sources):
-        replacement = item.apply(graph, found)
+    with graph.joined_sources(m.sources):
+        replacement = item.apply(graph, m)
     return (replacement,) if isinstance(replacement, Value) else replacement
 
 

@@ -175,8 +175,8 @@ def match(pattern: Pattern, node: Node, graph: Graph) -> Match | None:
     return binding if _match_node(pattern, node, graph, binding) else None
 
 
-def _match_node(pattern: Pattern, node: Node, graph: Graph, found: Match) -> bool:
-    if node.op not in pattern.ops or not found.bind(pattern.name, node):
+def _match_node(pattern: Pattern, node: Node, graph: Graph, m: Match) -> bool:
+    if node.op not in pattern.ops or not m.bind(pattern.name, node):
         return False
     if pattern.reads and not any(other.op in pattern.reads for other in _producers(node)):
         return False
@@ -187,20 +187,20 @@ def _match_node(pattern: Pattern, node: Node, graph: Graph, found: Match) -> boo
     for index, operand_pattern in enumerate(pattern.operands):
         value = node.inputs[index] if index < len(node.inputs) else None
         if isinstance(operand_pattern, str):
-            if not _bind_value(operand_pattern, value, found):
+            if not _bind_value(operand_pattern, value, m):
                 return False
             continue
-        if value is None or value.producer is None or not _match_node(operand_pattern, value.producer, graph, found):
+        if value is None or value.producer is None or not _match_node(operand_pattern, value.producer, graph, m):
             return False
         if operand_pattern.sole_user and not graph.is_sole_use(value):
-            found.shared = operand_pattern.name
+            m.shared = operand_pattern.name
     return True
 
 
-def _bind_value(name: str, value: Value | None, found: Match) -> bool:
+def _bind_value(name: str, value: Value | None, m: Match) -> bool:
     if value is None:
-        return name.endswith("?") and found.bind(name[:-1], None)
-    return (value.data is not None or not name.isupper()) and found.bind(name.rstrip("?"), value)
+        return name.endswith("?") and m.bind(name[:-1], None)
+    return (value.data is not None or not name.isupper()) and m.bind(name.rstrip("?"), value)
 
 
 def _producers(node: Node) -> Iterator[Node]:

@@ -41,7 +41,7 @@ class Axis:
         self._repeated = np.repeat(distinct, distinct)
         self._indices = np.concatenate([np.arange(count) for count in distinct])
         self._begins = np.cumsum([0, *distinct[:-1]])
-        self._known: dict[tuple[bytes, bytes], Intervals] = {}
+        self._cache: dict[tuple[bytes, bytes], Intervals] = {}
         # The caches live as long as the plan.
         self.equal = functools.cache(self._equal)
         self.whole = functools.cache(self._whole)
@@ -74,9 +74,9 @@ class Axis:
         if self._is_single:
             start[0], stop[0] = 0, extent  # A single tile also contains rows that no window reads.
         key = start.tobytes(), stop.tobytes()
-        cached = self._known.get(key)
+        cached = self._cache.get(key)
         if cached is None:
             length = (stop - start).astype(np.float64)
             longest, total = (ufunc.reduceat(length, self._begins)[self._of_tiling] for ufunc in (np.maximum, np.add))
-            cached = self._known[key] = Intervals(start, stop, longest, total)
+            cached = self._cache[key] = Intervals(start, stop, longest, total)
         return cached

@@ -141,18 +141,18 @@ class LastUses:
     def __init__(self, positions: Mapping[Node, int], outputs: Collection[Value]) -> None:
         self._positions = positions
         self._outputs = outputs
-        self._known: dict[Value, int] = {}
+        self._axes: dict[Value, int] = {}
 
     def of(self, value: Value) -> int:
         """Position of the last user of a value; the number of nodes for an output or if a user has no position."""
-        axes = self._known.get(value)
+        axes = self._axes.get(value)
         if axes is None:
             end = len(self._positions)
             if value in self._outputs or not value.uses:
                 axes = end
             else:
                 axes = max([self._positions.get(user, end) for user, _ in value.uses])
-            self._known[value] = axes
+            self._axes[value] = axes
         return axes
 
 
@@ -182,9 +182,9 @@ def facts_of(order: Sequence[Node], outputs: Collection[Value], chip: Chip, hard
 
 
 def _traffic_and_kind(
-    node: Node, chip: Chip, hardware: Hardware, known: dict[Any, tuple[int, NodeKind | None]]
+    node: Node, chip: Chip, hardware: Hardware, cache: dict[Any, tuple[int, NodeKind | None]]
 ) -> tuple[int, NodeKind | None]:
-    """Bytes that a node moves outside of a group, and its properties if it can be in one; cached in ``known``."""
+    """Bytes that a node moves outside of a group, and its properties if it can be in one; cached in ``cache``."""
     if node.op.kind is OpKind.CUSTOM:
         return cost.bytes_alone(node) or 0, None
     operands = tuple(None if value is None else (value.is_constant, value.type) for value in node.inputs)
@@ -192,12 +192,12 @@ def _traffic_and_kind(
     slots = {value: slot for slot, value in enumerate(node.inputs)}
     same = tuple([slots[value] for value in node.inputs]) if len(slots) < len(node.inputs) else ()
     key = type(node.op), node.op, operands, same, tuple(value.type for value in node.outputs)
-    if key not in known:
+    if key not in cache:
         traffic = cost.bytes_alone(node)
         is_local = traffic is not None and locality_of(node, chip).is_local
         kind = NodeKind.of(node, hardware.bytes_per_mac(cost.arithmetic_type(node))) if is_local else None
-        known[key] = traffic or 0, kind
-    return known[key]
+        cache[key] = traffic or 0, kind
+    return cache[key]
 
 
 def _joins(facts: Facts, previous: Facts, position: int, last_uses: LastUses) -> bool:

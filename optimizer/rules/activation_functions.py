@@ -124,9 +124,9 @@ def _is_elementwise(node: Node, type_: TensorType) -> bool:
     return True
 
 
-def _visit(node: Node, wanted: dict[Node, None], order: dict[Node, None]) -> None:
+def _visit(node: Node, chosen: dict[Node, None], order: dict[Node, None]) -> None:
     """Add a node to ``order`` after the wanted nodes that it depends on."""
     for value in operands(node):
-        if value.producer in wanted and value.producer not in order:
-            _visit(value.producer, wanted, order)
+        if value.producer in chosen and value.producer not in order:
+            _visit(value.producer, chosen, order)
     order[node] = None

@@ -113,21 +113,21 @@ def _view_of(shape: tuple[int, ...], form: Form) -> View | None:
     return view
 
 
-def _forms(shape: tuple[int, ...], wanted: View) -> Iterator[Form]:
+def _forms(shape: tuple[int, ...], view: View) -> Iterator[Form]:
     """Yield forms that may have the wanted view. The caller checks their view."""
-    target = wanted.shape
+    target = view.shape
     last: Form = [Reshape(target)]
     if shape == target:
         yield []
     yield last
-    cut = _slice(shape, wanted)
+    cut = _slice(shape, view)
     if cut is not None:
         yield [cut]
         yield [cut, *last]
-    if wanted.offset:
+    if view.offset:
         return
-    order = sorted(range(len(wanted.digits)), key=lambda k: -wanted.digits[k][1])
-    parts = tuple(wanted.digits[k][0] for k in order)
+    order = sorted(range(len(view.digits)), key=lambda k: -view.digits[k][1])
+    parts = tuple(view.digits[k][0] for k in order)
     if math.prod(parts) != math.prod(shape):
         return
     turned = tuple(order.index(k) for k in range(len(order)))
@@ -138,13 +138,13 @@ def _forms(shape: tuple[int, ...], wanted: View) -> Iterator[Form]:
     yield from _permute_form(shape, parts, turned, target)
 
 
-def _slice(shape: tuple[int, ...], wanted: View) -> Extract | None:
+def _slice(shape: tuple[int, ...], view: View) -> Extract | None:
     """Return the slice that begins at the offset of a view and steps through its digits, innermost axis first."""
     strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
-    start = [wanted.offset // stride % extent for stride, extent in zip(strides, shape, strict=True)]
+    start = [view.offset // stride % extent for stride, extent in zip(strides, shape, strict=True)]
     count, step = [1] * len(shape), [1] * len(shape)
     axis = len(shape) - 1
-    for extent, stride in reversed(wanted.digits):
+    for extent, stride in reversed(view.digits):
         while extent > 1:
             while axis >= 0 and stride >= strides[axis] * shape[axis]:
                 axis -= 1

@@ -185,9 +185,9 @@ class _Region:
         reshaped.quant = value.quant
         return reshaped
 
-    def _operand(self, value: Value | None, made: dict[Value, Value]) -> Value | None:
+    def _operand(self, value: Value | None, reshaped: dict[Value, Value]) -> Value | None:
         if value is None or not value.is_constant:
-            return None if value is None else made[value]
+            return None if value is None else reshaped[value]
         shape = self._regrouping.shape(value.type.static_shape)
         assert shape is not None
         stored = None if value.stored is None else value.stored.reshape(shape)

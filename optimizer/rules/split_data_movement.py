@@ -94,8 +94,8 @@ def hoist_permute_above_split(graph: Graph, m: Match) -> Replacement:
     return _split(graph, m, permuted, op, movers)
 
 
-def _split(graph: Graph, m: Match, whole: Value, op: Split, movers: list[Node]) -> Replacement:
+def _split(graph: Graph, m: Match, moved: Value, op: Split, movers: list[Node]) -> Replacement:
     """Split the moved tensor. Map the results of the old nodes to the new parts."""
-    whole.quant = m.x.quant
-    parts = graph.add_all(op, whole, names=[node.name for node in movers])
+    moved.quant = m.x.quant
+    parts = graph.add_all(op, moved, names=[node.name for node in movers])
     return {node.output: part for node, part in zip(movers, parts, strict=True)}

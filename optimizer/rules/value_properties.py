@@ -87,11 +87,11 @@ def _has_rule(op: Op) -> bool:
     return is_choice or isinstance(op, (Add, Cast))
 
 
-def _of_node(op: Op, found: list[Bounds]) -> Bounds:
+def _of_node(op: Op, operand_bounds: list[Bounds]) -> Bounds:
     """Return the bounds of a result from the bounds of its operands."""
-    low, high = min(a for a, _ in found), max(b for _, b in found)
+    low, high = min(a for a, _ in operand_bounds), max(b for _, b in operand_bounds)
     if isinstance(op, Add):
-        return sum(a for a, _ in found), sum(b for _, b in found)
+        return sum(a for a, _ in operand_bounds), sum(b for _, b in operand_bounds)
     if isinstance(op, (Adds, Subs)):
         shift = op.scalar.value if isinstance(op, Adds) else -op.scalar.value
         return low + shift, high + shift

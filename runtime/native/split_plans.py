@@ -30,10 +30,10 @@ class _PartPlans:
         memory_limit: int | None,
         *,
         is_subgraph: bool,
-        kept: int,
+        max_plans: int,
     ) -> None:
         self.part = part
-        self._kept = kept
+        self._max_plans = max_plans
         self._settings = settings
         self._memory_limit = memory_limit
         self._lock = threading.Lock()
@@ -60,7 +60,7 @@ class _PartPlans:
                         graph = specialize(graph, shapes)
                     plan = self._native[key] = NativePlan(graph, *self._settings, memory_limit=self._memory_limit)
             self._native.move_to_end(key)
-            while len(self._native) > self._kept:
+            while len(self._native) > self._max_plans:
                 self._native.popitem(last=False)
         return plan
 
@@ -135,14 +135,14 @@ class SplitPlans:
         *,
         is_subgraph: bool = False,
         memory_limit: int | None = None,
-        kept: int = KEPT,
+        max_plans: int = KEPT,
     ) -> None:
         self._graph = graph
         settings = chip, isa, threads
         self._steps = [
             step
             if isinstance(step, Node)
-            else _PartPlans(step, settings, memory_limit, is_subgraph=is_subgraph, kept=kept)
+            else _PartPlans(step, settings, memory_limit, is_subgraph=is_subgraph, max_plans=max_plans)
             for step in split(graph)
         ]
         plans = [step for step in self._steps if not isinstance(step, Node)]
@@ -251,8 +251,8 @@ class SplitPlans:
                 yield from ((node, reasons[node.name]) for node in step.latest.reference_nodes)
 
 
-def _operands(node: Node, known: dict[Value, Array]) -> list[Array | None]:
-    return [None if x is None else x.array if x.is_constant else known[x] for x in node.inputs]
+def _operands(node: Node, arrays: dict[Value, Array]) -> list[Array | None]:
+    return [None if x is None else x.array if x.is_constant else arrays[x] for x in node.inputs]
 
 
 def plans_of(
@@ -280,4 +280,4 @@ def plans_of(
     """
     if are_open_at_inputs_only(graph):
         return Plans(graph, chip, isa, threads, states, memory_limit, buckets, drop)
-    return SplitPlans(graph, chip, isa, threads, memory_limit=memory_limit, kept=max(KEPT, len(buckets)))
+    return SplitPlans(graph, chip, isa, threads, memory_limit=memory_limit, max_plans=max(KEPT, len(buckets)))

@@ -60,5 +60,5 @@ def feeds_by_name(inputs: Sequence[Port], feeds: Feeds, arrays: Sequence[ArrayLi
     return dict(zip(names, positional, strict=True))
 
 
-def _is_list_of_names(given: object) -> bool:
-    return isinstance(given, (list, tuple)) and any(isinstance(each, str) for each in given)
+def _is_list_of_names(value: object) -> bool:
+    return isinstance(value, (list, tuple)) and any(isinstance(each, str) for each in value)

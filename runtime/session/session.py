@@ -332,7 +332,7 @@ class Session:
         """
         self._check_open()
         if self._native is None:
-            return profile_reference(lambda given, observe: self.run(given, observe=observe), feeds)
+            return profile_reference(lambda arrays, observe: self.run(arrays, observe=observe), feeds)
         with MemoryErrors("running the model", self._graph.file, RUN_HINT):
             arrays, extents = self._bind_feeds(feeds)
             return self._native.plan(extents).profile(arrays, self._evaluate, time.perf_counter)

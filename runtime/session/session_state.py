@@ -259,12 +259,12 @@ class SessionState:
             raise UsageError(f"the inputs have {count} new tokens, expected at least one")
         return batch, count
 
-    def _whole_mask(self, given: Any, batch: int, count: int) -> Array:
+    def _whole_mask(self, new_mask: Any, batch: int, count: int) -> Array:
         """Mask of all tokens: of earlier runs, and the given mask, which may also contain the earlier tokens."""
         past = np.ones((batch, self.length), np.int64) if self._mask is None else self._mask
-        if given is None:
+        if new_mask is None:
             return np.concatenate([past, np.ones((batch, count), past.dtype)], axis=1)
-        mask = np.asarray(given)
+        mask = np.asarray(new_mask)
         if mask.ndim == 2 and mask.shape == (batch, self.length + count):
             return mask
         if mask.ndim == 2 and mask.shape == (batch, count):
@@ -302,6 +302,6 @@ def _allocate(shapes: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]) -> di
     }
 
 
-def _check_names(given: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    if set(given) != set(expected):
-        raise UsageError(f"the states are {sorted(expected)}, got {sorted(given)}")
+def _check_names(actual: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    if set(actual) != set(expected):
+        raise UsageError(f"the states are {sorted(expected)}, got {sorted(actual)}")

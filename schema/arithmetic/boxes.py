@@ -76,29 +76,29 @@ def overlaps(first: Array, second: Array, crowd: Array | None = None) -> Array:
     return ratios
 
 
-def suppress(found: Detections, limit: float) -> Detections:
+def suppress(detections: Detections, limit: float) -> Detections:
     """Remove detections that overlap one of the same class with a higher score by more than ``limit``.
 
     The result is sorted by descending score and has at most ``MOST_DETECTIONS`` entries. Equal scores keep their order.
     """
-    found = found.take(np.argsort(-found.scores, kind="stable")[:MOST_CANDIDATES])
-    keep = np.zeros(len(found.scores), dtype=bool)
-    for index in np.unique(found.classes):
-        waiting = np.flatnonzero(found.classes == index)
+    detections = detections.take(np.argsort(-detections.scores, kind="stable")[:MOST_CANDIDATES])
+    keep = np.zeros(len(detections.scores), dtype=bool)
+    for index in np.unique(detections.classes):
+        waiting = np.flatnonzero(detections.classes == index)
         while len(waiting):
             best, waiting = waiting[0], waiting[1:]
             keep[best] = True
-            overlap = overlaps(found.boxes[best : best + 1], found.boxes[waiting])[0]
+            overlap = overlaps(detections.boxes[best : best + 1], detections.boxes[waiting])[0]
             waiting = waiting[overlap <= limit]
-    return found.take(np.flatnonzero(keep)[:MOST_DETECTIONS])
+    return detections.take(np.flatnonzero(keep)[:MOST_DETECTIONS])
 
 
-def match_detections(reference: Detections, found: Detections, limit: float) -> list[tuple[int, int]]:
+def match_detections(reference: Detections, others: Detections, limit: float) -> list[tuple[int, int]]:
     """Return index pairs of detections with the same class and an overlap of at least ``limit``.
 
     The reference detection with the highest score chooses first. Each detection is in one pair at most.
     """
-    candidates = overlaps(reference.boxes, found.boxes) * (reference.classes[:, None] == found.classes[None, :])
+    candidates = overlaps(reference.boxes, others.boxes) * (reference.classes[:, None] == others.classes[None, :])
     pairs = []
     for index in np.argsort(-reference.scores, kind="stable").tolist():
         row = candidates[index]

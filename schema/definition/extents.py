@@ -35,7 +35,7 @@ def rename_extent(extent: Dim, names: Mapping[str, str]) -> Dim:
     """Replace names of data-dependent extents in an extent."""
     if isinstance(extent, int) or "?" not in extent:
         return extent
-    return _UNKNOWN.sub(lambda found: names.get(found[0], found[0]), extent)
+    return _UNKNOWN.sub(lambda match: names.get(match[0], match[0]), extent)
 
 
 def shapes_of(types: Iterable[TensorType]) -> str:
@@ -223,7 +223,7 @@ def substitute(formula: str, extents: Mapping[str, Dim]) -> Dim:
         return evaluate_extent(formula, numbers)
     if formula.isdecimal():
         return int(formula)
-    return _bounded(re.sub(r"[^\W\d]\w*\b(?!\()", lambda found: str(extents.get(found[0], found[0])), formula))
+    return _bounded(re.sub(r"[^\W\d]\w*\b(?!\()", lambda match: str(extents.get(match[0], match[0])), formula))
 
 
 def is_formula(formula: str, names: Iterable[str]) -> bool:

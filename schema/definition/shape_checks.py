@@ -28,14 +28,14 @@ def check_ranks(op: Op, *types: TensorType | None) -> None:
             raise ShapeError(f"{op.name}: {operand.name} must have rank {allowed}, got {format_types(types)}")
 
 
-def check_extent(op: Op, what: str, found: Dim, wanted: Dim, *types: TensorType | None) -> None:
+def check_extent(op: Op, what: str, actual: Dim, expected: Dim, *types: TensorType | None) -> None:
     """Check that an extent equals the expected one, or may be equal to it.
 
     Raises:
         ShapeError: the extents are known to differ.
     """
-    if not may_equal(found, wanted):
-        raise ShapeError(f"{op.name}: {what} must be {wanted}, not {found}, got {format_types(types)}")
+    if not may_equal(actual, expected):
+        raise ShapeError(f"{op.name}: {what} must be {expected}, not {actual}, got {format_types(types)}")
 
 
 def check_bias(op: Op, bias: TensorType | None, shape: tuple[Dim, ...], *types: TensorType | None) -> None:

@@ -21,21 +21,21 @@ class LateMetadata(Mapping[str, Json]):
         make: computes the value of the last entry.
     """
 
-    def __init__(self, known: Mapping[str, Json], key: str, make: Callable[[], Json]) -> None:
-        self._known, self._key, self._make = {**known, key: None}, key, make
+    def __init__(self, entries: Mapping[str, Json], key: str, make: Callable[[], Json]) -> None:
+        self._entries, self._key, self._make = {**entries, key: None}, key, make
         self._is_made = False
 
     def __getitem__(self, key: str) -> Json:
         if key == self._key and not self._is_made:
-            self._known[key] = self._make()
+            self._entries[key] = self._make()
             self._is_made = True
-        return self._known[key]
+        return self._entries[key]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._known)
+        return iter(self._entries)
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._entries)
 
 
 @dataclass(frozen=True)

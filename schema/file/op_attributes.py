@@ -93,7 +93,7 @@ def _hints(definition: type[Op]) -> dict[str, Any]:
     return hints
 
 
-def _resolve(annotation: str, known: Mapping[str, Any]) -> Any:
+def _resolve(annotation: str, names: Mapping[str, Any]) -> Any:
     """Resolve an annotation of names, attributes, ``tuple[...]`` and ``|``. No code is run, as ``eval`` would.
 
     Raises:
@@ -102,8 +102,8 @@ def _resolve(annotation: str, known: Mapping[str, Any]) -> Any:
 
     def value(node: ast.expr) -> Any:
         match node:
-            case ast.Name(name) if name in known:
-                return known[name]
+            case ast.Name(name) if name in names:
+                return names[name]
             case ast.Attribute(owner, name):
                 return getattr(value(owner), name)
             case ast.Constant(constant) if constant is None or constant is Ellipsis:

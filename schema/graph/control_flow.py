@@ -83,7 +83,7 @@ class ControlFlowOp(Op):
 
     def reference(self, *arrays: Array | None, chip: Chip = Chip.BM1686) -> tuple[Array, ...]:
         """Execute the operator, with the references of all nodes of its subgraphs."""
-        return self.execute(lambda subgraph, given: run_reference(subgraph.graph, given, chip), *arrays)
+        return self.execute(lambda subgraph, operands: run_reference(subgraph.graph, operands, chip), *arrays)
 
 
 def run_reference(graph: Graph, arrays: Sequence[Array], chip: Chip) -> list[Array]:

@@ -26,7 +26,7 @@ def _iou(boxes: Array, areas: Array, one: int, others: Array) -> Array:
     return result
 
 
-def _suppress(boxes: Array, candidates: Array, limit: Scalar, most: int) -> Array:
+def _suppress(boxes: Array, candidates: Array, limit: Scalar, max_boxes: int) -> Array:
     """Return the indices of the selected boxes, in the order of selection."""
     corners = boxes.astype(np.float32, copy=False)
     first, second = corners[:, :2], corners[:, 2:]
@@ -34,14 +34,14 @@ def _suppress(boxes: Array, candidates: Array, limit: Scalar, most: int) -> Arra
     selected: list[int] = []
     with np.errstate(all="ignore"):
         areas = (ordered[:, 2] - ordered[:, 0]) * (ordered[:, 3] - ordered[:, 1])
-        while candidates.size and len(selected) < most:
+        while candidates.size and len(selected) < max_boxes:
             best, candidates = int(candidates[0]), candidates[1:]
             selected.append(best)
             candidates = candidates[_iou(ordered, areas, best, candidates) <= np.float32(limit.value)]
     return np.array(selected, dtype=np.int32)
 
 
-def select_boxes(boxes: Array, scores: Array, overlap: Scalar, least: Scalar, most: int) -> Array:
+def select_boxes(boxes: Array, scores: Array, overlap: Scalar, least: Scalar, max_boxes: int) -> Array:
     """Return the indices of the boxes that nms_v2 selects.
 
     Args:
@@ -49,12 +49,12 @@ def select_boxes(boxes: Array, scores: Array, overlap: Scalar, least: Scalar, mo
         scores: float32 [N].
         overlap: largest overlap with a better selected box.
         least: scores of selected boxes are above it.
-        most: largest number of selected boxes.
+        max_boxes: largest number of selected boxes.
 
     """
     candidates = np.flatnonzero(scores > np.float32(least.value))
     order = candidates[falling_order(scores[candidates])]
-    return _suppress(boxes, order, overlap, most)
+    return _suppress(boxes, order, overlap, max_boxes)
 
 
 class Suppression(Op):

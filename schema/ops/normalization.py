@@ -27,11 +27,11 @@ def _check_epsilon(name: str, epsilon: float) -> None:
         raise ValueError(f"{name}: epsilon is {epsilon}")
 
 
-def _check_factors(op: Composite, wanted: Shape, x: TensorType, **given: TensorType | None) -> None:
-    for name, factor in given.items():
-        if factor is not None and not (factor.rank == len(wanted) and all(map(may_equal, factor.shape, wanted))):
-            types = format_types((x, *given.values()))
-            raise ShapeError(f"{op.name}: {name} must be {format_shape(wanted)}, got {types}")
+def _check_factors(op: Composite, shape: Shape, x: TensorType, **factors: TensorType | None) -> None:
+    for name, factor in factors.items():
+        if factor is not None and not (factor.rank == len(shape) and all(map(may_equal, factor.shape, shape))):
+            types = format_types((x, *factors.values()))
+            raise ShapeError(f"{op.name}: {name} must be {format_shape(shape)}, got {types}")
 
 
 def _scale(g: Graph, x: Value, scale: Value | None, bias: Value | None) -> Value:

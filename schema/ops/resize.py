@@ -270,10 +270,10 @@ def _full_plane(x: Value, items: Sequence[AxisResize]) -> list[AxisResize]:
 
 
 def _interpolate(
-    g: Graph, x: Value, plane: Sequence[AxisResize], method: InterpolateMode, wanted: Sequence[Array]
+    g: Graph, x: Value, plane: Sequence[AxisResize], method: InterpolateMode, expected: Sequence[Array]
 ) -> Value | None:
     """Add ``interpolate`` if some combination of its flags gives the wanted indices or weights, else return None."""
-    form = _form(plane, method, wanted)
+    form = _form(plane, method, expected)
     if form is None:
         return None
     size, (align, half) = (plane[0].out, plane[1].out), form
@@ -285,12 +285,12 @@ def _interpolate(
     )
 
 
-def _form(items: Sequence[AxisResize], method: InterpolateMode, wanted: Sequence[Array]) -> tuple[bool, bool] | None:
+def _form(items: Sequence[AxisResize], method: InterpolateMode, expected: Sequence[Array]) -> tuple[bool, bool] | None:
     """Flags with which ``interpolate`` has the wanted indices or weights on all axes, or None."""
     tolerance = 0 if method is InterpolateMode.NEAREST else _SAME_WEIGHT
     for align, half in _FORMS:
         computed = [_interpolate_weights(item, method, align, half) for item in items]
-        if all(np.abs(a - b).max() <= tolerance * len(a) for a, b in zip(computed, wanted, strict=True)):
+        if all(np.abs(a - b).max() <= tolerance * len(a) for a, b in zip(computed, expected, strict=True)):
             return align, half
     return None
 

@@ -56,23 +56,23 @@ def infer_reshape(op: str, shape: Shape, target: Sequence[int]) -> Shape:
     return tuple(result)
 
 
-def reshape_params(shape: Shape, wanted: Shape) -> tuple[int, ...] | None:
+def reshape_params(shape: Shape, new_shape: Shape) -> tuple[int, ...] | None:
     """Return the parameter of ``reshape`` for a given result shape, which may have symbolic extents.
 
     A symbolic extent is copied if x has the same extent on this axis; one other symbolic extent is inferred. The result
     is None if a reshape cannot express the shape, or if its result is not known to have this shape.
     """
     target = []
-    for axis, extent in enumerate(wanted):
+    for axis, extent in enumerate(new_shape):
         is_copied = axis < len(shape) and shape[axis] == extent
         target.append(extent if isinstance(extent, int) else 0 if is_copied else -1)
-    if 0 in wanted or target.count(-1) > 1:
+    if 0 in new_shape or target.count(-1) > 1:
         return None
     try:
         inferred = infer_reshape("reshape", shape, target)
     except ShapeError:
         return None
-    return tuple(target) if inferred == wanted else None
+    return tuple(target) if inferred == new_shape else None
 
 
 class ShapeChange(Op, abc.ABC):

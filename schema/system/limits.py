@@ -128,12 +128,12 @@ def limited(**limits: int) -> Iterator[None]:
 
 
 def exceeded(
-    found: str, name: str, limits: Limits | None = None, *, file: str = "", node: str = ""
+    amount: str, name: str, limits: Limits | None = None, *, file: str = "", node: str = ""
 ) -> ResourceLimitError:
     """Return the error for an exceeded limit.
 
     Args:
-        found: what was found, e.g. "13000x13000 pixels".
+        amount: what was found, e.g. "13000x13000 pixels".
         name: field of :class:`Limits`.
         limits: the limits that were checked; those in force by default.
         file: name of the file.
@@ -141,19 +141,19 @@ def exceeded(
     """
     shown = name.removeprefix("max_").replace("_", "-")
     return ResourceLimitError(
-        f"{found}, more than {getattr(limits or current_limits(), name)}",
+        f"{amount}, more than {getattr(limits or current_limits(), name)}",
         file=file,
         node=node,
         hint=f"if you trust the file: tpuconvert --limit {shown}=NUMBER ..., or {ENVIRONMENT}={shown}=NUMBER",
     )
 
 
-def run_bytes_allowed(given: int) -> int:
+def run_bytes_allowed(input_bytes: int) -> int:
     """Return the most bytes that the tensors of a run may take at one time, from the bytes of inputs and constants.
 
     Large inputs have large activations; resizing 8 x 8 pixels to 30,000 x 30,000 has a ratio of 14 million.
     """
-    return max(current_limits().max_run_bytes, RUN_BYTES_PER_GIVEN_BYTE * given)
+    return max(current_limits().max_run_bytes, RUN_BYTES_PER_GIVEN_BYTE * input_bytes)
 
 
 def check_expansion(compressed: int, expanded: int, file: str) -> None:

@@ -8,20 +8,20 @@ _LEAST_ALIKE = 0.75
 """Smallest ratio of equal letters of similar names (``difflib.SequenceMatcher.ratio``)."""
 
 
-def nearest(name: str, known: Iterable[str], most: int = 1) -> list[str]:
-    """Return the known names that are most similar to a name, at most ``most`` of them.
+def nearest(name: str, candidates: Iterable[str], limit: int = 1) -> list[str]:
+    """Return the candidates that are most similar to a name, at most ``limit`` of them.
 
     Case, spaces, dashes and underscores are ignored: ``conv_2d`` finds ``Conv2D``.
     """
     import difflib  # 2 ms, only required for unknown names
 
-    names = {_plain(each): each for each in sorted(known, reverse=True)}
-    return [names[each] for each in difflib.get_close_matches(_plain(name), names, most, _LEAST_ALIKE)]
+    names = {_plain(each): each for each in sorted(candidates, reverse=True)}
+    return [names[each] for each in difflib.get_close_matches(_plain(name), names, limit, _LEAST_ALIKE)]
 
 
-def did_you_mean(name: str, known: Iterable[str], most: int = 1) -> str:
-    """Return a hint with the most similar known names, or an empty string if none is similar."""
-    return meant(nearest(name, known, most))
+def did_you_mean(name: str, candidates: Iterable[str], limit: int = 1) -> str:
+    """Return a hint with the most similar candidates, or an empty string if none is similar."""
+    return meant(nearest(name, candidates, limit))
 
 
 def meant(names: Iterable[str]) -> str:

@@ -75,14 +75,14 @@ def is_unsafe(code: int) -> bool:
 class _Escapes(dict[int, str]):
     """Table for ``str.translate`` whose entries are created when a character first occurs."""
 
-    def __init__(self, kept: str, *, is_json: bool = False) -> None:
-        self._kept = kept
+    def __init__(self, allowed: str, *, is_json: bool = False) -> None:
+        self._allowed = allowed
         self._is_json = is_json
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
         if character in _SHORT:
-            text = character if character in self._kept else _SHORT[character]
+            text = character if character in self._allowed else _SHORT[character]
         elif not is_unsafe(code):
             text = character
         else:

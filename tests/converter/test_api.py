@@ -11,6 +11,7 @@ import pytest
 
 import tpuconvert as tc
 from tests.support.onnx.models import model, one, ramp, save_model
+from tests.support.syntax_trees import syntax_tree
 from tpuconvert.cli.convert import command
 from tpuconvert.conversion.options.options import GROUP_OF, GROUPS, OPTIONS, Options, declaration, default_of, names_of
 from tpuconvert.conversion.source import Source
@@ -28,7 +29,7 @@ def test_every_public_name_is_there() -> None:
 
 
 def test_type_checkers_see_the_same_names(repository: Path) -> None:
-    tree = ast.parse((repository / "converter" / "__init__.py").read_text())
+    tree = syntax_tree(repository / "converter" / "__init__.py")
     block = next(node for node in tree.body if isinstance(node, ast.If))
     seen = {alias.asname for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
     seen.discard(None)  # of names that the module itself uses

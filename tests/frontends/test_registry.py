@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.syntax_trees import parse
 from tpuconvert.frontends.registry import FORMATS, ConverterRegistry, register_converter, registry
 from tpuconvert.schema.errors import UsageError
 
@@ -142,7 +143,7 @@ def unregistered_converters(sources: Mapping[Path, str]) -> list[str]:
     return [
         f"{path.as_posix()}:{item.lineno}: {item.name} has no decorator that registers it, and no function uses it"
         for path, text in sources.items()
-        for item in ast.parse(text).body
+        for item in parse(text).body
         if isinstance(item, ast.FunctionDef) and not item.decorator_list and not item.name.startswith("_")
         if [argument.arg for argument in item.args.args[:2]] == ["node", "g"] and words[item.name] == 1
     ]

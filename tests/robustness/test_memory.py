@@ -70,9 +70,9 @@ def _convert_often(folder: Path, count: int) -> None:
     assert measured["growth"] < MOST_MIB, f"{measured['growth']:.1f} MiB in {count - count // 3} conversions"
 
 
-def test_200_conversions(tmp_path: Path) -> None:
-    """A conversion leaves 4 MiB of reference cycles, so that without collections this takes 500 MiB."""
-    _convert_often(tmp_path, 200)
+def test_100_conversions(tmp_path: Path) -> None:
+    """A conversion leaves 4 MiB of reference cycles, so that without collections this takes 250 MiB."""
+    _convert_often(tmp_path, 100)
 
 
 @pytest.mark.slow

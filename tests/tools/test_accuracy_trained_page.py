@@ -8,14 +8,15 @@ import numpy as np
 import onnx
 import pytest
 
-from tools.accuracy.trained import command, measuring
+from tools.accuracy.trained import command, measuring, tpu_mlir
 from tools.accuracy.trained.catalog import measured_names
 from tools.accuracy.trained.command import losses
 from tools.accuracy.trained.networks import Network, write_fixed
 from tools.accuracy.trained.page import best_rows, page
 from tools.accuracy.trained.quantizers import QUANTIZERS
 from tools.accuracy.trained.results import Record, Row, append_row, read_rows
-from tools.accuracy.trained.tpu_mlir import VendorError, quantize_tpu_mlir
+from tools.accuracy.trained.tpu_mlir import VendorError, named_outputs, quantize_tpu_mlir
+from tools.bench.machine import ABSENT
 
 DETECTOR, LANDMARKS = "nudenet_320n", "mediapipe_face_landmark"
 COUNTS = {"kept": 90.0, "extra": 5.0, "detections": 100.0}
@@ -139,6 +140,20 @@ def test_a_quantizer_that_is_not_installed_leaves_a_reason(tmp_path: Path, monke
     assert failure == "reads tflite files, this model is onnx"
 
 
+def test_only_engines_of_this_process_have_a_processor_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = Network("rapidocr_cls", tmp_path, tmp_path)
+    samples = [{network.metric.output: np.array([[0.0, 1.0]])}] * 2
+    for name in ("evaluation", "float_outputs"):
+        monkeypatch.setattr(Network, name, samples)
+    times = iter(range(100))
+    monkeypatch.setattr(measuring.time, "process_time", lambda: next(times))
+    for quantizer, milliseconds in (("default", 1000), ("tpu-mlir", 0)):
+        opened = dataclasses.replace(QUANTIZERS[quantizer], open=lambda *_: (lambda feed: feed, 2.0))
+        monkeypatch.setitem(QUANTIZERS, quantizer, opened)
+        measured = measuring.measure_row(network, ("rapidocr_cls", quantizer, "", 0))
+        assert (measured.score, measured.milliseconds, measured.seconds) == (100, milliseconds, 2)
+
+
 def test_failures_do_not_name_the_folders_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     network = Network("mediapipe_selfie", tmp_path / "work", tmp_path / "cache")
 
@@ -161,12 +176,14 @@ def test_extents_are_fixed_and_nodes_have_names(tmp_path: Path) -> None:
 
 
 PROGRAM = """import sys
-import numpy as np
+import onnx
 from pathlib import Path
 options = dict(zip(sys.argv[-1:0:-1][1::2], sys.argv[-1:0:-1][::2]))
 name = Path(__file__).stem
+print("much")
 if name == "model_transform":
-    assert options["--model_def"].endswith("net.onnx")
+    model = onnx.load(options["--model_def"])
+    assert (model.opset_import[0].version, model.ir_version) == (19, 9)
     Path(options["--mlir"]).write_text("module")
 elif name == "run_calibration":
     assert Path(sys.argv[1]).read_text() == "module"
@@ -176,31 +193,58 @@ elif name == "model_deploy":
     assert (options["--quantize"], options["--chip"]) == ("INT8", "bm1688")
     if Path(options["--calibration_table"]).read_text() == "table":
         sys.exit("no space left")
-else:
-    sys.exit("not reached")
 """
 """Stands for the vendor's programs."""
+INFERENCE = """from pathlib import Path
+import pyruntime_bm
+get_chip_from_model = get_kernel_mode_from_model = Path
+def model_inference(inputs, model):
+    assert pyruntime_bm.Model(model) == "bmodel"
+    if inputs["x"][0] < 0:
+        raise ValueError("negative")
+    print("much")
+    return {"y_Add_f32": 2 * inputs["x"]}
+"""
 
 
 def test_vendor_programs_get_the_files_of_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tools = tmp_path / "home" / "python" / "tools"
+    home = tmp_path / "tpu_mlir"
+    tools = home / "python" / "tools"
     tools.mkdir(parents=True)
-    for name in ("model_transform", "run_calibration", "model_deploy", "model_runner"):
+    for name in ("model_transform", "run_calibration", "model_deploy"):
         (tools / f"{name}.py").write_text(PROGRAM, encoding="utf-8")
-    monkeypatch.setenv("TPU_MLIR_HOME", str(tmp_path / "home"))
+    (tools / "model_runner.py").write_text(INFERENCE, encoding="utf-8")
+    runtime = "import pathlib\ndef Model(path):\n    return pathlib.Path(path).read_text()\n"
+    (home / "python" / "pyruntime_bm.py").write_text(runtime, encoding="utf-8")
+    monkeypatch.setenv("TPU_MLIR_HOME", str(home))
     monkeypatch.setenv("VENDOR_PYTHON", sys.executable)
     ports = [onnx.helper.make_tensor_value_info(name, 1, [2]) for name in ("x", "y")]
     graph = onnx.helper.make_graph([onnx.helper.make_node("Add", ["x", "x"], ["y"])], "g", ports[:1], ports[1:])
-    onnx.save(onnx.helper.make_model(graph), tmp_path / "net.onnx")
+    opsets = [onnx.helper.make_opsetid("", 21)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10), tmp_path / "net.onnx")
     samples = [{"x": np.ones(2, np.float32)}] * 3
     with pytest.raises(VendorError, match="model_deploy failed: no space left"):
         quantize_tpu_mlir(tmp_path / "net.onnx", samples, tmp_path / "made")
     succeeds = 'Path(options["--model"]).write_text("bmodel")'
     (tools / "model_deploy.py").write_text(PROGRAM.replace('sys.exit("no space left")', succeeds), encoding="utf-8")
-    double = 'np.savez(options["--output"], y_Add=2 * np.load(options["--input"])["x"])'
-    (tools / "model_runner.py").write_text(PROGRAM.replace('sys.exit("not reached")', double), encoding="utf-8")
     run = quantize_tpu_mlir(tmp_path / "net.onnx", samples, tmp_path / "made")
-    assert run({"x": np.array([1, 2], np.float32)})["y"].tolist() == [2, 4]
+    for values in ([1, 2], [3, 4]):
+        outputs = run({"x": np.array(values, np.float32)})
+        assert {name: array.tolist() for name, array in outputs.items()} == {"y": [2 * value for value in values]}
+    with pytest.raises(VendorError, match="the simulator failed: ValueError: negative"):
+        run({"x": np.array([-1, 2], np.float32)})
+    monkeypatch.setattr(tpu_mlir, "SECONDS", 0)
+    with pytest.raises(VendorError, match="model_transform took more than 0 s"):
+        quantize_tpu_mlir(tmp_path / "net.onnx", samples, tmp_path / "made")
+
+
+def test_outputs_of_the_vendor_are_those_of_the_model_in_its_order() -> None:
+    arrays = {"a_b_Relu_f32": np.zeros(1), "a_Conv": np.ones(1), "removed_Add": np.full(1, 2)}
+    found = named_outputs(arrays, ["a_b", "a", "c"])
+    assert {name: int(array[0]) for name, array in found.items()} == {"a_b": 0, "a": 1, "c": 2}
+    for names in (["a", "c", "a_b"], ["a_b", "a"]):
+        with pytest.raises(VendorError, match="of the model are a_b_Relu_f32, a_Conv, removed_Add after compilation"):
+            named_outputs(arrays, names)
 
 
 def test_the_vendors_package_may_be_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,6 +269,26 @@ def test_command_updates_the_record_and_compares(
     (tmp_path / "page.md").write_text("old", encoding="utf-8")
     assert command.main(["--check"]) == 1
     assert command.main(["--page"]) == 0 and command.main(["--check"]) == 0
+
+
+def test_an_update_keeps_the_versions_of_packages_that_this_machine_does_not_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "RECORD", tmp_path / "record.json")
+    monkeypatch.setattr(command, "PAGE", tmp_path / "page.md")
+    monkeypatch.setattr(command, "facts", lambda packages: {"measured": "today", "nncf": ABSENT, "numpy": "2.5"})
+    home = tmp_path / "site" / "tpu_mlir"
+    (tmp_path / "site" / "tpu_mlir-1.2.3.dist-info").mkdir(parents=True)
+    (tmp_path / "site" / "tpu_mlir-1.2.3.dist-info" / "METADATA").write_text("Name: tpu_mlir\nVersion: 1.2.3\n")
+    Record({"numpy": "2.4", "nncf": "3.4"}, {}).write(tmp_path / "record.json", measured_names())
+    append_row(tmp_path / "results.jsonl", row("default", 90.0))
+    call = [DETECTOR, "--quantizers", "default", "--work", str(tmp_path), "--cache", str(tmp_path), "--update"]
+    for variable, versions in ((None, {}), (str(home), {"tpu_mlir": "1.2.3"})):
+        monkeypatch.delenv("TPU_MLIR_HOME", raising=False)
+        if variable:
+            monkeypatch.setenv("TPU_MLIR_HOME", variable)
+        assert command.main(call) == 0
+        assert Record.read(tmp_path / "record.json").facts == {"numpy": "2.5", "nncf": "3.4", **versions}
 
 
 def test_networks_that_need_absent_test_data_are_left_out(

@@ -8,6 +8,7 @@ import re
 
 import pytest
 
+from tests.support.syntax_trees import syntax_tree
 from tpuconvert.exporters.tpu_mlir.dialect import OPERATIONS
 
 pytestmark = pytest.mark.vendor
@@ -39,7 +40,7 @@ def test_attributes_exist(operation, definitions):
 def signatures(file):
     """Names and defaults of the parameters of all functions and constructors in a source file."""
     found = {}
-    for item in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for item in ast.walk(syntax_tree(file)):
         if isinstance(item, ast.ClassDef):
             methods = [part for part in item.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"]
             functions = [(item.name, method) for method in methods]

@@ -14,6 +14,9 @@ ENGINE_PACKAGES = ("tpuconvert", "onnxruntime", "openvino", "nncf", "ai-edge-lit
 INSTRUCTIONS = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "amx_int8", "asimddp", "i8mm")
 """Instruction sets by which engines select kernels, with their names in Linux."""
 
+ABSENT = "not installed"
+"""Stands for the version of a package that is absent."""
+
 
 def facts(more: Sequence[str] = ()) -> dict[str, str]:
     """Return names and values for the report, with the versions of further packages."""
@@ -27,7 +30,7 @@ def facts(more: Sequence[str] = ()) -> dict[str, str]:
         try:
             described[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
-            described[package] = "not installed"
+            described[package] = ABSENT
     return described
 
 

@@ -40,10 +40,10 @@ def append_nms(graph: Graph, tail: NmsTail) -> None:
         op = HostMulticlassNms(Scalar.f32(tail.iou), Scalar.f32(tail.score), tail.max, tail.format == "cxcywh")
         results = graph.add_all(op, boxes, scores)
     removed = {tail.boxes, tail.scores}
-    kept = [
+    remaining = [
         (value, port) for value, port in zip(graph.outputs, graph.output_ports, strict=True) if port.name not in removed
     ]
-    graph.outputs[:], graph.output_ports[:] = [value for value, _ in kept], [port for _, port in kept]
+    graph.outputs[:], graph.output_ports[:] = [value for value, _ in remaining], [port for _, port in remaining]
     for name, value in zip(OUTPUTS, results, strict=True):
         if graph.unique(name) != name:
             raise UsageError(f"append_nms: the model has a tensor '{name}' already", file=graph.file)
@@ -56,17 +56,17 @@ def _output(graph: Graph, name: str) -> Value:
     for value, port in zip(graph.outputs, graph.output_ports, strict=True):
         if port.name == name:
             if value.dtype is not DType.FLOAT32:
-                found = f"append_nms: output '{name}' has type {value.dtype.value}, expected floats"
-                raise UsageError(found, file=graph.file, hint="--outputs selects other tensors of the model")
+                message = f"append_nms: output '{name}' has type {value.dtype.value}, expected floats"
+                raise UsageError(message, file=graph.file, hint="--outputs selects other tensors of the model")
             return value
-    known = [port.name for port in graph.output_ports]
-    hint = did_you_mean(name, known) or f"outputs: {', '.join(known)}; --outputs makes other tensors outputs"
+    names = [port.name for port in graph.output_ports]
+    hint = did_you_mean(name, names) or f"outputs: {', '.join(names)}; --outputs makes other tensors outputs"
     raise UsageError(f"append_nms: the model has no output '{name}'", file=graph.file, hint=hint)
 
 
 def _shape_error(graph: Graph, what: str, value: Value, expected: str) -> UsageError:
-    found = f"append_nms: {what} have the shape {format_shape(value.shape)}, expected {expected}"
-    return UsageError(found, file=graph.file, hint="--outputs selects other tensors of the model")
+    message = f"append_nms: {what} have the shape {format_shape(value.shape)}, expected {expected}"
+    return UsageError(message, file=graph.file, hint="--outputs selects other tensors of the model")
 
 
 def _boxes(graph: Graph, value: Value) -> Value:

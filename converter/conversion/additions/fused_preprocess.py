@@ -42,9 +42,9 @@ def fuse_preprocess(graph: Graph, rule: Preprocess | None, pixels: str) -> None:
     if rule is None:
         raise UsageError(f"{option} without preprocessing", hint="add --preprocess color=...,mean=...,scale=...")
     if len(graph.inputs) != 1:
-        found = ", ".join(port.name for port in graph.input_ports) or "none"
+        names = ", ".join(port.name for port in graph.input_ports) or "none"
         raise UsageError(
-            f"{option}: the model has {len(graph.inputs)} inputs ({found}), expected 1",
+            f"{option}: the model has {len(graph.inputs)} inputs ({names}), expected 1",
             file=graph.file,
             hint="leave it out, or fix the other inputs with --fix-input",
         )
@@ -115,8 +115,8 @@ def _add_nodes(graph: Graph, port: Port, rule: Preprocess, pixels: str, name: st
     order = PIXEL_FORMATS[pixels]
     if pixels in PLANE_FORMATS:
         if height % 2 or width % 2:
-            found = f"fuse_preprocess={pixels}: the image has {height} x {width} pixels"
-            raise UsageError(f"{found}, expected an even height and width", file=graph.file)
+            message = f"fuse_preprocess={pixels}: the image has {height} x {width} pixels"
+            raise UsageError(f"{message}, expected an even height and width", file=graph.file)
         new = graph.input(f"{name}{SUFFIX}", TensorType(DType.UINT8, (batch, height * 3 // 2, width)))
         order = rule.color  # the conversion gives either order
         x = graph.add(HostYuv420ToRgb(PLANE_FORMATS[pixels], order == "BGR"), new)

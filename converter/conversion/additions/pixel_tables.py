@@ -128,20 +128,20 @@ def _channel_order(chain: _Chain) -> tuple[list[int], int]:
 
     The axis is given by the channel order, or by the constants per channel; 1 if there is neither.
     """
-    axes, found, index = [0, 1, 2, 3], 1, None  # axes: axis of the pixels for each axis of the current value
+    axes, channel_axis, index = [0, 1, 2, 3], 1, None  # axes: axis of the pixels for each axis of the current value
     for node in chain.nodes:
         if node.op.name == _PERMUTATION:
             axes = [axes[axis] for axis in node.op.order]  # type: ignore[attr-defined]  # of Permute
         elif node.op.name == _CHANNEL_ORDER:
-            found = axes[node.op.dim % 4]  # type: ignore[attr-defined]  # of IndexSelect
+            channel_axis = axes[node.op.dim % 4]  # type: ignore[attr-defined]  # of IndexSelect
             assert node.inputs[1] is not None
-            index = [int(place) for place in node.inputs[1].array]
+            index = [int(channel) for channel in node.inputs[1].array]
         else:
             for operand in node.inputs:
                 if operand is not None and operand.is_constant and operand.array.size > 1:
-                    found = axes[4 - operand.rank + int(np.argmax(operand.array.shape))]
-    count = chain.pixels.type.static_shape[found]
-    return index or list(range(count)), found
+                    channel_axis = axes[4 - operand.rank + int(np.argmax(operand.array.shape))]
+    count = chain.pixels.type.static_shape[channel_axis]
+    return index or list(range(count)), channel_axis
 
 
 def _tables(chain: _Chain, axis: int) -> Array:
@@ -163,8 +163,8 @@ def _tables(chain: _Chain, axis: int) -> Array:
     shape[counted] = 256
     numbers = np.broadcast_to(np.arange(256, dtype=np.uint8).reshape(shape), pixels)
     with Session(graph, backend="reference") as session:
-        (found,) = session.run({"pixels": np.ascontiguousarray(numbers)}).values()
+        (table,) = session.run({"pixels": np.ascontiguousarray(numbers)}).values()
     for move in reversed(chain.moves):
-        found = found.transpose(np.argsort(move.op.order))  # type: ignore[attr-defined]  # of Permute
-    by_channel: Array = np.moveaxis(found, axis, 0).reshape(-1, 256)
+        table = table.transpose(np.argsort(move.op.order))  # type: ignore[attr-defined]  # of Permute
+    by_channel: Array = np.moveaxis(table, axis, 0).reshape(-1, 256)
     return np.ascontiguousarray(by_channel)

@@ -38,8 +38,8 @@ class Declaration:
         metavar: placeholder of the value on the command line.
         syntax: further help text about the syntax of the value on the command line.
         choices: the accepted values; the first is the default.
-        least: lower limit of a number.
-        most: upper limit of a number.
+        lower: lower limit of a number.
+        upper: upper limit of a number.
         is_repeated: whether it may be repeated on the command line.
         is_file: whether the value may name a file.
         is_output: whether the value names a file to write.
@@ -54,8 +54,8 @@ class Declaration:
     metavar: str | None = None
     syntax: str = ""
     choices: tuple[str, ...] = ()
-    least: float | None = None
-    most: float | None = None
+    lower: float | None = None
+    upper: float | None = None
     is_repeated: bool = False
     is_file: bool = False
     is_output: bool = False
@@ -103,8 +103,8 @@ def document_fields(group: type[G]) -> type[G]:
 
 def declared(item: Field[Any]) -> Declaration:
     """Return the declaration of a field."""
-    found: Declaration = item.metadata["option"]
-    return found
+    declaration: Declaration = item.metadata["option"]
+    return declaration
 
 
 def flags_of(item: Field[Any]) -> str:
@@ -133,8 +133,8 @@ def read_value(item: Field[Any], value: Any) -> Any:
     if about.choices and value not in about.choices and value is not item.default:
         hint = did_you_mean(str(value), about.choices) or f"one of {', '.join(about.choices)}"
         raise UsageError(f"{name} is '{value}'", hint=hint)
-    if isinstance(value, int | float) and not _is_within(value, about.least, about.most):
-        limits = f"of at least {about.least:g}" if about.most is None else f"from {about.least:g} to {about.most:g}"
+    if isinstance(value, int | float) and not _is_within(value, about.lower, about.upper):
+        limits = f"of at least {about.lower:g}" if about.upper is None else f"from {about.lower:g} to {about.upper:g}"
         raise UsageError(f"{name} is {value}, expected a number {limits}")
     return value
 
@@ -177,5 +177,5 @@ def _check_type(value: Any, declared: str) -> Any:
     raise TypeError(declared)
 
 
-def _is_within(value: float, least: float | None, most: float | None) -> bool:
-    return (least is None or value >= least) and (most is None or value <= most)
+def _is_within(value: float, lower: float | None, upper: float | None) -> bool:
+    return (lower is None or value >= lower) and (upper is None or value <= upper)

@@ -62,18 +62,18 @@ class NmsTail:
         if parts[0].strip():
             key = parts[0].partition("=")[0].strip()
             raise UsageError(f"append_nms: '{key}' is not a key", hint=did_you_mean(key, _READERS) or _HINT)
-        given: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         for key, value in zip(parts[1::2], parts[2::2], strict=True):
-            if key in given:
+            if key in fields:
                 raise UsageError(f"append_nms: {key} is given twice")
             try:
-                given[key] = _READERS[key](value.strip())
+                fields[key] = _READERS[key](value.strip())
             except (ValueError, KeyError):
                 raise UsageError(f"append_nms: {key} is '{value}'", hint=_HINT) from None
-        missing = [key for key in ("boxes", "scores") if key not in given]
+        missing = [key for key in ("boxes", "scores") if key not in fields]
         if missing:
             raise UsageError(f"append_nms: no {' and no '.join(missing)}", hint=_HINT)
-        return NmsTail(**given)
+        return NmsTail(**fields)
 
 
 _READERS: dict[str, Any] = {

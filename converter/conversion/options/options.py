@@ -82,7 +82,7 @@ class Options(SourceOptions, Quantization, PackedWeights):
         None,
         "Largest number of transposes in the result; more are an error (exit code 5).",
         metavar="N",
-        least=0,
+        lower=0,
     )
     strict_accuracy: bool = option(
         False,
@@ -96,29 +96,29 @@ class Options(SourceOptions, Quantization, PackedWeights):
         "device`` compares other machines with them.",
         read=lambda count: 0 if count is None else count,
         metavar="N",
-        least=0,
+        lower=0,
     )
 
     def __post_init__(self) -> None:
         """Accept the values, which :meth:`of` has read."""
 
     @staticmethod
-    def of(*groups: OptionGroup | None, **given: Any) -> Options:
-        """Check and normalize groups and given values by name; other options get their defaults.
+    def of(*groups: OptionGroup | None, **named: Any) -> Options:
+        """Check and normalize option groups and single options by name; all other options get their defaults.
 
         Raises:
             UsageError: a value is not accepted, or two of them exclude each other.
 
         """
-        if isinstance(given.get("quantize"), Quantization):
-            groups, given = (*groups, given["quantize"]), {**given, "quantize": "int8"}
+        if isinstance(named.get("quantize"), Quantization):
+            groups, named = (*groups, named["quantize"]), {**named, "quantize": "int8"}
         values: dict[str, Any] = {}
         for group in filter(None, groups):
             if not isinstance(group, OptionGroup):
                 hint = f"one of {', '.join(f'{item.__name__}(...)' for item in GROUPS.values())}"
                 raise UsageError(f"{str(group)[:80]!r} is not a group of options", hint=hint)
             values |= {name: getattr(group, name) for name in names_of(type(group))}
-        for name, value in given.items():
+        for name, value in named.items():
             values[name] = read_value(OPTIONS[name], value)
         options = Options(**values)
         options._check()
@@ -128,8 +128,8 @@ class Options(SourceOptions, Quantization, PackedWeights):
         if self.quantize is not None and self.chip is Chip.BM1682:
             raise UsageError("BM1682 has no integer arithmetic", hint="convert in float, or choose another --chip")
         if self.allow_non_finite and self.quantize is not None:
-            found = f"allow_non_finite with quantize={self.quantize}: integers have no NaN and no infinity"
-            raise UsageError(found, hint="convert in float, or repair the constants")
+            message = f"allow_non_finite with quantize={self.quantize}: integers have no NaN and no infinity"
+            raise UsageError(message, hint="convert in float, or repair the constants")
         if self.strict_accuracy and (self.quantize, self.weight_type) == (None, "float32"):
             hint = "add --quantize int8 or --weight-type int4, or leave --strict-accuracy out"
             raise UsageError("strict_accuracy without quantization", hint=hint)
@@ -138,15 +138,15 @@ class Options(SourceOptions, Quantization, PackedWeights):
             self._check_unused(names, "without quantization", "--quantize int8")
         for name in ("weight_type", "activation_type"):
             if getattr(self, name) != "float32" and self.quantize is not None:
-                found = f"{name}={getattr(self, name)} with quantize={self.quantize}: it is for float models"
-                raise UsageError(found, hint="leave one of the two out")
+                message = f"{name}={getattr(self, name)} with quantize={self.quantize}: it is for float models"
+                raise UsageError(message, hint="leave one of the two out")
         if self.weight_type == "float32":
             unused = ("weight_group", "weight_zero_points")
             self._check_unused(unused, "without weight_type", "--weight-type int4 or int8")
         if self.max_int16_share and (self.chip is not Chip.BM1686 or self.exact_on != "none"):
             reason = f"exact_on={self.exact_on}" if self.chip is Chip.BM1686 else f"chip={self.chip.value}"
-            found = f"max_int16_share with {reason}: 16-bit nodes are for BM1686 without exact_on"
-            raise UsageError(found, hint="leave one of the two out")
+            message = f"max_int16_share with {reason}: 16-bit nodes are for BM1686 without exact_on"
+            raise UsageError(message, hint="leave one of the two out")
 
     def _check_unused(self, names: Iterable[str], reason: str, remedy: str) -> None:
         for name in names:
@@ -214,8 +214,8 @@ class Options(SourceOptions, Quantization, PackedWeights):
         if self.fuse_preprocess == "none":
             return replace(self, fuse_preprocess=stated)
         if stated:
-            found = f"fuse_preprocess is '{self.fuse_preprocess}', but the preprocessing has fuse={stated}"
-            raise UsageError(found, hint="leave one of the two out")
+            message = f"fuse_preprocess is '{self.fuse_preprocess}', but the preprocessing has fuse={stated}"
+            raise UsageError(message, hint="leave one of the two out")
         return replace(self, preprocess=self.fused(self.preprocess))
 
 

@@ -24,7 +24,7 @@ class PackedWeights(OptionGroup):
         "Number of inputs that share a scale of ``weight_type``: 16, 32, 64, 128 or 256.",
         read=read_weight_group,
         metavar="N",
-        least=16,
+        lower=16,
     )
     weight_zero_points: bool = option(
         False,

@@ -50,12 +50,12 @@ ALGORITHMS = (
 
 
 def _read_without(names: str | Iterable[str] | None) -> tuple[str, ...]:
-    given = dict.fromkeys((names,) if isinstance(names, str) else names or ())
-    for name in given:
+    algorithms = dict.fromkeys((names,) if isinstance(names, str) else names or ())
+    for name in algorithms:
         if name not in ALGORITHMS:
             hint = did_you_mean(name, ALGORITHMS) or f"one of {', '.join(ALGORITHMS)}"
             raise UsageError(f"without: there is no algorithm '{name}'", hint=hint)
-    return tuple(name for name in ALGORITHMS if name in given)
+    return tuple(name for name in ALGORITHMS if name in algorithms)
 
 
 @document_fields
@@ -113,21 +113,21 @@ class Quantization(OptionGroup):
         "too coarse. Default: 0.05, or 0 with ``--effort low``; without a number, accurate and large networks keep "
         "8 bits.",
         metavar="SHARE",
-        least=0.0,
-        most=1.0,
+        lower=0.0,
+        upper=1.0,
     )
     refinement_samples: int = option(
         64,
         "Largest number of samples that refine weights and biases.",
         metavar="N",
-        least=1,
+        lower=1,
     )
     workers: int = option(
         1,
         "Number of threads that calibration and refinement split the samples over. Results do not depend on it.",
         in_recipe=False,  # does not change the result
         metavar="N",
-        least=1,
+        lower=1,
     )
     scheduler: str | None = option(
         None,
@@ -140,8 +140,8 @@ class Quantization(OptionGroup):
         "Smallest share of the multiply-accumulates in integers, from 0 to 1; less is an error (exit code 5).",
         needs_quantize=False,
         metavar="SHARE",
-        least=0.0,
-        most=1.0,
+        lower=0.0,
+        upper=1.0,
     )
     exact_on: str = option(
         "none",

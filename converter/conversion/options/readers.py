@@ -49,8 +49,8 @@ def read_method(method: str) -> str:
     """Check the name of a calibration method, of this package or of a plugin."""
     name = method.partition(":")[0]
     if not is_method(name):
-        known = _methods_and_plugins()
-        hint = did_you_mean(name, known) or f"one of {', '.join(known)}"
+        methods = _methods_and_plugins()
+        hint = did_you_mean(name, methods) or f"one of {', '.join(methods)}"
         raise UsageError(f"unknown calibration method '{method}'", hint=hint)
     split_method(method)
     return method
@@ -75,8 +75,8 @@ def read_precision(rules: Rules | None) -> tuple[str, ...]:
 
 def read_keep_float(selectors: str | Iterable[str] | None) -> tuple[str, ...]:
     """Return selectors of nodes that stay in float."""
-    given = (selectors,) if isinstance(selectors, str) else selectors or ()
-    return tuple(parse_rule(float_rule(selector)).selector for selector in given)
+    selected = (selectors,) if isinstance(selectors, str) else selectors or ()
+    return tuple(parse_rule(float_rule(selector)).selector for selector in selected)
 
 
 def float_rule(selector: str) -> str:
@@ -87,8 +87,8 @@ def float_rule(selector: str) -> str:
 def read_weight_group(size: int) -> int:
     """Check the number of inputs that share a scale."""
     if isinstance(size, bool) or size not in WEIGHT_GROUPS:
-        known = ", ".join(map(str, WEIGHT_GROUPS))
-        raise UsageError(f"weight_group is {size!r}", hint=f"one of {known}; smaller groups are more accurate")
+        sizes = ", ".join(map(str, WEIGHT_GROUPS))
+        raise UsageError(f"weight_group is {size!r}", hint=f"one of {sizes}; smaller groups are more accurate")
     return size
 
 
@@ -96,8 +96,8 @@ def read_shapes(shapes: Shapes | Iterable[str] | str | None) -> Mapping[str, Sha
     """Return shapes by the name of the input, from a mapping, a text or several texts."""
     if isinstance(shapes, str):
         shapes = (shapes,)
-    given = shapes if isinstance(shapes, Mapping) else _parse_shapes(shapes or ())
-    return {name: _shape(name, shape) for name, shape in given.items()}
+    by_name = shapes if isinstance(shapes, Mapping) else _parse_shapes(shapes or ())
+    return {name: _shape(name, shape) for name, shape in by_name.items()}
 
 
 def _shape(name: Any, shape: Any) -> Shape:
@@ -133,11 +133,11 @@ Buckets = Sequence[Mapping[str, Sequence[int]] | Sequence[int] | str]
 
 def read_buckets(buckets: Buckets | None) -> tuple[Mapping[str, tuple[int, ...]], ...]:
     """Return buckets of shapes by input, from sequences or from texts. The name of an only input may be missing: ''."""
-    given = (buckets,) if isinstance(buckets, str) else tuple(buckets or ())
-    found = [item for each in given for item in (_parse_buckets(each) if isinstance(each, str) else [each])]
+    listed = (buckets,) if isinstance(buckets, str) else tuple(buckets or ())
+    parsed = [item for each in listed for item in (_parse_buckets(each) if isinstance(each, str) else [each])]
     read = tuple(
         {name: tuple(map(int, shape)) for name, shape in (item if isinstance(item, Mapping) else {"": item}).items()}
-        for item in found
+        for item in parsed
     )
     for bucket in read:
         for name, shape in bucket.items():
@@ -155,16 +155,16 @@ _BUCKETS_HINT = "--shapes 1x3x320x320,1x3x640x640, or for several inputs --shape
 
 def _parse_buckets(text: str) -> list[dict[str, tuple[int, ...]]]:
     """Parse ``NAME=1x3x320x320;NAME=1x16,...``: buckets are separated by commas, inputs by semicolons."""
-    found: list[dict[str, tuple[int, ...]]] = []
+    buckets: list[dict[str, tuple[int, ...]]] = []
     for bucket in text.split(","):
-        found.append({})
+        buckets.append({})
         for part in bucket.split(";"):
             name, _, shape = part.strip().rpartition("=")
             extents = shape.split("x")
-            if not all(extent.strip().isdecimal() for extent in extents) or name in found[-1]:
+            if not all(extent.strip().isdecimal() for extent in extents) or name in buckets[-1]:
                 raise UsageError(f"'{text}' is not a list of shapes", hint=_BUCKETS_HINT)
-            found[-1][name] = tuple(map(int, extents))
-    return found
+            buckets[-1][name] = tuple(map(int, extents))
+    return buckets
 
 
 def read_names(names: str | Iterable[str] | None) -> tuple[str, ...] | None:

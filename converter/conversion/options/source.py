@@ -110,7 +110,7 @@ class SourceOptions(OptionGroup):
         "Largest number of iterations of a loop of an ONNX model that the host executes; more are an error when the "
         "model runs.",
         metavar="N",
-        least=1,
+        lower=1,
     )
     allow_root: str | os.PathLike[str] | None = option(
         None,

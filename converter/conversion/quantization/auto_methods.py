@@ -87,9 +87,9 @@ def _choose(
     shifts_only = options.exact_on == "bm1684"
     channel_scales = options.has_algorithm("channel-scales")
 
-    def annotate(found: Mapping[str, Range]) -> Collection[str]:
+    def annotate(measured: Mapping[str, Range]) -> Collection[str]:
         # Without the data types of rules: conversions that differ in these rules only share the ranges.
-        fixed = precision.with_thresholds(found)
+        fixed = precision.with_thresholds(measured)
         reasons = quantize(
             graph,
             fixed,

@@ -135,8 +135,8 @@ def calibrate_on(
     ]
     floats = means.floats if means is not None else None
     task = Calibration(graph, method, methods, keeps, floats)
-    for index, (found, part) in workers.map(task, shards, progress):
-        counted = counted.with_part(Part(*pieces[index], part), found, graph.input_ports, first)
+    for index, (new_collectors, part) in workers.map(task, shards, progress):
+        counted = counted.with_part(Part(*pieces[index], part), new_collectors, graph.input_ports, first)
     if means is not None:
         means.record(counted.first)
     for counted_part in counted.parts:

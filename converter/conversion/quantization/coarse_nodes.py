@@ -80,10 +80,10 @@ class Attempts:
 def choose_coarse_nodes(
     graph: Graph,
     measure: WorstError,
-    known: Mapping[str, str],
+    float_reasons: Mapping[str, str],
     fixed: Collection[str],
     attempts: Attempts,
-    most: float,
+    max_share: float,
     refine: Callable[[Legalized], None] | None = None,
 ) -> CoarseChoice:
     """Choose the nodes that stay in float.
@@ -94,34 +94,34 @@ def choose_coarse_nodes(
     Args:
         graph: the float graph.
         measure: measures errors.
-        known: reasons for nodes that stay in float anyway.
+        float_reasons: reasons for nodes that stay in float anyway.
         fixed: names of the nodes that do not stay in float.
         attempts: quantizations.
-        most: largest share of the multiply-accumulates in float.
+        max_share: largest share of the multiply-accumulates in float.
         refine: refines an integer graph. If the outputs are accurate then, no node stays in float.
     """
-    candidates = _candidates(_Budget(graph, most), known, fixed, attempts)
+    candidates = _candidates(_Budget(graph, max_share), float_reasons, fixed, attempts)
     first = next(candidates, None)
     if first is None:
         return CoarseChoice()
-    before, errors = measure.loss(attempts.legalize(known, None).graph)
+    before, errors = measure.loss(attempts.legalize(float_reasons, None).graph)
     best = before
     forget_annotations(graph)
     chosen = CoarseChoice()
     if before <= ACCURATE:
         return chosen
     if refine is not None:
-        refined = attempts.legalize(known, None)
+        refined = attempts.legalize(float_reasons, None)
         refine(refined)
         is_accurate = measure.loss(refined.graph)[0] <= ACCURATE
         forget_annotations(graph)
         if is_accurate:
             return chosen
     for floats, balanced in (first, *candidates):
-        found, found_errors = measure.loss(attempts.legalize({**known, **floats}, balanced).graph)
+        loss, new_errors = measure.loss(attempts.legalize({**float_reasons, **floats}, balanced).graph)
         forget_annotations(graph)
-        if found < _WORTHWHILE * best and not found_errors.loses(errors):
-            best, errors, chosen = found, found_errors, CoarseChoice(floats, balanced, before, found)
+        if loss < _WORTHWHILE * best and not new_errors.loses(errors):
+            best, errors, chosen = loss, new_errors, CoarseChoice(floats, balanced, before, loss)
         if best <= ACCURATE:
             break
     return chosen
@@ -132,46 +132,46 @@ class _Budget:
 
     Args:
         graph: the graph.
-        most: largest share of its multiply-accumulates; small networks may exceed it up to one half.
+        max_share: largest share of its multiply-accumulates; small networks may exceed it up to one half.
     """
 
-    def __init__(self, graph: Graph, most: float) -> None:
+    def __init__(self, graph: Graph, max_share: float) -> None:
         self._costs = {node.name: macs(node, open_extent=1) or 0 for node in graph.nodes}
         total = sum(self._costs.values())
-        self._most = max(int(most * total), min(_CHEAP, total // 2))
+        self._max_macs = max(int(max_share * total), min(_CHEAP, total // 2))
 
     def allows(self, names: Iterable[str]) -> bool:
         """Return True if the nodes may be in float together."""
-        return sum(self._costs.get(name, 0) for name in set(names)) <= self._most
+        return sum(self._costs.get(name, 0) for name in set(names)) <= self._max_macs
 
 
 def _candidates(
-    budget: _Budget, known: Mapping[str, str], fixed: Collection[str], attempts: Attempts
+    budget: _Budget, float_reasons: Mapping[str, str], fixed: Collection[str], attempts: Attempts
 ) -> Iterator[tuple[dict[str, str], Collection[str]]]:
     """Yield growing sets of nodes in float, with their reasons, and the tensors with a scale per channel.
 
     Linear operators are added in rounds that find nothing else: their operands may be the cause.
     """
     floats: dict[str, str] = {}
-    others, rounds = {*known, *fixed}, 0
+    others, rounds = {*float_reasons, *fixed}, 0
     for least in _LIMITS:
-        found, _ = attempts.find({**known, **floats}, () if floats else None, least)
-        new = _added(found, floats, others, budget)
+        coarse, _ = attempts.find({**float_reasons, **floats}, () if floats else None, least)
+        new = _added(coarse, floats, others, budget)
         while new and rounds < _MOST_ROUNDS:
             floats |= new
-            found, balanced = attempts.find({**known, **floats}, (), least)
+            coarse, balanced = attempts.find({**float_reasons, **floats}, (), least)
             yield dict(floats), balanced
             rounds += 1
-            new = _added(found, floats, others, budget)
+            new = _added(coarse, floats, others, budget)
 
 
 def _added(
-    found: Sequence[Coarse], floats: Mapping[str, str], others: Collection[str], budget: _Budget
+    coarse: Sequence[Coarse], floats: Mapping[str, str], others: Collection[str], budget: _Budget
 ) -> dict[str, str]:
     """Return further nodes in float with reasons: linear operators only if there are no others, the coarsest first."""
     for is_costly in (False, True):
         new: dict[str, str] = {}
-        for item in sorted(found, key=lambda item: -item.noise):  # stable: execution order
+        for item in sorted(coarse, key=lambda item: -item.noise):  # stable: execution order
             if item.is_costly is not is_costly:
                 continue
             text = f"8 bits leave {_decibel(item.noise)} of the signal at '{item.node.name}'"

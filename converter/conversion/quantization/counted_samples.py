@@ -59,24 +59,24 @@ class Counted:
         return merge_collectors([self.others, self.first]) if self.first else self.others
 
 
-def _merged(known: Mapping[str, Collector], found: Mapping[str, Collector]) -> Mapping[str, Collector]:
+def _merged(earlier: Mapping[str, Collector], later: Mapping[str, Collector]) -> Mapping[str, Collector]:
     """Merge known collectors into new ones, in the order of the known ones."""
-    for name, item in found.items():
-        if name in known:
+    for name, item in later.items():
+        if name in earlier:
             assert isinstance(item, MergeableCollector), "check_mergeable accepted the method"
-            item.merge(known[name])
-    return {**known, **found}
+            item.merge(earlier[name])
+    return {**earlier, **later}
 
 
 def _joined(parts: Sequence[Part], ports: Sequence[Port]) -> Sequence[Part]:
     """Join adjacent parts. The given ones are not changed."""
-    found: list[Part] = []
+    joined: list[Part] = []
     for part in parts:
-        if found and found[-1].end == part.start:
+        if joined and joined[-1].end == part.start:
             statistics = SampleStatistics(ports)
-            statistics.extend(found[-1].statistics)
+            statistics.extend(joined[-1].statistics)
             statistics.extend(part.statistics)
-            found[-1] = Part(found[-1].start, part.end, statistics)
+            joined[-1] = Part(joined[-1].start, part.end, statistics)
         else:
-            found.append(part)
-    return tuple(found)
+            joined.append(part)
+    return tuple(joined)

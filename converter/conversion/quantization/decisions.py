@@ -1,4 +1,4 @@
-"""What a quantization found and decided, as data. ``notes`` words it when the model is built."""
+"""Measurements and decisions of a quantization, as data. ``notes`` puts them into words when the model is built."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class FewSamples:
 
 @dataclass(frozen=True)
 class ConstantInputs:
-    """Ranges of the inputs, of which those that are constant in all samples are meaningless."""
+    """Ranges of the inputs. They are meaningless for inputs that are constant in all samples."""
 
     ranges: Mapping[str, Range]
 

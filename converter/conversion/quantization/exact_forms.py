@@ -13,7 +13,7 @@ from tpuconvert.optimizer.quantize import Legalized, Quantize, forget_annotation
 from tpuconvert.schema.graph.graph import Graph, Node
 
 
-def quantize_exactly(graph: Graph, options: Options, quantize: Quantize, kept: Mapping[str, str]) -> Legalized:
+def quantize_exactly(graph: Graph, options: Options, quantize: Quantize, floats: Mapping[str, str]) -> Legalized:
     """Quantize a graph such that every integer node has an exact form on a chip of the vendor's compiler.
 
     A program cannot compute floating-point nodes between integers exactly, but the host can continue with a suffix of
@@ -23,7 +23,7 @@ def quantize_exactly(graph: Graph, options: Options, quantize: Quantize, kept: M
         graph: calibrated float graph.
         options: ``exact_on`` is the chip.
         quantize: quantizes the graph.
-        kept: nodes that stay float for other reasons: the reason by the name of the node.
+        floats: nodes that stay float for other reasons: the reason by the name of the node.
 
     Returns:
         The first result without refused nodes. If nothing else than float would remain, the first result of all, so
@@ -34,9 +34,9 @@ def quantize_exactly(graph: Graph, options: Options, quantize: Quantize, kept: M
     """
     target = target_of(options.exact_on, options.chip, graph.file)
     first: Legalized | None = None
-    kept = dict(kept)
+    floats = dict(floats)
     while True:
-        legalized = quantize(kept)
+        legalized = quantize(floats)
         first = first or legalized
         reasons: dict[str, str] = {}
         for each in graphs_of_buckets(legalized.graph, graph.metadata):
@@ -46,9 +46,9 @@ def quantize_exactly(graph: Graph, options: Options, quantize: Quantize, kept: M
             for refused, reason in lowering.refused.items():
                 text = f"no exact form on {target.name} of '{refused.name}' ({refused.op.name}): {reason}"
                 reasons.update(dict.fromkeys(_dependent_names(graph, refused), text))
-        if reasons.keys() <= kept.keys():
+        if reasons.keys() <= floats.keys():
             return legalized
-        kept = {**reasons, **kept}
+        floats = {**reasons, **floats}
         forget_annotations(graph)
 
 
@@ -58,9 +58,9 @@ def _dependent_names(graph: Graph, refused: Node) -> list[str]:
     pending, seen = [refused], {refused}
     while pending:
         for value in pending.pop().outputs:
-            known = graph.find(value.name)
-            if known is not None and known.producer is not None:
-                first.add(known.producer)
+            float_value = graph.find(value.name)
+            if float_value is not None and float_value.producer is not None:
+                first.add(float_value.producer)
                 continue
             pending += [user for user in value.users if user not in seen]
             seen.update(value.users)

@@ -139,12 +139,12 @@ def gate_algorithms(
     return best
 
 
-def _is_better(found: Gated, best: Gated) -> bool:
+def _is_better(candidate: Gated, best: Gated) -> bool:
     """Return True if a result keeps the scores of the tasks without refinement, or has better scores or errors."""
-    found_loses, best_loses = (item.errors.loses(item.unrefined) for item in (found, best))
-    return best_loses if found_loses != best_loses else found.errors.is_preferred_to(best.errors)
+    candidate_loses, best_loses = (item.errors.loses(item.unrefined) for item in (candidate, best))
+    return best_loses if candidate_loses != best_loses else candidate.errors.is_preferred_to(best.errors)
 
 
-def _helps(found: Gated) -> bool:
+def _helps(candidate: Gated) -> bool:
     """Return True if the refinement does not increase the error, and harms nothing."""
-    return found.errors.loss <= found.unrefined.loss and not found.errors.harms(found.unrefined)
+    return candidate.errors.loss <= candidate.unrefined.loss and not candidate.errors.harms(candidate.unrefined)

@@ -50,7 +50,7 @@ class Annotated:
 
 def find_int16_nodes(
     graph: Graph,
-    most: float,
+    max_share: float,
     feeds: FeedSource,
     precision: Precision,
     annotate: Callable[[Collection[str]], Annotated],
@@ -62,7 +62,7 @@ def find_int16_nodes(
 
     Args:
         graph: calibrated float graph.
-        most: largest share of the multiply-accumulates with 16 bits.
+        max_share: largest share of the multiply-accumulates with 16 bits.
         feeds: calibration samples; the last ones measure the error.
         precision: precision rules. Nodes with a rule for their data type, or for the range of one of their tensors, are
             not candidates.
@@ -78,7 +78,7 @@ def find_int16_nodes(
         for name, node in linear.items()
         if not _has_rule(node, precision)
     }
-    shares = {name: share for name, share in shares.items() if share <= most}
+    shares = {name: share for name, share in shares.items() if share <= max_share}
     if len(feeds) < FEWEST or not shares:
         return None
     reasons = annotate(()).reasons
@@ -94,21 +94,21 @@ def find_int16_nodes(
     last = list(feeds.part(max(0, len(feeds) - MOST_SAMPLES), len(feeds)))
     while True:
         with np.errstate(all="ignore"):
-            found = choose_int16_nodes(
-                graph, shares, simulate_with, isolate, last, len(feeds), most, is_requested=is_requested
+            choice = choose_int16_nodes(
+                graph, shares, simulate_with, isolate, last, len(feeds), max_share, is_requested=is_requested
             )
-        if found is None:
+        if choice is None:
             return None
-        in_float = {item.node for item in legalize(found.names).float_nodes}
+        in_float = {item.node for item in legalize(choice.names).float_nodes}
         forget_annotations(graph)
-        if in_float.isdisjoint(found.names):
-            return found
+        if in_float.isdisjoint(choice.names):
+            return choice
         shares = {name: share for name, share in shares.items() if name not in in_float}
 
 
 def find_floor(
     graph: Graph,
-    most: float,
+    max_share: float,
     feeds: FeedSource,
     judged: FeedSource,
     precision: Precision,
@@ -141,7 +141,7 @@ def find_floor(
     candidates = FloorCandidates(linear, elementwise, order)
     larger = () if is_float else LARGER_SHARES
     with np.errstate(all="ignore"):
-        floor = raise_to_floor(graph, candidates, simulate_with, isolate, last, most, larger)
+        floor = raise_to_floor(graph, candidates, simulate_with, isolate, last, max_share, larger)
     if floor is not None and floor.names and not is_float:
         in_float = {item.node for item in legalize(floor.names).float_nodes}
         forget_annotations(graph)

@@ -53,11 +53,11 @@ class IntegerForms:
         self._options = options
         self._precision = precision
         self._ranges = ranges
-        self._known: dict[object, _Annotation] = {}
+        self._annotations: dict[object, _Annotation] = {}
 
     def annotate(
         self,
-        kept: Mapping[str, str],
+        floats: Mapping[str, str],
         int16: Collection[str],
         balanced: Collection[str] | None = None,
         left_out: Collection[str] = (),
@@ -65,26 +65,26 @@ class IntegerForms:
         """Give scales to the tensors of the graph, which has none.
 
         Args:
-            kept: nodes that stay in float: the reason by the name of the node.
+            floats: nodes that stay in float: the reason by the name of the node.
             int16: names of nodes with 16 bits in addition to the nodes of precision rules.
             balanced: names of tensors with scales per channel; the tensors of ``balancing`` if None.
             left_out: names of algorithms that are not applied.
         """
         chosen = self.balancing.names if balanced is None else balanced
-        key = tuple(sorted(kept.items())), frozenset(int16), frozenset(chosen), frozenset(left_out)
-        known = self._known.get(key)
-        if known is None:
-            annotated = self._annotate(kept, int16, chosen, left_out)
+        key = tuple(sorted(floats.items())), frozenset(int16), frozenset(chosen), frozenset(left_out)
+        cached = self._annotations.get(key)
+        if cached is None:
+            annotated = self._annotate(floats, int16, chosen, left_out)
             scales = {value: value.quant for value in self._graph.values if not value.is_constant}
-            self._known[key] = _Annotation(annotated, self.balanced, scales)
+            self._annotations[key] = _Annotation(annotated, self.balanced, scales)
             return annotated
-        for value, quant in known.scales.items():
+        for value, quant in cached.scales.items():
             value.quant = quant
-        self.balanced = known.balanced
-        return known.annotated
+        self.balanced = cached.balanced
+        return cached.annotated
 
     def _annotate(
-        self, kept: Mapping[str, str], int16: Collection[str], balanced: Collection[str], left_out: Collection[str]
+        self, floats: Mapping[str, str], int16: Collection[str], balanced: Collection[str], left_out: Collection[str]
     ) -> Annotated:
         graph, options, precision = self._graph, self._options, self._precision
         channel_scales, split_weights = (
@@ -96,7 +96,7 @@ class IntegerForms:
             graph,
             self._ranges,
             options.chip,
-            kept,
+            floats,
             shifts_only=shifts_only,
             channel_scales=channel_scales,
             asymmetric=precision.asymmetric,
@@ -131,23 +131,23 @@ class IntegerForms:
             free = {value.name for value in self._graph.values} - ruled
 
         def find(
-            kept: Mapping[str, str], balanced: Collection[str] | None, least: float
+            floats: Mapping[str, str], balanced: Collection[str] | None, least: float
         ) -> tuple[list[Coarse], Collection[str]]:
-            annotated = self.annotate(kept, (), free if balanced is not None else None)
+            annotated = self.annotate(floats, (), free if balanced is not None else None)
             options = self._options
             search = CoarseNodes(self._graph, self._ranges, annotated.reasons, options.chip, annotated.two_terms)
-            found = search.find(least)
+            coarse = search.find(least)
             forget_annotations(self._graph)
-            return found, self.balanced
+            return coarse, self.balanced
 
-        def legalize(kept: Mapping[str, str], balanced: Collection[str] | None) -> Legalized:
-            return self.legalize(kept, balanced)
+        def legalize(floats: Mapping[str, str], balanced: Collection[str] | None) -> Legalized:
+            return self.legalize(floats, balanced)
 
         return Attempts(find, legalize)
 
     def legalize(
         self,
-        kept: Mapping[str, str],
+        floats: Mapping[str, str],
         balanced: Collection[str] | None = None,
         left_out: Collection[str] = (),
         int16: Collection[str] | None = None,
@@ -158,7 +158,7 @@ class IntegerForms:
         """
         if int16 is None:
             int16 = () if self.int16 is None or INT16_NODES in left_out else self.int16.names
-        annotated = self.annotate(kept, int16, balanced, left_out)
+        annotated = self.annotate(floats, int16, balanced, left_out)
         return legalize(
             self._graph,
             self._options.chip,

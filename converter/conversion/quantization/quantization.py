@@ -169,7 +169,7 @@ class _Quantization:
             self._progress.report(f"calibration: {feeds.description}")
         constants = constant_arrays(graph)
         prepare(graph, options.disable_rules)
-        check_finite(graph, known=constants)
+        check_finite(graph, checked=constants)
         precision = apply_rules(graph, options.precision_rules, options.chip, self._optimized.tensors)
         if feeds is not None:
             refined = options.refinement_samples if self._refinements else 0
@@ -194,21 +194,21 @@ class _Quantization:
         self._progress.stage("quantize")
         if feeds is not None and measured is None and options.exact_on == "none" and options.has_algorithm("balancing"):
             forms.balancing = find_balancing(graph, options, feeds, ranges, precision, forms.legalize)
-        kept = self._nodes_in_float(forms, precision, feeds)
+        floats = self._nodes_in_float(forms, precision, feeds)
         if feeds is not None:
-            kept = self._widen(forms, kept, precision, feeds)
+            floats = self._widen(forms, floats, precision, feeds)
         elif options.max_int16_share and options.has_algorithm(INT16_NODES):
             raise UsageError("max_int16_share needs samples to choose nodes with", hint=CALIBRATION_HINT)
         self._progress.stage("legalize")
         if options.exact_on == "none":
-            legalized = forms.legalize(kept)
+            legalized = forms.legalize(floats)
         else:
             # 30 ms: imports the exporter
             from tpuconvert.conversion.quantization.exact_forms import quantize_exactly
 
-            legalized = quantize_exactly(graph, options, forms.legalize, kept)
+            legalized = quantize_exactly(graph, options, forms.legalize, floats)
         if feeds is not None and self._refinements:
-            legalized = self._refine_and_gate(forms, kept, legalized, feeds)
+            legalized = self._refine_and_gate(forms, floats, legalized, feeds)
         check_wide_results(precision, graph, legalized)
         check_asymmetric_tensors(precision, graph, ranges, legalized)
         if forms.balanced:
@@ -223,13 +223,13 @@ class _Quantization:
 
     def _nodes_in_float(self, forms: IntegerForms, precision: Precision, feeds: FeedSource | None) -> Mapping[str, str]:
         """Return the nodes that rules or decisions keep in float: the reason by the name of the node."""
-        kept: Mapping[str, str] = {}
+        floats: Mapping[str, str] = {}
         if self._options.has_algorithm("decision-paths"):
-            kept = float_paths(self._graph, lambda paths: forms.legalize(precision.nodes_in_float(paths)), feeds)
-        return precision.nodes_in_float(kept)
+            floats = float_paths(self._graph, lambda paths: forms.legalize(precision.nodes_in_float(paths)), feeds)
+        return precision.nodes_in_float(floats)
 
     def _widen(
-        self, forms: IntegerForms, kept: Mapping[str, str], precision: Precision, feeds: FeedSource
+        self, forms: IntegerForms, floats: Mapping[str, str], precision: Precision, feeds: FeedSource
     ) -> Mapping[str, str]:
         """Choose the nodes with 16 bits and in float. Return all nodes in float."""
 
@@ -241,20 +241,20 @@ class _Quantization:
         search = WiderNodesSearch(
             self._graph, self._options, precision, forms, searched, judged, refinement, self._progress
         )
-        chosen = search.choose(kept)
+        chosen = search.choose(floats)
         self._decisions += chosen.float_decisions
         self._int16_decisions = list(chosen.int16_decisions)
-        return chosen.kept
+        return chosen.floats
 
     def _refine_and_gate(
-        self, forms: IntegerForms, kept: Mapping[str, str], legalized: Legalized, feeds: FeedSource
+        self, forms: IntegerForms, floats: Mapping[str, str], legalized: Legalized, feeds: FeedSource
     ) -> Legalized:
         """Refine the integer graph. Return it, or one without the algorithms that do not reduce the error."""
         graph, options = self._graph, self._options
 
         def rebuild(left_out: Collection[str]) -> Legalized:
             forget_annotations(graph)
-            return forms.legalize(kept, left_out=left_out)
+            return forms.legalize(floats, left_out=left_out)
 
         def refine_without(target: Legalized, left_out: Collection[str], share: float) -> None:
             self._refine(target, feeds, left_out, share)
@@ -266,9 +266,9 @@ class _Quantization:
             return legalized
         others = [name for name in STRUCTURAL if options.has_algorithm(name)] if options.effort == "high" else []
         costly = [INT16_NODES] if forms.int16 is not None and options.requests_int16 else []
-        floats = self._cache.floats
-        known = floats.outputs_of(self._split.judged) if floats is not None else ()
-        error = OutputError(graph, options.chip, self._judged(feeds), known)
+        recorded = self._cache.floats
+        float_outputs = recorded.outputs_of(self._split.judged) if recorded is not None else ()
+        error = OutputError(graph, options.chip, self._judged(feeds), float_outputs)
         responses = None
         if BIAS in self._refinements and error.has_scores:
             first = feeds.part(0, min(len(feeds), options.refinement_samples))
@@ -293,7 +293,7 @@ class _Quantization:
             options.chip,
             progress=self._progress.advance,
             means=cache.means,  # empty with ranges from a file
-            most=options.refinement_samples,
+            max_samples=options.refinement_samples,
             weight_rounding=enabled["weight-rounding"],
             bias_correction=bias_share if enabled["bias-correction"] else 0.0,
             reconstruction=enabled["reconstruction"],

@@ -75,8 +75,8 @@ class MeasuredRanges(Result, hidden=("source", "ranges", "methods"), added=("ten
 
     def _notebook(self) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
         heading = ("tensor", "low", "high", "threshold")
-        numbers = ((name, found.low, found.high, found.threshold) for name, found in self.ranges.items())
-        return self.lines(), [heading, *((name, *(f"{each:.6g}" for each in found)) for name, *found in numbers)]
+        rows = ((name, range_.low, range_.high, range_.threshold) for name, range_ in self.ranges.items())
+        return self.lines(), [heading, *((name, *(f"{each:.6g}" for each in numbers)) for name, *numbers in rows)]
 
     def of(self, graph: Graph) -> Mapping[str, Range]:
         """Return the ranges for all tensors of an optimized graph.
@@ -138,7 +138,7 @@ class MeasuredRanges(Result, hidden=("source", "ranges", "methods"), added=("ten
             "method": self.method,
             "samples": self.samples,
             **({"methods": dict(self.methods)} if self.methods else {}),
-            "ranges": {name: _fields(found) for name, found in self.ranges.items()},
+            "ranges": {name: _fields(range_) for name, range_ in self.ranges.items()},
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -176,22 +176,22 @@ _COLUMNS = ("largest", "second", "variance", "mean")
 """Fields of ``Channels`` in a file. The others serve algorithms that need samples."""
 
 
-def _fields(found: Range) -> dict[str, Any]:
+def _fields(range_: Range) -> dict[str, Any]:
     """Return the fields. ``dataclasses.asdict`` would copy the tuples, which takes as long as writing them."""
-    channels = None if found.channels is None else {key: getattr(found.channels, key) for key in _COLUMNS}
-    fields = {**vars(found), "channels": channels, "statistics": _statistics_fields(found.statistics)}
+    channels = None if range_.channels is None else {key: getattr(range_.channels, key) for key in _COLUMNS}
+    fields = {**vars(range_), "channels": channels, "statistics": _statistics_fields(range_.statistics)}
     del fields["unevenness"]  # it serves algorithms that need samples
-    if not found.method:
+    if not range_.method:
         del fields["method"]
-    if not found.has_zero_point:
+    if not range_.has_zero_point:
         del fields["has_zero_point"]
     if not fields["statistics"]:
         del fields["statistics"]
     return fields
 
 
-def _statistics_fields(found: RangeStatistics | None) -> dict[str, Any] | None:
-    return None if found is None else {**vars(found), "levels": found.levels.hex(), "growth": list(found.growth)}
+def _statistics_fields(record: RangeStatistics | None) -> dict[str, Any] | None:
+    return None if record is None else {**vars(record), "levels": record.levels.hex(), "growth": list(record.growth)}
 
 
 @np.errstate(all="ignore")
@@ -259,7 +259,7 @@ def read_ranges(path: str | os.PathLike[str]) -> MeasuredRanges:
     if content.get("version") != VERSION:
         raise UsageError(f"{path}: version {content.get('version')}, this tpuconvert reads {VERSION}", hint=_HINT)
     try:
-        ranges = {str(name): _range(found) for name, found in content["ranges"].items()}
+        ranges = {str(name): _range(fields) for name, fields in content["ranges"].items()}
         source = tuple(str(digest) for digest in content["source"][ALGORITHM])
         methods = {str(name): str(method) for name, method in content.get("methods", {}).items()}
         return MeasuredRanges(source, str(content["method"]), int(content["samples"]), ranges, methods)
@@ -270,18 +270,18 @@ def read_ranges(path: str | os.PathLike[str]) -> MeasuredRanges:
 _HINT = "tpuconvert calibrate writes such files"
 
 
-def _range(found: Mapping[str, Any]) -> Range:
-    low, high, threshold = (_float32(found[key]) for key in ("low", "high", "threshold"))
+def _range(fields: Mapping[str, Any]) -> Range:
+    low, high, threshold = (_float32(fields[key]) for key in ("low", "high", "threshold"))
     if low > high or threshold < 0:
         raise ValueError(f"a range from {low} to {high} with threshold {threshold}")
     channels, method, has_zero_point = (
-        found["channels"],
-        str(found.get("method", "")),
-        found.get("has_zero_point", False),
+        fields["channels"],
+        str(fields.get("method", "")),
+        fields.get("has_zero_point", False),
     )
     if not isinstance(has_zero_point, bool):
         raise ValueError(f"has_zero_point is {has_zero_point!r}, expected true or false")
-    statistics = _statistics(found["statistics"]) if "statistics" in found else None
+    statistics = _statistics(fields["statistics"]) if "statistics" in fields else None
     if channels is None:
         return Range(low, high, threshold, None, method, statistics, has_zero_point)
     columns = {key: tuple(map(_number, channels[key])) for key in _COLUMNS}
@@ -290,15 +290,15 @@ def _range(found: Mapping[str, Any]) -> Range:
     return Range(low, high, threshold, Channels(**columns), method, statistics, has_zero_point)
 
 
-def _statistics(found: Mapping[str, Any]) -> RangeStatistics:
-    levels, clipped = bytes.fromhex(found["levels"]), found["clipped"]
+def _statistics(fields: Mapping[str, Any]) -> RangeStatistics:
+    levels, clipped = bytes.fromhex(fields["levels"]), fields["clipped"]
     if len(levels) not in (0, BINS):
         raise ValueError(f"a histogram of {len(levels)} bins, expected {BINS}")
-    growth, samples = tuple(map(_number, found["growth"])), int(found["samples"])
+    growth, samples = tuple(map(_number, fields["growth"])), int(fields["samples"])
     if growth and len(growth) != len(sample_counts(samples)):
         raise ValueError(f"{len(growth)} numbers about {samples} samples")
     clipped = None if clipped is None else _number(clipped)
-    return RangeStatistics(str(found["method"]), levels, int(found["exponent"]), clipped, growth, samples)
+    return RangeStatistics(str(fields["method"]), levels, int(fields["exponent"]), clipped, growth, samples)
 
 
 def _float32(value: Any) -> float:

@@ -57,7 +57,7 @@ class _State:
     """A part of the samples on a worker, with a graph of its own.
 
     Attributes:
-        known: number of operators whose final constants the graph has.
+        refined: number of operators whose final constants the graph has.
     """
 
     def __init__(
@@ -71,13 +71,13 @@ class _State:
         by_name = {node.name: node for node in graph.nodes}
         self._products = [by_name[name] for name in names]
         self.samples = OperandSamples(graph, chip, list(feeds), self._products, reference)
-        self.known = 0
+        self.refined = 0
 
     def answer(self, request: _Request) -> Any:
         for index, constants in enumerate(request.constants, start=request.first):
             _, weight, bias = operands(self._products[index])
             weight.data, bias.data = constants
-        self.known = request.arguments[0]
+        self.refined = request.arguments[0]
         with np.errstate(all="ignore"):
             return getattr(self.samples, request.statistic)(*request.arguments)
 
@@ -102,7 +102,7 @@ class _Refinement:
         """Move the samples to the operator and return the statistic."""
         key, index = (shard.start, shard.step), shard.arguments[0]
         state = self._states.get(key)
-        if state is None or state.known < shard.first or state.samples.index > index:
+        if state is None or state.refined < shard.first or state.samples.index > index:
             if shard.first > 0:
                 return None
             state = self._states[key] = self._new_state(*key)
@@ -156,19 +156,19 @@ class SplitSamples:
             packed = FlatGraph.of(reference.graph), tuple(reference.names), min(reference.feeds, len(feeds))
         self._task = _Refinement(FlatGraph.of(graph), chip, [node.name for node in products], feeds, packed, recorded)
         self._parts = min(len(feeds), workers.count)
-        self._known = 0
+        self._refined = 0
 
     def images(self, index: int) -> int:
         """Extent of axis 0 of the operand, added over all feeds."""
         extent = operand(self._products[index]).shape[0]
         return extent * self._feeds if isinstance(extent, int) else sum(self._collect("images", index))
 
-    def inputs(self, index: int, most: int) -> InputSums:
-        """Sums of the inputs of the operator, at up to ``most`` positions of each image of a convolution."""
-        found: list[InputSums] = self._collect("inputs", index, most)
-        for part in found[1:]:
-            found[0].merge(part)
-        return found[0]
+    def inputs(self, index: int, limit: int) -> InputSums:
+        """Sums of the inputs of the operator, at up to ``limit`` positions of each image of a convolution."""
+        parts: list[InputSums] = self._collect("inputs", index, limit)
+        for part in parts[1:]:
+            parts[0].merge(part)
+        return parts[0]
 
     def accumulators(self, index: int) -> ChannelMeans:
         """Means of the accumulator per output channel."""
@@ -177,10 +177,10 @@ class SplitSamples:
             means.merge(part)
         return means
 
-    def drift(self, index: int, most: int) -> dict[int, DriftSums]:
+    def drift(self, index: int, limit: int) -> dict[int, DriftSums]:
         """Sums of the inputs and of their drift, over two halves of the samples."""
         halves: dict[int, DriftSums] = {}
-        for part in self._collect("drift", index, most):
+        for part in self._collect("drift", index, limit):
             for half, sums in part.items():
                 halves[half] = halves[half].merged(sums) if half in halves else sums
         return halves
@@ -188,12 +188,12 @@ class SplitSamples:
     def _collect(self, statistic: Statistic, *arguments: int) -> list[Any]:
         """Return a statistic of all parts of the samples."""
         end = arguments[0] + (statistic == "accumulators")
-        found = self._request(range(self._parts), statistic, arguments, self._known, end)
-        missing = [part for part, result in found.items() if result is None]
+        results = self._request(range(self._parts), statistic, arguments, self._refined, end)
+        missing = [part for part, result in results.items() if result is None]
         if missing:
-            found |= self._request(missing, statistic, arguments, 0, end)
-        self._known = arguments[0]
-        return [found[part] for part in sorted(found)]
+            results |= self._request(missing, statistic, arguments, 0, end)
+        self._refined = arguments[0]
+        return [results[part] for part in sorted(results)]
 
     def _request(
         self, parts: Sequence[int], statistic: Statistic, arguments: tuple[int, ...], first: int, end: int
@@ -210,16 +210,16 @@ class SplitSamples:
         return {parts[index]: result for index, result in self._workers.map(self._task, shards)}
 
 
-def split_samples(workers: Workers, chip: Chip, feeds: FeedSource, most: int) -> StatisticsOf | None:
+def split_samples(workers: Workers, chip: Chip, feeds: FeedSource, max_samples: int) -> StatisticsOf | None:
     """Return the statistics for ``refine`` of samples that are split over workers; None to run them in this process.
 
     Args:
         workers: run the integer graph.
         chip: the target.
         feeds: calibration samples.
-        most: maximum number of samples, as for ``refine``.
+        max_samples: maximum number of samples, as for ``refine``.
     """
     if isinstance(workers, ThisProcess):
         return None
-    first = feeds.part(0, FirstMeans(most).count(feeds))
+    first = feeds.part(0, FirstMeans(max_samples).count(feeds))
     return lambda graph, products, reference: SplitSamples(workers, graph, chip, first, products, reference)

@@ -44,7 +44,7 @@ NO_SAMPLES = SampleSplit(range(0), range(0), are_held_out=False)
 
 
 def split_feeds(graph: Graph, chip: Chip, feeds: FeedSource, refinement_samples: int) -> SampleSplit:
-    """Split the feeds of a calibration.
+    """Choose the calibration feeds that compare candidates, and those that measure the finished model.
 
     Args:
         graph: the float graph.

@@ -1,4 +1,4 @@
-"""Choice of the nodes with 16 bits and in float, for a network of which 8 bits miss a target at the outputs.
+"""Choice of the nodes with 16 bits and in float, for a network that misses a target at the outputs with 8 bits.
 
 On a chip with 16 bits, integers come first: nodes in float are slower and differ between processors. They are chosen
 where 16 bits leave a target missed and the error is clearly smaller with them.
@@ -43,7 +43,7 @@ class WiderNodes:
     """Nodes with 16 bits and in float.
 
     Args:
-        kept: reasons for all nodes in float, by name.
+        floats: reasons for all nodes in float, by name.
         int16: nodes with 16 bits; None if there are none.
         balancing: tensors with scales per channel.
         float_decisions: what decided the nodes in float.
@@ -51,7 +51,7 @@ class WiderNodes:
         floor: the choice of regions with 16 bits; None if no target is missed.
     """
 
-    kept: Mapping[str, str]
+    floats: Mapping[str, str]
     int16: Int16Nodes | None
     balancing: Balancing
     float_decisions: Sequence[Decision] = ()
@@ -60,7 +60,7 @@ class WiderNodes:
 
     @property
     def is_missed(self) -> bool:
-        """Return True if a target is known to be missed."""
+        """Return True if the measured errors miss a target."""
         return self.floor is not None and self.floor.is_missed
 
 
@@ -98,15 +98,15 @@ class WiderNodesSearch:
         self._refine = refine
         self._progress = progress
 
-    def choose(self, kept: Mapping[str, str]) -> WiderNodes:
+    def choose(self, floats: Mapping[str, str]) -> WiderNodes:
         """Choose the nodes.
 
         Args:
-            kept: reasons for nodes in float by rules or decisions, by name.
+            floats: reasons for nodes in float by rules or decisions, by name.
         """
         options = self._options
         has_16_bits = options.has_algorithm(INT16_NODES)
-        chosen = WiderNodes(kept, None, self._forms.balancing)
+        chosen = WiderNodes(floats, None, self._forms.balancing)
         if has_16_bits:
             self._progress.stage("choose 16-bit nodes")
             chosen = self._with_16_bits(chosen)
@@ -122,7 +122,7 @@ class WiderNodesSearch:
         error, errors = self._measure(chosen) if chosen.int16 is not None else (math.inf, None)
         if errors is not None and error <= ACCURATE and not errors.misses_task:
             return chosen
-        start = WiderNodes(chosen.kept, None, self._forms.balancing)
+        start = WiderNodes(chosen.floats, None, self._forms.balancing)
         others = self._with_coarse_nodes(start)
         if self._options.chip is Chip.BM1684 and self._options.exact_on == "none":
             return self._with_float_regions(others)
@@ -140,7 +140,7 @@ class WiderNodesSearch:
 
     def _measure(self, chosen: WiderNodes) -> tuple[float, Errors]:
         int16 = () if chosen.int16 is None else chosen.int16.names
-        legalized = self._forms.legalize(chosen.kept, chosen.balancing.names, int16=int16)
+        legalized = self._forms.legalize(chosen.floats, chosen.balancing.names, int16=int16)
         forget_annotations(self._graph)
         return self._worst_error.loss(legalized.graph)
 
@@ -168,9 +168,9 @@ class WiderNodesSearch:
         forms, balanced = self._forms, chosen.balancing.names
 
         def legalize(names: Collection[str]) -> Legalized:
-            return forms.legalize(chosen.kept, balanced, int16=names)
+            return forms.legalize(chosen.floats, balanced, int16=names)
 
-        return partial(forms.annotate, chosen.kept, balanced=balanced), legalize
+        return partial(forms.annotate, chosen.floats, balanced=balanced), legalize
 
     def _with_single_nodes(self, chosen: WiderNodes) -> WiderNodes:
         """Give 16 bits to single nodes without which the error at the outputs is clearly larger."""
@@ -198,7 +198,7 @@ class WiderNodesSearch:
         coarse = choose_coarse_nodes(
             self._graph,
             self._worst_error,
-            chosen.kept,
+            chosen.floats,
             fixed,
             self._forms.attempts(),
             self._options.float_share,
@@ -209,15 +209,15 @@ class WiderNodesSearch:
         balancing = chosen.balancing
         if coarse.balanced is not None:
             balancing = Balancing(tuple(coarse.balanced), coarse.before, coarse.after)
-        kept = {**chosen.kept, **coarse.floats}
-        return replace(chosen, kept=kept, balancing=balancing, float_decisions=(CoarseNodes(coarse),))
+        floats = {**chosen.floats, **coarse.floats}
+        return replace(chosen, floats=floats, balancing=balancing, float_decisions=(CoarseNodes(coarse),))
 
     def _with_float_regions(self, chosen: WiderNodes) -> WiderNodes:
         """Keep the regions in float that a branch or a task of the outputs needs, on a chip without 16 bits."""
         balanced = chosen.balancing.names
 
         def in_float(names: Collection[str]) -> dict[str, str]:
-            return {**chosen.kept, **dict.fromkeys(names, "8 bits are too coarse for a branch of the outputs")}
+            return {**chosen.floats, **dict.fromkeys(names, "8 bits are too coarse for a branch of the outputs")}
 
         largest_share = self._options.float_share
         floor = find_floor(
@@ -233,4 +233,4 @@ class WiderNodesSearch:
         if floor is None:
             return chosen
         decisions = (*chosen.float_decisions, Regions(floor, largest_share, is_float=True))
-        return replace(chosen, kept=in_float(floor.names), float_decisions=decisions, floor=floor)
+        return replace(chosen, floats=in_float(floor.names), float_decisions=decisions, floor=floor)

@@ -29,12 +29,12 @@ class MeanAveragePrecision(Metric):
     def __init__(self, setup: Setup, name: str) -> None:
         super().__init__(setup, name)
         if setup.decode is None:
-            known = f"{', '.join(detector_names())}, or a function as module:function"
-            raise UsageError("metric 'map' without a decoder of the outputs", hint=f"--decode {known}")
+            decoders = f"{', '.join(detector_names())}, or a function as module:function"
+            raise UsageError("metric 'map' without a decoder of the outputs", hint=f"--decode {decoders}")
         self.detector, self.rule = find_detector(setup.decode), setup.image_rule()
-        self.found: list[Detections] = []
+        self.predictions: list[Detections] = []
         self.labeled: list[Objects] = []
-        self.kept = 0
+        self.matched = 0
         self.compared = 0
 
     @classmethod
@@ -53,15 +53,15 @@ class MeanAveragePrecision(Metric):
 
     def add(self, prediction: Detections, label: Objects) -> None:
         """Keep the detections and the labels of one image."""
-        self.found.append(prediction)
+        self.predictions.append(prediction)
         self.labeled.append(label)
 
     def values(self) -> dict[str, float]:
         """Return ``map`` and ``map50``, from 0 to 1."""
-        found = self._precisions()
+        precisions = self._precisions()
         return {
-            self.name: float(np.mean([row.mean() for row in found.values()])),
-            "map50": float(np.mean([row[0] for row in found.values()])),
+            self.name: float(np.mean([row.mean() for row in precisions.values()])),
+            "map50": float(np.mean([row[0] for row in precisions.values()])),
         }
 
     def per_class(self) -> dict[int, float]:
@@ -69,19 +69,19 @@ class MeanAveragePrecision(Metric):
         return {index: float(row.mean()) for index, row in self._precisions().items()}
 
     def _precisions(self) -> dict[int, Any]:
-        found = average_precisions(self.found, self.labeled)
-        if not found:
+        precisions = average_precisions(self.predictions, self.labeled)
+        if not precisions:
             raise UsageError("the labels have no boxes", hint="give images with labeled objects")
-        return found
+        return precisions
 
     def compare(self, prediction: Detections, reference: Detections) -> None:
         """Count the reference detections that this model also has: same class, IoU of at least 0.9."""
         reference = reference.take(reference.scores >= KEPT_SCORE)
         prediction = prediction.take(prediction.scores >= KEPT_SCORE)
-        self.kept += len(match_detections(reference, prediction, KEPT_IOU))
+        self.matched += len(match_detections(reference, prediction, KEPT_IOU))
         self.compared += len(reference.scores)
 
     def agreement(self) -> dict[str, float]:
         """Return the number of compared detections, and the share of them that is kept."""
-        kept = {"kept": self.kept / self.compared} if self.compared else {}
-        return {**kept, "detections": self.compared}
+        share = {"kept": self.matched / self.compared} if self.compared else {}
+        return {**share, "detections": self.compared}

@@ -48,8 +48,8 @@ class MeanIou(Metric):
         name = f"{label}: " if isinstance(label, Path) else ""
         truth = read_label_image(label) if isinstance(label, Path) else label.astype(np.int64)
         if truth.shape != prediction.shape:
-            found, wanted = ("x".join(map(str, array.shape)) for array in (truth, prediction))
-            raise UsageError(f"{name}the label image has {found} pixels, the image {wanted}")
+            label_size, image_size = ("x".join(map(str, array.shape)) for array in (truth, prediction))
+            raise UsageError(f"{name}the label image has {label_size} pixels, the image {image_size}")
         counts = (truth != IGNORED) & (prediction != IGNORED)
         truth, prediction = truth[counts], prediction[counts]
         if truth.size == 0:

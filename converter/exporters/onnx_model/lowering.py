@@ -135,10 +135,10 @@ class Lowering:
     def add_all(self, operator: str, *inputs: Argument, count: int, **attributes: object) -> list[str]:
         """Append an ONNX node and return all its results."""
         names = [self._argument(item) for item in inputs]
-        place = self._origin.name if self._origin else next(filter(None, names))
-        outputs = [self._unique(f"{place}/{operator}") for _ in range(count)]
-        given = {key: item for key, item in attributes.items() if item is not None}
-        self.steps.append(Step(operator, names, outputs, given, self._origin))
+        origin = self._origin.name if self._origin else next(filter(None, names))
+        outputs = [self._unique(f"{origin}/{operator}") for _ in range(count)]
+        present = {key: item for key, item in attributes.items() if item is not None}
+        self.steps.append(Step(operator, names, outputs, present, self._origin))
         return outputs
 
     def _argument(self, item: Argument) -> str:
@@ -301,10 +301,10 @@ def extents(value: Value | None, *axes: int) -> tuple[int, ...]:
         NoExactForm: one of them is symbolic.
     """
     assert value is not None
-    found = [extent for axis in axes if isinstance(extent := value.shape[axis], int)]
-    if len(found) != len(axes):
+    numbers = [extent for axis in axes if isinstance(extent := value.shape[axis], int)]
+    if len(numbers) != len(axes):
         raise NoExactForm(f"'{value.name}' has shape {value.type}, expected numbers", OPEN_EXTENT)
-    return tuple(found)
+    return tuple(numbers)
 
 
 def scalar(number: float, dtype: DType | type[np.generic]) -> Array:

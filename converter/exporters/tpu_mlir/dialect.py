@@ -378,12 +378,12 @@ def _string(text: str) -> str:
     return f'"{"".join(escaped)}"'
 
 
-def complete_attributes(operation: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def complete_attributes(operation: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the attributes of an operation: the given ones, and the defaults of the others that have one."""
-    known = OPERATIONS[operation].attributes
-    unknown = given.keys() - known.keys()
+    declared = OPERATIONS[operation].attributes
+    unknown = attributes.keys() - declared.keys()
     assert not unknown, f"{operation} has no attribute {sorted(unknown)}"
-    complete = {name: given.get(name, default) for name, (_, default) in sorted(known.items())}
+    complete = {name: attributes.get(name, default) for name, (_, default) in sorted(declared.items())}
     missing = [name for name, value in complete.items() if value is REQUIRED]
     assert not missing, f"{operation}: attribute {missing[0]} is missing"
     return {name: value for name, value in complete.items() if value is not None}
@@ -391,8 +391,8 @@ def complete_attributes(operation: str, given: Mapping[str, Any]) -> dict[str, A
 
 def _attribute_text(line: Line) -> str:
     """Return the text of an operation's attribute dictionary."""
-    known = OPERATIONS[line.operation].attributes
-    texts = [f"{name} = {_value_text(known[name][0], value)}" for name, value in line.attributes.items()]
+    declared = OPERATIONS[line.operation].attributes
+    texts = [f"{name} = {_value_text(declared[name][0], value)}" for name, value in line.attributes.items()]
     return f" {{{', '.join(texts)}}}" if texts else ""
 
 

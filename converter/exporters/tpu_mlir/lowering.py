@@ -178,10 +178,10 @@ class Lowering:
         """Return a node with subgraphs on which a node depends through nodes of the host, or None."""
         seen, stack = {node}, [node]
         while stack:
-            found = stack.pop()
-            if found.op.has_subgraphs:
-                return found
-            before = [value.producer for value in found.inputs if value is not None and value not in self._tensors]
+            current = stack.pop()
+            if current.op.has_subgraphs:
+                return current
+            before = [value.producer for value in current.inputs if value is not None and value not in self._tensors]
             new = [producer for producer in before if producer is not None and producer not in seen]
             seen.update(new)
             stack += new
@@ -253,12 +253,12 @@ def reciprocal_scale(multiplier: float) -> float:
     Raises:
         NoExactForm: no float64 number has this reciprocal.
     """
-    wanted = np.float32(multiplier)
-    scale = 1.0 / float(wanted)
+    rounded = np.float32(multiplier)
+    scale = 1.0 / float(rounded)
     for candidate in (scale, math.nextafter(scale, math.inf), math.nextafter(scale, 0)):
-        if np.float32(1.0 / candidate) == wanted:
+        if np.float32(1.0 / candidate) == rounded:
             return candidate
-    raise NoExactForm(f"no scale has the float32 reciprocal {wanted!r}")
+    raise NoExactForm(f"no scale has the float32 reciprocal {rounded!r}")
 
 
 def _module_attributes(target: Target, name: str) -> dict[str, str]:

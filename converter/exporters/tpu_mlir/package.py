@@ -228,11 +228,11 @@ def write_package(
 
 def _expected_results(graph: Graph, values: Sequence[Value], samples: Sequence[Feed]) -> dict[str, Array]:
     """Compute the returned values for all samples: one array per name, samples along a new first axis."""
-    wanted = {value.name for value in values}
-    arrays: dict[str, list[Array]] = {name: [] for name in wanted}
+    names = {value.name for value in values}
+    arrays: dict[str, list[Array]] = {name: [] for name in names}
 
     def keep(value: Value, array: Array) -> None:
-        if value.name in wanted:
+        if value.name in names:
             arrays[value.name].append(np.array(array))
 
     with Session(graph, observed=True) as session:

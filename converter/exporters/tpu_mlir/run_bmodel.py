@@ -47,8 +47,8 @@ def find_output(results: dict[str, Any], name: str) -> Any:
     """Return the output with this name, to which the compiler may have appended a type."""
     if name in results:
         return results[name]
-    found = [key for key in results if key.startswith(f"{name}_") and key[len(name) + 1 :] in SUFFIXES]
-    return results[found[0]] if len(found) == 1 else None
+    matches = [key for key in results if key.startswith(f"{name}_") and key[len(name) + 1 :] in SUFFIXES]
+    return results[matches[0]] if len(matches) == 1 else None
 
 
 def with_type(array: Any, output: dict[str, Any]) -> Any:

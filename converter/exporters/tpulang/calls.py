@@ -95,9 +95,9 @@ def requant_int(line: Line, p: Program) -> None:
     """Add a requantization with one multiplier and shift per channel."""
     x, table = line.operands
     assert x is not None
-    given = line.attributes
+    attributes = line.attributes
     words = constant_array(p, table).reshape(-1, 3)
-    requantize(p, line.result, x, words, given["quant_mode"], given["round_mode"])
+    requantize(p, line.result, x, words, attributes["quant_mode"], attributes["round_mode"])
 
 
 @translates("tpu.Conv2D", "tpu.Deconv")
@@ -108,14 +108,14 @@ def convolution(line: Line, p: Program) -> None:
     """
     x, weights, bias = line.operands
     assert x is not None and weights is not None and bias is not None
-    given, result = line.attributes, line.result
+    attributes, result = line.attributes, line.result
     kernel = constant_array(p, weights)
     zero_point = element_of(x).zero_point
     sums = kernel.reshape(kernel.shape[0], -1).astype(np.int64).sum(axis=1)
     total = constant_array(p, bias).reshape(-1) + zero_point * sums
     if np.abs(total).max(initial=0) >= 2**31:
         raise NoExactForm("bias without the zero point exceeds 32 bits")
-    multipliers = given.get("multiplier")
+    multipliers = attributes.get("multiplier")
     name = result.location
     accumulator = result
     if multipliers is not None:
@@ -126,35 +126,35 @@ def convolution(line: Line, p: Program) -> None:
         x,
         weights,
         Stored(bias.location, total.astype(np.int32)),
-        stride=given["strides"],
-        dilation=given["dilations"],
-        pad=given["pads"],
-        group=given["group"],
+        stride=attributes["strides"],
+        dilation=attributes["dilations"],
+        pad=attributes["pads"],
+        group=attributes["group"],
         input_zp=zero_point,
         weight_zp=0,
         out_dtype="int32",
     )
     if multipliers is not None:
-        shifts = -np.array(given["rshift"])
+        shifts = -np.array(attributes["rshift"])
         table = np.stack([np.array(multipliers), shifts, np.zeros_like(shifts)], axis=1)
-        requantize(p, result, accumulator, table, given["quant_mode"], given["round_mode"])
+        requantize(p, result, accumulator, table, attributes["quant_mode"], attributes["round_mode"])
 
 
 @translates("tpu.BinaryShift")
 def binary_shift(line: Line, p: Program) -> None:
     """Add a saturating sum, difference or product of integers with a shift."""
-    given = line.attributes
+    attributes = line.attributes
     a, b = line.operands
     assert a is not None and b is not None
     p.add(
         line.result,
-        f"{given['mode'].lower()}_shift",
+        f"{attributes['mode'].lower()}_shift",
         a,
         b,
-        given["shift"],
+        attributes["shift"],
         element_of(line.result).dtype,
-        round_mode=snake_case(given["round_mode"]),
-        is_saturate=given["saturation"],
+        round_mode=snake_case(attributes["round_mode"]),
+        is_saturate=attributes["saturation"],
     )
 
 
@@ -185,8 +185,8 @@ def max_pool(line: Line, p: Program) -> None:
     (x,) = line.operands
     assert x is not None
     check_width(x, "maxpool2d", "int8", "uint8", "float32")
-    given = line.attributes
-    p.add(line.result, "maxpool2d", x, kernel=given["kernel_shape"], stride=given["strides"], pad=given["pads"])
+    kernel, stride, pads = (line.attributes[name] for name in ("kernel_shape", "strides", "pads"))
+    p.add(line.result, "maxpool2d", x, kernel=kernel, stride=stride, pad=pads)
 
 
 @translates("tpu.Max", "tpu.Min")
@@ -236,8 +236,8 @@ def strided_slice(line: Line, p: Program) -> None:
     """Add a slice with steps."""
     x = line.operands[0]
     assert x is not None
-    given = line.attributes
-    p.add(line.result, "slice", x, given["offset"], given["ends"], given["steps"])
+    attributes = line.attributes
+    p.add(line.result, "slice", x, attributes["offset"], attributes["ends"], attributes["steps"])
 
 
 @translates("tpu.Concat")
@@ -253,11 +253,11 @@ def pad(line: Line, p: Program) -> None:
     x = line.operands[0]
     assert x is not None
     check_width(x, "pad", "float32", "int8", "uint8", "int16", "uint16")
-    given = line.attributes
+    attributes = line.attributes
     zero_point = element_of(x).zero_point
-    if given["mode"] == "constant" and given["val"] != zero_point:
-        raise NoExactForm(f"padding with {given['val']:g}, expected the zero point {zero_point} of '{x.location}'")
-    p.add(line.result, "pad", x, given["mode"], Scalar(given["val"]), given["paddings"])
+    if attributes["mode"] == "constant" and attributes["val"] != zero_point:
+        raise NoExactForm(f"padding with {attributes['val']:g}, expected the zero point {zero_point} of '{x.location}'")
+    p.add(line.result, "pad", x, attributes["mode"], Scalar(attributes["val"]), attributes["paddings"])
 
 
 @translates("tpu.Tile")

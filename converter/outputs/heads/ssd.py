@@ -29,10 +29,10 @@ class Ssd(BoxHead):
     def candidates(self, outputs: Outputs, size: tuple[int, int], min_score: float) -> Detections:
         """Return the boxes with a sufficient score of a class other than the background."""
         named = {name: array[0] for name, array in outputs.items() if array.ndim == 3 and len(array) == 1}
-        places = [name for name, array in named.items() if array.shape[1] == 4]
-        if len(places) > 1:  # scores of three classes also have four columns
-            places = [name for name in places if "box" in name.lower() or "loc" in name.lower()]
-        scores = [array for name, array in named.items() if name not in places and array.shape[1] > 1]
-        if len(places) != 1 or len(scores) != 1 or len(named[places[0]]) != len(scores[0]):
+        box_outputs = [name for name, array in named.items() if array.shape[1] == 4]
+        if len(box_outputs) > 1:  # scores of three classes also have four columns
+            box_outputs = [name for name in box_outputs if "box" in name.lower() or "loc" in name.lower()]
+        scores = [array for name, array in named.items() if name not in box_outputs and array.shape[1] > 1]
+        if len(box_outputs) != 1 or len(scores) != 1 or len(named[box_outputs[0]]) != len(scores[0]):
             raise unsuitable("boxes [1, N, 4] and scores [1, N, 1 + classes]", outputs)
-        return above(named[places[0]] * scale_of(size), scores[0][:, 1:], min_score)
+        return above(named[box_outputs[0]] * scale_of(size), scores[0][:, 1:], min_score)

@@ -31,9 +31,9 @@ class YuNet(BoxHead):
                 arrays = [outputs[f"{kind}_{stride}"].astype(np.float64) for kind in _KINDS]
             except KeyError:
                 raise unsuitable(f"cls_{stride}, obj_{stride} and bbox_{stride}", outputs) from None
-            kind, presence, place = (array.reshape(-1, array.shape[-1]) for array in arrays)
+            kind, presence, codes = (array.reshape(-1, array.shape[-1]) for array in arrays)
             origins = cells_of(size[0] // stride, size[1] // stride) * stride
-            boxes.append(boxes_in_cells(place, origins, np.full((len(origins), 2), stride)))
+            boxes.append(boxes_in_cells(codes, origins, np.full((len(origins), 2), stride)))
             scores.append(np.sqrt(np.clip(kind, 0, 1) * np.clip(presence, 0, 1)))
             if f"kps_{stride}" in outputs:
                 offsets = outputs[f"kps_{stride}"].astype(np.float64).reshape(len(origins), -1, 2)

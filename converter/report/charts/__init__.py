@@ -18,16 +18,16 @@ def chart_sections(description: Description) -> list[tuple[str, str, str]]:
 
     The chart of a search for a mixed precision is not among them: it is part of the section about the search.
     """
-    found = []
+    sections = []
     if description.get("verification"):
-        found.append(("Error over depth", *error_over_depth(description)))
+        sections.append(("Error over depth", *error_over_depth(description)))
     if description.get("cost"):
-        found.append(("Time and multiply-accumulates", *cost_by_node(description)))
-        found.append(("Share of the operators", *cost_by_operator(description)))
+        sections.append(("Time and multiply-accumulates", *cost_by_node(description)))
+        sections.append(("Share of the operators", *cost_by_operator(description)))
     if description.get("memory"):
-        found.append(("Memory over time", *memory_over_time(description)))
+        sections.append(("Memory over time", *memory_over_time(description)))
     if description.get("histograms"):
-        found.append(("Histograms of tensors", *histograms(description)))
+        sections.append(("Histograms of tensors", *histograms(description)))
     if description.get("convergence"):
-        found.append(("Convergence of the calibration", *convergence(description)))
-    return [section for section in found if section[1]]
+        sections.append(("Convergence of the calibration", *convergence(description)))
+    return [section for section in sections if section[1]]

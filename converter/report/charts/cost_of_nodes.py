@@ -48,9 +48,9 @@ def cost_by_node(description: Description) -> tuple[str, str]:
         )
         parts.append(text(WIDTH - 10, top + 9, amounts, "end", shift=HALF_LINE))
         bars = [("s1", cost.seconds / seconds), ("s2", cost.macs / macs if macs else 0.0)]
-        for place, (kind, part) in enumerate(bars):
+        for row, (kind, part) in enumerate(bars):
             if part > 0.0:
-                y = top + 23 + place * (_BAR + 1)
+                y = top + 23 + row * (_BAR + 1)
                 width = max(1.0, (WIDTH - 20) * part / largest)
                 tip = f"{cost.name} ({cost.op}): {amounts}"
                 parts.append(mark("rect", kind, node=cost.node, tip=tip, x=10.0, y=y, width=width, height=_BAR))
@@ -131,8 +131,8 @@ def _totals(costs: list[_Cost]) -> tuple[float, int]:
 
 def _amounts(cost: _Cost, seconds: float, macs: int) -> str:
     """Format the time and the multiply-accumulates of a node, with their shares of the whole model."""
-    found = f"{cost.seconds / seconds:.1%} {_time(cost.seconds)}"
-    return f"{found}, {cost.macs / macs:.1%} {_count(cost.macs)}" if cost.macs else found
+    time_text = f"{cost.seconds / seconds:.1%} {_time(cost.seconds)}"
+    return f"{time_text}, {cost.macs / macs:.1%} {_count(cost.macs)}" if cost.macs else time_text
 
 
 def _time(seconds: float) -> str:

@@ -28,8 +28,8 @@ class _Point(NamedTuple):
 
     @property
     def sqnr(self) -> float | None:
-        found: float | None = self.entry["sqnr_db"]
-        return found
+        sqnr: float | None = self.entry["sqnr_db"]
+        return sqnr
 
     @property
     def added(self) -> float:

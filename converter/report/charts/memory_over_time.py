@@ -31,8 +31,8 @@ def memory_over_time(description: Description) -> tuple[str, str]:
     shown = thin(list(enumerate(live)), _MOST, lambda item: item[1])
     width = (RIGHT - LEFT) / len(shown)
     peak = max(shown, key=lambda item: item[1])[0]
-    for place, (index, count) in enumerate(shown):
-        left, top = LEFT + place * width, y.at(count / size)
+    for position, (index, count) in enumerate(shown):
+        left, top = LEFT + position * width, y.at(count / size)
         layer = layers[index]
         tip = f"{layer['name']} ({layer['op']}): {bytes_text(count)}"
         kind = "s2" if index == peak else "s1"
@@ -43,8 +43,8 @@ def memory_over_time(description: Description) -> tuple[str, str]:
         parts.append(mark("line", "limit", x1=LEFT, y1=line, x2=RIGHT, y2=line))
         parts.append(text(RIGHT, line - 9, f"arena {bytes_text(arena)}", "note end"))
     name = shorten(layers[peak]["name"], _NAME)
-    place = next(place for place, (index, _) in enumerate(shown) if index == peak)
-    parts.append(note(LEFT + (place + 0.5) * width, y.at(live[peak] / size) + 14, name, node=peak))
+    position = next(position for position, (index, _) in enumerate(shown) if index == peak)
+    parts.append(note(LEFT + (position + 0.5) * width, y.at(live[peak] / size) + 14, name, node=peak))
     parts += horizontal_axis(x, bottom, "index of the node, in the order of computation")
     lead = f"At most {bytes_text(largest)} of tensors are live, at '{shorten(layers[peak]['name'])}'. "
     if arena == largest:

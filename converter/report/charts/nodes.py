@@ -15,9 +15,9 @@ def node_indices(description: Description) -> dict[str, int]:
     return {value["name"]: layer["index"] for layer in description["layers"] for value in layer["outputs"]}
 
 
-def thin(items: Sequence[T], most: int, weight: Callable[[T], float]) -> list[T]:
-    """Return at most ``most`` items: of each run of adjacent items of equal length, the one with the largest weight."""
-    if len(items) <= most:
+def thin(items: Sequence[T], limit: int, weight: Callable[[T], float]) -> list[T]:
+    """Return at most ``limit`` items: the one with the largest weight of each run of adjacent items of equal length."""
+    if len(items) <= limit:
         return list(items)
-    length = -(-len(items) // most)
+    length = -(-len(items) // limit)
     return [max(items[start : start + length], key=weight) for start in range(0, len(items), length)]

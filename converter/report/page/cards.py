@@ -37,8 +37,8 @@ class Card(NamedTuple):
 
 def cards(description: Description) -> str:
     """Return the cards as HTML."""
-    found = [*_precision(description), *_accuracy(description), *_size(description), *_cost(description)]
-    return f'<dl class="cards">\n{"".join(map(_card_html, found))}</dl>\n'
+    shown = [*_precision(description), *_accuracy(description), *_size(description), *_cost(description)]
+    return f'<dl class="cards">\n{"".join(map(_card_html, shown))}</dl>\n'
 
 
 def _card_html(card: Card) -> str:

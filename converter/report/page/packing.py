@@ -63,8 +63,8 @@ def pack_column(column: list[Any]) -> Any:
     values = dict(zip(texts, column, strict=True))
     has_few = 2 * len(values) < len(column)
     if has_few:
-        places = {text: place for place, text in enumerate(values)}
-        at = [places[text] for text in texts]
+        index_of = {text: number for number, text in enumerate(values)}
+        at = [index_of[text] for text in texts]
         size = sum(map(len, values)) + sum(map(len, map(str, at)))
         forms.append((size + _KEYS, {"values": list(values.values()), "at": at}))
     lines, has_lists = (None, False) if has_few else _lines(column)
@@ -94,17 +94,17 @@ def _lines(column: Sequence[Any]) -> tuple[list[str | None] | None, bool]:
 
 
 def _front_coded(texts: Sequence[str | None], key: int) -> list[str | None]:
-    found: list[str | None] = []
+    coded: list[str | None] = []
     last: dict[str, str] = {}
     for text in texts:
         if text is None:
-            found.append(None)
+            coded.append(None)
             continue
         start = text[:key]
         length = min(_common_prefix(last.get(start, start), text), _LONGEST_PREFIX)
-        found.append(f"{start}{_DIGITS[length // PREFIX_BASE]}{_DIGITS[length % PREFIX_BASE]}{text[length:]}")
+        coded.append(f"{start}{_DIGITS[length // PREFIX_BASE]}{_DIGITS[length % PREFIX_BASE]}{text[length:]}")
         last[start] = text
-    return found
+    return coded
 
 
 def _common_prefix(first: str, second: str) -> int:

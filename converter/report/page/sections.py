@@ -286,8 +286,8 @@ def _groups(cost: Description) -> str:
     table = group_rows(cost)
     if len(table) > _MOST:
         traffic = [group["bytes"] for group in cost["groups"]]
-        largest = sorted(range(len(traffic)), key=lambda place: -traffic[place])[:_MOST]
-        table = [table[place] for place in sorted(largest)]
+        largest = sorted(range(len(traffic)), key=lambda index: -traffic[index])[:_MOST]
+        table = [table[index] for index in sorted(largest)]
         lead += f" The table has the {_MOST} groups with most traffic."
     rows: list[Sequence[Cell]] = [(*(("n", escape(cell)) for cell in row[:-1]), escape(row[-1])) for row in table]
     shown = html_table(GROUP_HEADING, rows) if rows else ""

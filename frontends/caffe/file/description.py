@@ -115,32 +115,32 @@ def _describe(message: Any, parsed: Parsed, file: str, limits: Limits) -> NetDes
         count = len(message.layer) + len(message.layers)
         raise exceeded(f"{count:,} layers", "max_nodes", limits, file=file)
     layers = [*_input_layer(message, file), *_upgrade_layers(message, parsed)]
-    kept = [layer for layer in layers if _runs(layer.message, message.state, file)]
-    numbers = {id(layer) for layer in kept}
+    active = [layer for layer in layers if _runs(layer.message, message.state, file)]
+    numbers = {id(layer) for layer in active}
     left_out = [layer for layer in layers if id(layer) not in numbers]
-    borrowed = _borrow_data_layers(kept, left_out)
+    borrowed = _borrow_data_layers(active, left_out)
     numbers |= {id(layer) for layer in borrowed}
     names = [layer.message.name for layer in left_out if id(layer) not in numbers]
     return NetDescription(
-        message.name, file, [*borrowed, *kept], names, outside, [layer.message.name for layer in borrowed]
+        message.name, file, [*borrowed, *active], names, outside, [layer.message.name for layer in borrowed]
     )
 
 
-def _borrow_data_layers(kept: list[LayerDescription], left_out: list[LayerDescription]) -> list[LayerDescription]:
+def _borrow_data_layers(active: list[LayerDescription], left_out: list[LayerDescription]) -> list[LayerDescription]:
     """Find removed data layers whose tops are read by a kept layer but produced by none.
 
     Networks for training only, or with test stages that a solver selects, declare their inputs in such layers.
     """
-    made = {top for layer in kept for top in layer.message.top}
-    missing = {bottom for layer in kept for bottom in layer.message.bottom} - made
-    found = []
+    written = {top for layer in active for top in layer.message.top}
+    missing = {bottom for layer in active for bottom in layer.message.bottom} - written
+    borrowed = []
     for layer in sorted(left_out, key=lambda layer: not any(rule.phase == _TEST for rule in layer.message.include)):
         tops = set(layer.message.top)
-        if not layer.message.bottom and tops & missing and not tops & made:
-            found.append(layer)
+        if not layer.message.bottom and tops & missing and not tops & written:
+            borrowed.append(layer)
             missing -= tops
-            made |= tops
-    return found
+            written |= tops
+    return borrowed
 
 
 def _upgrade_layers(message: Any, parsed: Parsed) -> Iterator[LayerDescription]:

@@ -134,14 +134,14 @@ class _Parser:
         fields = message.DESCRIPTOR.fields_by_name
         while not self._ends(closing, path):
             name = self._field_name()
-            known = fields.get(name.text)
-            if known is None:
+            descriptor = fields.get(name.text)
+            if descriptor is None:
                 value = self._unknown_value(_depth(path) + 1)
                 self.parsed.unknown.append(UnknownField((*path, name.text), self._line(name.start), value))
-            elif known.message_type is not None:
-                self._submessages(message, known, path, name)
+            elif descriptor.message_type is not None:
+                self._submessages(message, descriptor, path, name)
             else:
-                self._scalars(message, known, name)
+                self._scalars(message, descriptor, name)
             self._accept(",;")
 
     def _ends(self, closing: str, path: tuple[str | int, ...]) -> bool:
@@ -159,12 +159,14 @@ class _Parser:
             self._fail(f"expected the name of a field, found {self._describe_token()}")
         return self._next()
 
-    def _submessages(self, message: Any, known: FieldDescriptor, path: tuple[str | int, ...], name: _Token) -> None:
+    def _submessages(
+        self, message: Any, descriptor: FieldDescriptor, path: tuple[str | int, ...], name: _Token
+    ) -> None:
         def read() -> None:
             closing = _CLOSING.get(self._accept("{<"))
             if closing is None:
                 self._fail(f"expected '{{' after '{name.text}', found {self._describe_token()}")
-            child, child_path = self._child(message, known, path, name)
+            child, child_path = self._child(message, descriptor, path, name)
             self._check_depth(_depth(child_path))
             self.message(child, child_path, closing)
 
@@ -187,9 +189,9 @@ class _Parser:
             self._fail(f"messages nest deeper than {self._max_depth}")
 
     def _child(
-        self, message: Any, known: FieldDescriptor, path: tuple[str | int, ...], name: _Token
+        self, message: Any, descriptor: FieldDescriptor, path: tuple[str | int, ...], name: _Token
     ) -> tuple[Any, tuple[str | int, ...]]:
-        if is_repeated(known):
+        if is_repeated(descriptor):
             repeated = getattr(message, name.text)
             child_path = (*path, name.text, len(repeated))
             self.parsed.lines[child_path] = self._line(name.start)
@@ -205,34 +207,34 @@ class _Parser:
 
     # Values
 
-    def _scalars(self, message: Any, known: FieldDescriptor, name: _Token) -> None:
+    def _scalars(self, message: Any, descriptor: FieldDescriptor, name: _Token) -> None:
         if not self._accept(":"):
             self._fail(f"expected ':' after '{name.text}', found {self._describe_token()}")
-        if is_repeated(known):
-            self._one_or_list(lambda: self._store(message, known, name))
+        if is_repeated(descriptor):
+            self._one_or_list(lambda: self._store(message, descriptor, name))
         else:
             self._check_single(message, name)
-            self._store(message, known, name)
+            self._store(message, descriptor, name)
 
-    def _store(self, message: Any, known: FieldDescriptor, name: _Token) -> None:
+    def _store(self, message: Any, descriptor: FieldDescriptor, name: _Token) -> None:
         start = self._token.start
-        value = self._value(known, name.text)
+        value = self._value(descriptor, name.text)
         try:
-            if is_repeated(known):
+            if is_repeated(descriptor):
                 getattr(message, name.text).append(value)
             else:
                 setattr(message, name.text, value)
         except (ValueError, TypeError) as error:
             self._fail(f"{value!r} is not a value of '{name.text}' ({error})", start)
 
-    def _value(self, known: FieldDescriptor, name: str) -> Any:
-        kind = known.cpp_type
+    def _value(self, descriptor: FieldDescriptor, name: str) -> Any:
+        kind = descriptor.cpp_type
         if kind == FieldDescriptor.CPPTYPE_STRING:
             if self._token.kind != "string":
                 self._fail(f"'{name}' takes a text in quotes, found {self._describe_token()}")
-            return self._string(as_bytes=known.type == FieldDescriptor.TYPE_BYTES)
+            return self._string(as_bytes=descriptor.type == FieldDescriptor.TYPE_BYTES)
         if kind == FieldDescriptor.CPPTYPE_ENUM:
-            return self._enum(known, name)
+            return self._enum(descriptor, name)
         if kind == FieldDescriptor.CPPTYPE_BOOL:
             if self._token.text in _TRUE + _FALSE:
                 return self._next().text in _TRUE
@@ -247,15 +249,15 @@ class _Parser:
             self._fail(f"'{name}' takes an integer", start)
         return number
 
-    def _enum(self, known: FieldDescriptor, name: str) -> int:
-        assert known.enum_type is not None
-        values = known.enum_type.values_by_name
+    def _enum(self, descriptor: FieldDescriptor, name: str) -> int:
+        assert descriptor.enum_type is not None
+        values = descriptor.enum_type.values_by_name
         start, text = self._token.start, self._token.text
         if self._token.kind == "name" and text in values:
             self._next()
             return int(values[text].number)
         number = self._number() if self._token.kind != "name" else None
-        if isinstance(number, int) and number in known.enum_type.values_by_number:
+        if isinstance(number, int) and number in descriptor.enum_type.values_by_number:
             return number
         self._fail(f"'{name}' takes one of {', '.join(values)}; found '{text}'", start)
 
@@ -328,12 +330,12 @@ def _depth(path: tuple[str | int, ...]) -> int:
     return sum(isinstance(step, str) for step in path)
 
 
-def is_repeated(known: FieldDescriptor) -> bool:
+def is_repeated(descriptor: FieldDescriptor) -> bool:
     """Return True if a field can have several values."""
     try:
-        return bool(known.is_repeated)
+        return bool(descriptor.is_repeated)
     except AttributeError:  # protobuf before 6.31 has no is_repeated
-        return bool(known.label == FieldDescriptor.LABEL_REPEATED)  # type: ignore[attr-defined]  # not in newer stubs
+        return bool(descriptor.label == FieldDescriptor.LABEL_REPEATED)  # type: ignore[attr-defined]  # not in newer stubs
 
 
 def _read_number(text: str) -> int | float:

@@ -78,9 +78,9 @@ def v1_to_current(layers: Sequence[Any]) -> Upgraded:
         new = _new_layer(old, old, V1_TYPES[type_name])
         for position, shared in enumerate(old.param):
             _spec(new, position).name = shared
-        for known, value in old.ListFields():
-            if known.name not in _V1_OWN:
-                _copy(new, known.name, value)
+        for field, value in old.ListFields():
+            if field.name not in _V1_OWN:
+                _copy(new, field.name, value)
         upgraded.append((index, new, []))
     return upgraded
 
@@ -104,23 +104,23 @@ def v0_to_current(layers: Sequence[Any]) -> Upgraded:
 def _v0_parameters(new: Any, old: Any) -> list[str]:
     """Copy the flat V0 parameters to their current messages; return parameters without a meaning for this type."""
     dropped = []
-    for known, value in old.ListFields():
-        if known.name in ("name", "type", "blobs", "blobs_lr", "weight_decay"):
+    for field, value in old.ListFields():
+        if field.name in ("name", "type", "blobs", "blobs_lr", "weight_decay"):
             continue
-        name, messages = V0_RENAMED.get(known.name, known.name), V0_PARAMETERS.get(new.type, {})
+        name, messages = V0_RENAMED.get(field.name, field.name), V0_PARAMETERS.get(new.type, {})
         message = next((message for message, names in messages.items() if name in names.split()), None)
         try:
             if message is None:
-                dropped.append(known.name)
+                dropped.append(field.name)
             else:
                 _copy(getattr(new, message) if message else new, name, value)
         except ValueError:  # V0 accepted values that are out of range in the current format
-            dropped.append(f"{known.name}: {value}")
+            dropped.append(f"{field.name}: {value}")
     return dropped
 
 
 def _absorb_padding(new: Any, padding: dict[str, Any]) -> list[str]:
-    """Fold padding layers whose tops this layer reads into it; return those that it cannot absorb, as text."""
+    """Fold the padding layers before this layer into it. Describe the ones that it cannot absorb."""
     dropped = []
     for position, bottom in enumerate(new.bottom):
         outer = padding.get(bottom)

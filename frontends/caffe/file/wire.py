@@ -90,17 +90,17 @@ def read_fields(data: memoryview) -> Iterator[Field]:
 
 def _run_length(data: memoryview, start: int) -> int:
     """Number of consecutive 32-bit fields with the same one-byte tag."""
-    most = (len(data) - start) // 5
-    if most == 0:
+    max_fields = (len(data) - start) // 5
+    if max_fields == 0:
         raise WireError(f"the data end inside field {data[start] >> 3} (byte {start})")
     window = _FIRST_WINDOW
     while True:  # compare in growing windows: scanning the whole file for each short run would take quadratic time
-        tags = np.frombuffer(data, np.uint8, min(window, most) * 5, start)[::5]
+        tags = np.frombuffer(data, np.uint8, min(window, max_fields) * 5, start)[::5]
         different = np.flatnonzero(tags != data[start])
         if len(different):
             return int(different[0])
-        if window >= most:
-            return most
+        if window >= max_fields:
+            return max_fields
         window *= 4
 
 

@@ -139,15 +139,15 @@ def _deconvolve_volume(node: CaffeNode, g: Graph, x: Value, filters: _Filters, c
     """
     window, kernel = filters.window, filters.kernel
     batch, channels, depth, height, width = x.type.static_shape
-    places = window.kernel[0]
+    taps = window.kernel[0]
     planes = emit.reshape(g, g.add(Permute((0, 2, 1, 3, 4)), x), (batch * depth, channels, height, width))
     flat = node.constant(kernel.reshape(channels, -1, *window.kernel[1:]), "weight")
     spread = g.add(plane_operator(window.last(_PLANE), filters.groups, Deconv), planes, flat)
     rows, columns = spread.type.static_shape[2:]
-    columns_first = emit.reshape(g, spread, (batch, depth, count * places, rows * columns))
-    own_place = np.tile(np.eye(places, dtype=np.float32), (count, 1)).reshape(count * places, 1, places, 1)
+    columns_first = emit.reshape(g, spread, (batch, depth, count * taps, rows * columns))
+    one_hot = np.tile(np.eye(taps, dtype=np.float32), (count, 1)).reshape(count * taps, 1, taps, 1)
     op = plane_operator(window.only(0), count, Deconv)
-    stacked = g.add(op, g.add(Permute((0, 2, 1, 3)), columns_first), node.constant(own_place, "places"))
+    stacked = g.add(op, g.add(Permute((0, 2, 1, 3)), columns_first), node.constant(one_hot, "places"))
     y = emit.reshape(g, stacked, (batch, count, stacked.type.static_shape[2], rows, columns))
     if filters.bias is None:
         return y

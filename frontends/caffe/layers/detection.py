@@ -67,7 +67,7 @@ def _box_sizes(node: CaffeNode, p: Parameters) -> list[tuple[float, float]]:
     for ratio in p.floats("aspect_ratio"):
         if ratio <= 0:
             raise node.fail(f"aspect_ratio {ratio:g}", "ratios are positive", INVALID_NODE)
-        if all(abs(ratio - known) >= 1e-6 for known in ratios):
+        if all(abs(ratio - other) >= 1e-6 for other in ratios):
             ratios.extend((ratio, 1 / ratio) if p.flag("flip") else (ratio,))
     p.ignore("flip")
     sizes = []

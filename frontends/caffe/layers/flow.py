@@ -81,14 +81,14 @@ def flow_warp(node: CaffeNode, g: Graph) -> Value:
     return g.add(Permute((0, 3, 1, 2)), total)
 
 
-def _corners(g: Graph, place: Value, extent: int) -> list[tuple[Value, Value]]:
+def _corners(g: Graph, coordinate: Value, extent: int) -> list[tuple[Value, Value]]:
     """Indices and weights of the two neighboring pixels along one axis, with indices clamped to the edge.
 
     Both weights are 0 for a coordinate outside the image.
     """
-    first = g.add(Floor(), place)
-    part = g.add(Sub(), place, first)
-    inside = g.add(Mul(), g.add(Ges(Scalar.f32(0)), place), g.add(Lts(Scalar.f32(extent)), place))
+    first = g.add(Floor(), coordinate)
+    part = g.add(Sub(), coordinate, first)
+    inside = g.add(Mul(), g.add(Ges(Scalar.f32(0)), coordinate), g.add(Lts(Scalar.f32(extent)), coordinate))
     weights = (g.add(Rsubs(Scalar.f32(1)), part), part)
     return [
         (emit.mins(g, emit.maxs(g, shift_by(g, first, k), 0), extent - 1), g.add(Mul(), weight, inside))

@@ -54,7 +54,7 @@ def window_data(node: CaffeNode, g: Graph) -> Sequence[Declared]:
 
 @caffe_op("Data", "HDF5Data", "AnnotatedData", "VideoData", kind=Kind.FOLDED)
 def data(node: CaffeNode, g: Graph) -> Sequence[Declared]:
-    """Graph inputs for a database, which contains their shape: it must be an option unless images are cropped."""
+    """Graph inputs for a database. Only it contains their shape: an option must state it unless images are cropped."""
     batch = crop = 0
     for name in ("data_param", "hdf5_data_param", "annotated_data_param"):
         p = node.params(name)

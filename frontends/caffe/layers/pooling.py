@@ -135,19 +135,19 @@ def _positions(node: CaffeNode, g: Graph, tiling: Tiling, result: tuple[int, ...
     missing = max(down * rows - height, 0), max(along * columns - width, 0)
     if any(missing):
         x = g.add(Pad(Scalar.f32(_LOWEST), (0, 0, 0, 0, 0, missing[0], 0, missing[1])), x)
-    whole = (batch, channels, down * rows, along * columns)
-    if x.shape != whole:  # if the output extent was rounded down, the last rows or columns belong to no window
-        x = g.add(Extract((0,) * 4, whole, (1,) * 4), x)
+    covered = (batch, channels, down * rows, along * columns)
+    if x.shape != covered:  # if the output extent was rounded down, the last rows or columns belong to no window
+        x = g.add(Extract((0,) * 4, covered, (1,) * 4), x)
     split = emit.reshape(g, x, (batch, channels, down, rows, along, columns))
     windows = emit.reshape(g, g.add(Permute((0, 1, 2, 4, 3, 5)), split), (batch, channels, down, along, rows * columns))
     inside = emit.reshape(g, g.add(Arg(4, out_dtype=F32), windows), result)
     row = g.add(
         Floor(), scale_by(g, shift_by(g, inside, 0.5), 1 / columns)
     )  # 0.5 keeps rounding errors of the quotient from crossing an integer
-    place = g.add(Add(), inside, scale_by(g, row, width - columns))
+    offset = g.add(Add(), inside, scale_by(g, row, width - columns))
     node.budget((down, along), "windows")
     start = np.arange(down)[:, None] * rows * width + np.arange(along) * columns
-    positions = g.add(Add(), place, node.constant(start[None, None], "windows"))
+    positions = g.add(Add(), offset, node.constant(start[None, None], "windows"))
     node.findings.tilings[positions] = tiling
     return positions
 

@@ -62,8 +62,8 @@ class _Sequence:
 
         both = np.zeros((1, 2 * len(bias)), np.float32)
         both[0, : len(bias)] = bias.reshape(len(order), self.units)[list(order)].reshape(-1)
-        given = [self.x, constant(kernel, "weight"), constant(recurrent, "recurrent"), node.constant(both, "bias")]
-        operands: list[Value | None] = [*given, None, *self.states]
+        tensors = [self.x, constant(kernel, "weight"), constant(recurrent, "recurrent"), node.constant(both, "bias")]
+        operands: list[Value | None] = [*tensors, None, *self.states]
         operands += [None] * (len(op.inputs) - 1 - len(operands))  # an LSTM can have peepholes
         y, *last = g.add_all(op, *operands, self.goes_on)
         steps, _, batch, units = y.type.static_shape
@@ -137,8 +137,8 @@ def lstm_unit(node: CaffeNode, g: Graph) -> list[Value]:
     if (node.shape(0)[0], node.shape(1), node.shape(2)) != (1, (1, batch, 4 * units), (1, batch)):
         shapes = ", ".join(str(list(node.shape(index))) for index in range(3))
         raise node.fail(f"bottoms of shape {shapes} instead of [1, N, H], [1, N, 4 * H], [1, N]", kind=INVALID_NODE)
-    kept = g.add(Mul(), node.input(0), emit.reshape(g, node.input(2), (1, batch, 1)))
+    previous = g.add(Mul(), node.input(0), emit.reshape(g, node.input(2), (1, batch, 1)))
     enter, forget, leave, candidate = g.add_all(Split(2, 4, (units,) * 4), node.input(1))
     added = g.add(Mul(), formulas.sigmoid(g, enter), formulas.tanh(g, candidate))
-    memory = g.add(Add(), g.add(Mul(), formulas.sigmoid(g, forget), kept), added)
+    memory = g.add(Add(), g.add(Mul(), formulas.sigmoid(g, forget), previous), added)
     return [memory, g.add(Mul(), formulas.sigmoid(g, leave), formulas.tanh(g, memory))]

@@ -54,8 +54,8 @@ def argmax(node: CaffeNode, g: Graph) -> Value:
     if count == 1 and not with_values:
         indices = g.add(Arg(axis, out_dtype=F32), x)
     else:
-        values, found = g.add_all(Topk(count, axis), x)
-        indices = g.add(Cast(out_dtype=F32), found)
+        values, positions = g.add_all(Topk(count, axis), x)
+        indices = g.add(Cast(out_dtype=F32), positions)
     indices = emit.rsubs(g, last, indices)
     if p.has("axis"):
         return values if with_values else indices

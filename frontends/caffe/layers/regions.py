@@ -82,8 +82,8 @@ def region(node: CaffeNode, g: Graph) -> Value:
         text = f"{boxes} boxes of {coords} + 1 + {classes} numbers do not fit {list(shape)}"
         raise node.fail(text, kind=INVALID_NODE)
     grid = emit.reshape(g, node.input(0), (shape[0], boxes, per_box, shape[2] * shape[3]))
-    place, size, score, kinds = g.add_all(Split(2, 4, (2, coords - 2, 1, classes)), grid)
-    parts = [formulas.sigmoid(g, place), size, formulas.sigmoid(g, score)]
+    centers, size, score, kinds = g.add_all(Split(2, 4, (2, coords - 2, 1, classes)), grid)
+    parts = [formulas.sigmoid(g, centers), size, formulas.sigmoid(g, score)]
     parts.append(g.add(Softmax(2), kinds) if soft else formulas.sigmoid(g, kinds))
     y = g.add(Concat(2), *parts)
     return emit.reshape(g, y, (shape[0], math.prod(shape[1:])) if soft and node.type == "RegionYolo" else shape)

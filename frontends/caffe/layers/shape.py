@@ -50,8 +50,8 @@ def reshape(node: CaffeNode, g: Graph) -> Value:
         raise node.fail(f"dim {list(dims)} cannot replace {list(replaced)}", kind=INVALID_NODE)
     resolved = [replaced[index] if dim == 0 else dim for index, dim in enumerate(dims)]
     if resolved.count(-1) == 1:
-        known = math.prod([dim for dim in resolved if dim != -1])
-        resolved[resolved.index(-1)] = math.prod(replaced) // known if known else 0
+        rest = math.prod([dim for dim in resolved if dim != -1])
+        resolved[resolved.index(-1)] = math.prod(replaced) // rest if rest else 0
     result = (*shape[:start], *resolved, *shape[end:])
     if min(result, default=1) < 1 or math.prod(result) != math.prod(shape):
         raise node.fail(f"dim {list(dims)} does not fit an input of shape {list(shape)}", kind=INVALID_NODE)
@@ -102,16 +102,16 @@ def slice_layer(node: CaffeNode, g: Graph) -> Sequence[Value]:
 def crop(node: CaffeNode, g: Graph) -> Value:
     """Crop the first bottom to the extents of the second one, beginning at an offset."""
     p = node.params("crop_param")
-    shape, wanted = node.shape(0), node.shape(1)
+    shape, target = node.shape(0), node.shape(1)
     axis, offsets = node.axis(p.whole("axis"), len(shape)), p.ints("offset")
     cropped = len(shape) - axis
-    if len(wanted) != len(shape) or len(offsets) not in (0, 1, cropped):
-        text = f"{len(offsets)} offsets from axis {axis} on, for {list(shape)} and {list(wanted)}"
+    if len(target) != len(shape) or len(offsets) not in (0, 1, cropped):
+        text = f"{len(offsets)} offsets from axis {axis} on, for {list(shape)} and {list(target)}"
         raise node.fail(text, kind=INVALID_NODE)
     starts = [0] * axis + list(offsets * cropped if len(offsets) == 1 else offsets or (0,) * cropped)
-    ends = [*shape[:axis], *(start + extent for start, extent in zip(starts[axis:], wanted[axis:], strict=True))]
+    ends = [*shape[:axis], *(start + extent for start, extent in zip(starts[axis:], target[axis:], strict=True))]
     if any(end > extent for end, extent in zip(ends, shape, strict=True)):
-        raise node.fail(f"{list(wanted)} at offset {starts} goes beyond {list(shape)}", kind=INVALID_NODE)
+        raise node.fail(f"{list(target)} at offset {starts} goes beyond {list(shape)}", kind=INVALID_NODE)
     if tuple(ends) == shape and not any(starts):
         return node.input(0)
     return g.add(Extract(tuple(starts), tuple(ends), (1,) * len(shape)), node.input(0))

@@ -48,19 +48,19 @@ def external_file(
     try:
         resolved = os.path.realpath(os.path.join(roots[0], named))
     except OSError as error:  # a link was replaced while it was followed
-        found = f"{owner} has external data at '{location}', whose links cannot be followed: {error.strerror}"
+        message = f"{owner} has external data at '{location}', whose links cannot be followed: {error.strerror}"
         hint = "convert again when no other program changes the folder"
-        raise CorruptInputError(found, file=file, hint=hint) from error
+        raise CorruptInputError(message, file=file, hint=hint) from error
     if any(Path(resolved).is_relative_to(root) for root in roots):
         return resolved
-    place = os.path.dirname(resolved)
+    folder = os.path.dirname(resolved)
     if allow_root is not None:
-        found = f"{owner} has external data at '{location}', which is in {place}, outside the model's folder"
-        raise CorruptInputError(f"{found} and outside {roots[1]}", file=file, hint=_allow(place))
-    found = f"{owner} has external data at '{location}', outside the model's folder"
+        message = f"{owner} has external data at '{location}', which is in {folder}, outside the model's folder"
+        raise CorruptInputError(f"{message} and outside {roots[1]}", file=file, hint=_allow(folder))
+    message = f"{owner} has external data at '{location}', outside the model's folder"
     if not os.path.normpath(named).startswith(".."):  # the path is inside the folder, but a symbolic link leads outside
-        raise CorruptInputError(f"{found}: it is a link to {place}", file=file, hint=_allow(place))
-    raise CorruptInputError(found, file=file, hint=f"only if you trust the model: {_allow(place)}")
+        raise CorruptInputError(f"{message}: it is a link to {folder}", file=file, hint=_allow(folder))
+    raise CorruptInputError(message, file=file, hint=f"only if you trust the model: {_allow(folder)}")
 
 
 def _roots(model: str | os.PathLike[str], allow_root: str | os.PathLike[str] | None) -> Sequence[str]:
@@ -100,5 +100,5 @@ def open_external(
         os.close(descriptor)
 
 
-def _allow(place: str) -> str:
-    return f"allow that directory: --allow-root {shlex.quote(place)}"
+def _allow(folder: str) -> str:
+    return f"allow that directory: --allow-root {shlex.quote(folder)}"

@@ -17,7 +17,7 @@ from tpuconvert.schema.types import Array
 def find_origin(
     source: str | os.PathLike[str] | ModelProto, name: str, allow_root: str | os.PathLike[str] | None = None
 ) -> Origin | None:
-    """Find the source tensor because of which a constant is not finite."""
+    """Find the source tensor whose NaN or infinity makes a constant not finite."""
     model = read_model(source, current_limits(), allow_root)
     tensors = {tensor.name: tensor for tensor in model.graph.initializer}
     nodes = {output: node for node in model.graph.node for output in node.output if output}

@@ -50,17 +50,17 @@ def _graph(file: memoryview, start: int, end: int) -> Pieces:
 def _parts(file: memoryview, start: int, end: int, field: int, shorten: Shortener) -> Pieces:
     """Return a message with all submessages of one field shortened."""
     parts: Pieces = []
-    kept = position = start
-    wanted = field << 3 | _BYTES
+    copied = position = start
+    field_tag = field << 3 | _BYTES
     while position < end:
         tag_at = position
         tag, value_at, position = _field(file, position, end)
-        if tag == wanted and position - value_at >= LEAST_BYTES:
+        if tag == field_tag and position - value_at >= LEAST_BYTES:
             inner = shorten(file, value_at, position)
             length = sum(map(len, inner))
-            parts += (file[kept:tag_at], _varint(tag), _varint(length), *inner)
-            kept = position
-    parts.append(file[kept:end])
+            parts += (file[copied:tag_at], _varint(tag), _varint(length), *inner)
+            copied = position
+    parts.append(file[copied:end])
     return parts
 
 
@@ -78,8 +78,8 @@ def _tensor(file: memoryview, start: int, end: int) -> Pieces:
     if raw is None or raw[2] - raw[1] < LEAST_BYTES:
         return [file[start:end]]
     tag_at, value_at, after = raw
-    place = _entry("offset", str(value_at)) + _entry("length", str(after - value_at))
-    return [file[start:tag_at], _IN_OWN_FILE, place, file[after:end]]
+    reference = _entry("offset", str(value_at)) + _entry("length", str(after - value_at))
+    return [file[start:tag_at], _IN_OWN_FILE, reference, file[after:end]]
 
 
 def _field(file: memoryview, position: int, end: int) -> tuple[int, int, int]:

@@ -204,18 +204,16 @@ def _count_inlined(graph: GraphProto, functions: Mapping[FunctionKey, FunctionPr
         open_.remove(top.key)
     count = top.count
     if count > limits.max_nodes:
-        found = f"{count:,} nodes" if count < _COUNTLESS else f"more than {_COUNTLESS:,} nodes"
-        raise exceeded(
-            f"{found} after its function calls are inlined", "max_nodes", limits, file=os.path.basename(path)
-        )
+        size = f"{count:,} nodes" if count < _COUNTLESS else f"more than {_COUNTLESS:,} nodes"
+        raise exceeded(f"{size} after its function calls are inlined", "max_nodes", limits, file=os.path.basename(path))
     return count
 
 
-def _corrupt(path: str, found: str) -> CorruptInputError:
+def _corrupt(path: str, message: str) -> CorruptInputError:
     """Return the error for a file or message that is not a valid model."""
     if path == IN_MEMORY:
-        return CorruptInputError(f"not a valid ONNX model: {found}", file=path)
-    return sniffing.corrupt_input(path, "onnx", found)
+        return CorruptInputError(f"not a valid ONNX model: {message}", file=path)
+    return sniffing.corrupt_input(path, "onnx", message)
 
 
 def _missing_part(proto: ModelProto) -> str:

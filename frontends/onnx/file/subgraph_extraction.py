@@ -19,12 +19,12 @@ def producers_of(graph: GraphProto, file: str) -> dict[str, int]:
     Raises:
         CorruptInputError: two nodes have the same output.
     """
-    given = {value.name for value in graph.input} | {tensor.name for tensor in initializers(graph)}
-    return check_outputs(graph.node, given, file)
+    sources = {value.name for value in graph.input} | {tensor.name for tensor in initializers(graph)}
+    return check_outputs(graph.node, sources, file)
 
 
-def check_outputs(nodes: Iterable[NodeProto], given: Container[str], file: str) -> dict[str, int]:
-    """Check that no two nodes have the same output, nor an output the name of a given tensor.
+def check_outputs(nodes: Iterable[NodeProto], sources: Container[str], file: str) -> dict[str, int]:
+    """Check that no two nodes have the same output, and no output has the name of an input or a constant.
 
     Returns:
         Index of the producer of each tensor.
@@ -35,7 +35,7 @@ def check_outputs(nodes: Iterable[NodeProto], given: Container[str], file: str) 
     producers: dict[str, int] = {}
     for index, node in enumerate(nodes):
         for name in node.output[:]:
-            if name and (name in producers or name in given):
+            if name and (name in producers or name in sources):
                 raise CorruptInputError(f"tensor '{name}' is the output of more than one node", file=file)
             if name:
                 producers[name] = index
@@ -60,15 +60,15 @@ def needed_nodes(graph: GraphProto, inputs: Iterable[str], outputs: Sequence[str
     Raises:
         CorruptInputError: the nodes form a cycle, or two nodes have the same output.
     """
-    made = producers_of(graph, file)
+    producers = producers_of(graph, file)
     stop = set(inputs)
     reads = [reads_of(node) for node in graph.node]
     waiting: dict[int, set[int]] = {}
-    pending = [made[name] for name in outputs if name in made and name not in stop]
+    pending = [producers[name] for name in outputs if name in producers and name not in stop]
     while pending:
         index = pending.pop()
         if index not in waiting:
-            waiting[index] = {made[name] for name in reads[index] if name in made and name not in stop}
+            waiting[index] = {producers[name] for name in reads[index] if name in producers and name not in stop}
             pending.extend(waiting[index])
     if all(max(sources, default=-1) < index for index, sources in waiting.items()):
         return [node for index, node in enumerate(graph.node) if index in waiting]

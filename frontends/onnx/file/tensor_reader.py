@@ -189,13 +189,13 @@ class TensorReader:
         if "location" in external and not is_own:
             stored.append("external data")
         if len(stored) > 1:
-            found = f"has two contents: {stored[0]} and {stored[1]}; expected one"
+            message = f"has two contents: {stored[0]} and {stored[1]}; expected one"
         elif len(set(external)) < len(external):
-            found = "has external data with an entry that occurs twice"
+            message = "has external data with an entry that occurs twice"
         else:
             return
         raise AmbiguousInputError(
-            f"constant '{tensor.name[:200]}' {found}",
+            f"constant '{tensor.name[:200]}' {message}",
             file=self._file,
             hint="write the model again with the program that made it, or clear one of them",
         )
@@ -270,8 +270,8 @@ class TensorReader:
                 with open_external(resolved, self._path, self._allow_root) as file:
                     self._maps[resolved] = self._content_of(file.fileno(), resolved)
             except OSError as error:
-                found = f"needs the external file '{location}', which cannot be read ({error.strerror or error})"
-                raise self._corrupt(tensor, found) from error
+                message = f"needs the external file '{location}', which cannot be read ({error.strerror or error})"
+                raise self._corrupt(tensor, message) from error
         return self._maps[resolved]
 
     def _content_of(self, descriptor: int, path: str) -> Array:
@@ -288,8 +288,8 @@ class TensorReader:
             raise self._corrupt(tensor, f"has external data with {key} '{text[:40]}', which is not a number")
         return int(text)
 
-    def _corrupt(self, tensor: TensorProto, found: str, hint: str = "") -> CorruptInputError:
-        return CorruptInputError(f"constant '{tensor.name[:200]}' {found}", file=self._file, hint=hint)
+    def _corrupt(self, tensor: TensorProto, message: str, hint: str = "") -> CorruptInputError:
+        return CorruptInputError(f"constant '{tensor.name[:200]}' {message}", file=self._file, hint=hint)
 
 
 def _from_bytes(element: Element, data: Array, count: int) -> Array:

@@ -184,8 +184,8 @@ def clip(node: OnnxNode, _: Graph) -> Array:
     x = node.constant(0)
     if node.version < 11:
         return np.clip(x, node.attr("min", float("-inf")), node.attr("max", float("inf"))).astype(x.dtype)
-    found = np.maximum(x, node.constant(1)) if node.has_input(1) else x
-    return np.minimum(found, node.constant(2)) if node.has_input(2) else found
+    clamped = np.maximum(x, node.constant(1)) if node.has_input(1) else x
+    return np.minimum(clamped, node.constant(2)) if node.has_input(2) else clamped
 
 
 def _reduction(name: str, function: Callable[..., Array], input_since: int) -> None:

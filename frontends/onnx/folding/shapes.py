@@ -25,10 +25,10 @@ from tpuconvert.schema.types import Array
 @folds("Shape", since=1)
 def shape(node: OnnxNode, _: Graph) -> Array:
     """Shape of the input; since opset 15, attributes may select a range of its axes."""
-    found = node.shape(0)
+    extents = node.shape(0)
     start = node.attr("start", 0) if node.version >= 15 else 0
-    end = node.attr("end", len(found)) if node.version >= 15 else len(found)
-    return open_extents.extents_array(found[slice(*slice(start, end).indices(len(found)))])
+    end = node.attr("end", len(extents)) if node.version >= 15 else len(extents)
+    return open_extents.extents_array(extents[slice(*slice(start, end).indices(len(extents)))])
 
 
 @folds("Size", since=1)
@@ -113,10 +113,10 @@ def split(node: OnnxNode, _: Graph) -> list[Array]:
 @folds("Slice", since=1)
 def slice_(node: OnnxNode, _: Graph) -> Array:
     """Strided slice."""
-    found = node.constant(0)
+    x = node.constant(0)
     for part in shape_arguments.slices(node):
-        found = np.take(found, np.array(part.indices, np.int64), axis=part.axis)
-    return found
+        x = np.take(x, np.array(part.indices, np.int64), axis=part.axis)
+    return x
 
 
 @folds("Gather", since=1)
@@ -160,11 +160,11 @@ def gather_nd(node: OnnxNode, _: Graph) -> Array:
 def expand(node: OnnxNode, g: Graph) -> Array | Result:
     """Broadcast to a shape: repeat unit axes."""
     data = node.constant(0)
-    wanted = shape_arguments.target_extents(node, 1)
-    if open_extents.open_within(wanted):
-        target = emit.broadcast_shape(data.shape, wanted)
+    extents = shape_arguments.target_extents(node, 1)
+    if open_extents.open_within(extents):
+        target = emit.broadcast_shape(data.shape, extents)
         return node.result(emit.expand(g, node.input(0), target), node.element(0))
-    target = np.broadcast_shapes(data.shape, wanted)
+    target = np.broadcast_shapes(data.shape, extents)
     node.budget(target, data.itemsize)
     return np.array(np.broadcast_to(data, target), order="C")
 
@@ -251,10 +251,10 @@ def one_hot(node: OnnxNode, _: Graph) -> Array:
     indices, depth, values = node.constant(0), int(node.scalar(1)), node.constant(2)
     axis = node.axis(node.attr("axis", -1), indices.ndim + 1)
     node.budget((*indices.shape, depth), values.itemsize)
-    wanted = np.expand_dims(np.where(indices < 0, indices + depth, indices), axis)
+    hot = np.expand_dims(np.where(indices < 0, indices + depth, indices), axis)
     counter = np.arange(depth).reshape([depth if k == axis else 1 for k in range(indices.ndim + 1)])
-    found: Array = np.where(wanted == counter, values[1], values[0])
-    return found.astype(values.dtype)
+    encoded: Array = np.where(hot == counter, values[1], values[0])
+    return encoded.astype(values.dtype)
 
 
 @folds("Trilu", since=14)

@@ -98,8 +98,8 @@ def attention(node: OnnxNode, g: Graph) -> list[Result]:
     if cap <= 0 and not any(node.outputs_used[3:]):
         y = attend(node, g, Attention(scale, is_causal), (q, keys, values), mask)
     elif is_causal:
-        found = "softcap or scores as an output, with a causal mask of dynamic extents"
-        raise node.fail(UNSUPPORTED_ATTRIBUTE, found, "supported: softcap with static shapes (--input-shapes)")
+        message = "softcap or scores as an output, with a causal mask of dynamic extents"
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, message, "supported: softcap with static shapes (--input-shapes)")
     else:
         y, scores = _attend_decomposed(node, g, (q, keys, values), mask, scale, cap, mode)
     y = merge_heads(g, y) if node.rank(0) == 3 else y
@@ -307,10 +307,10 @@ def _interleave(g: Graph, a: Value, b: Value) -> Value:
     return emit.reshape(g, pairs, (*shape[:-1], 2 * shape[-1]))
 
 
-def _angles(node: OnnxNode, g: Graph, index: int, positions_at: int, wanted: tuple[int, int, int]) -> Value:
+def _angles(node: OnnxNode, g: Graph, index: int, positions_at: int, expected: tuple[int, int, int]) -> Value:
     """Sines or cosines as [batch, sequence, 1, half]; an input with positions selects rows of the cache."""
     cache = emit.floats(node.input(index))
-    batch, sequence, half = wanted
+    batch, sequence, half = expected
     if node.has_input(positions_at):
         rows = node.shape(index)[0]
         if node.proto.domain and node.shape(positions_at) == (1,):  # only the first token's position is given
@@ -318,14 +318,14 @@ def _angles(node: OnnxNode, g: Graph, index: int, positions_at: int, wanted: tup
             if not 0 <= first <= rows - sequence:
                 raise node.invalid(f"positions from {first} on in a cache of {rows}")
             part = emit.reshape(g, emit.slice_axis(g, cache, 0, first, first + sequence), (1, sequence, half))
-            return emit.reshape(g, emit.expand(g, part, wanted), (batch, sequence, 1, half))
+            return emit.reshape(g, emit.expand(g, part, expected), (batch, sequence, 1, half))
         if node.rank(index) != 2 or node.shape(positions_at) != (batch, sequence):
-            raise node.invalid(f"input {index} or the positions do not fit {list(wanted)}")
+            raise node.invalid(f"input {index} or the positions do not fit {list(expected)}")
         if node.is_constant(positions_at):
             cache = gather_slices(g, cache, 0, from_front(node, node.constant(positions_at), rows).reshape(-1))
         else:
             cache = select_by(g, cache, 0, computed_index(node, g, positions_at, rows))
         cache = emit.reshape(g, cache, (batch, sequence, emit.extents(cache)[-1]))
-    if emit.extents(cache) != wanted:
-        raise node.invalid(f"input {index} has the shape {list(emit.extents(cache))}, not {list(wanted)}")
+    if emit.extents(cache) != expected:
+        raise node.invalid(f"input {index} has the shape {list(emit.extents(cache))}, not {list(expected)}")
     return emit.reshape(g, cache, (batch, sequence, 1, half))

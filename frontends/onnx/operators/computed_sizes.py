@@ -58,10 +58,10 @@ def fill(g: Graph, sizes: Value, filler: Array) -> Value:
 @onnx_op("ConstantOfShape", since=9, kind=Kind.FOLDED, limits="the host fills a computed shape")
 def constant_of_shape(node: OnnxNode, g: Graph) -> Result:
     """Tensor of a computed shape filled with one value; the host creates it if the extents of inputs do not give it."""
-    given = node.optional_attr("value")
+    attribute = node.optional_attr("value")
     filler, element = np.zeros(1, np.float32), FLOAT
-    if isinstance(given, TensorProto):
-        filler, element = node.reader.read(given), node.reader.element(given)
+    if isinstance(attribute, TensorProto):
+        filler, element = node.reader.read(attribute), node.reader.element(attribute)
     if filler.size != 1:
         raise node.invalid(f"its value has {filler.size} elements")
     filler = filler.astype(element.graph.numpy)

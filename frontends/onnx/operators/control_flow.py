@@ -109,19 +109,19 @@ def _empty_items(node: OnnxNode, arguments: Sequence[OnnxTensor], first: int, ax
         extents = [extent for extent in item.shape if isinstance(extent, int)]
         if len(extents) != len(item.shape):
             raise node.fail(UNSUPPORTED_ATTRIBUTE, "a scan output of no iteration has symbolic extents")
-        place = node.axis(axis, len(item.shape) + 1)
-        shape = (*extents[:place], 0, *extents[place:])
+        new_axis = node.axis(axis, len(item.shape) + 1)
+        shape = (*extents[:new_axis], 0, *extents[new_axis:])
         empty.append(OnnxTensor.constant(item.name, item.element, np.zeros(shape, item.element.numpy)))
     return empty
 
 
 def _state(node: OnnxNode, index: int) -> OnnxTensor:
     """Loop-carried value: a tensor or a sequence."""
-    found = node.inputs[index]
-    if found is None or found.items is None:
+    state = node.inputs[index]
+    if state is None or state.items is None:
         return node.tensor(index)
     node.sequence(index)
-    return found
+    return state
 
 
 def _check_trips(node: OnnxNode, trip: int) -> None:
@@ -135,19 +135,19 @@ def _stack(node: OnnxNode, g: Graph, parts: list[OnnxTensor], axis: int) -> Onnx
         raise node.fail(UNSUPPORTED_ATTRIBUTE, "no iteration or no sample", "supported: from opset 9 on")
     first = parts[0]
     shape = tuple(int(extent) for extent in first.shape)
-    place = axis + len(shape) + 1 if axis < 0 else axis
-    if not 0 <= place <= len(shape):
+    new_axis = axis + len(shape) + 1 if axis < 0 else axis
+    if not 0 <= new_axis <= len(shape):
         raise node.invalid(f"axis {axis} of a result of rank {len(shape) + 1}")
-    wide = (*shape[:place], 1, *shape[place:])
+    wide = (*shape[:new_axis], 1, *shape[new_axis:])
     if any(part.shape != first.shape or part.element is not first.element or part.quant for part in parts):
         raise node.fail(UNSUPPORTED_ATTRIBUTE, "a scan output has different shapes or types in different iterations")
     if all(part.array is not None for part in parts):
         arrays = [part.array.reshape(wide) for part in parts if part.array is not None]
         node.budget((*wide, len(arrays)), first.element.numpy.itemsize)
-        array = np.concatenate(arrays, place)
+        array = np.concatenate(arrays, new_axis)
         return OnnxTensor.constant(first.name, first.element, array)
     values = [emit.reshape(g, node.materializer.value(part), wide) for part in parts]
-    value = emit.concat(g, values, place)
+    value = emit.concat(g, values, new_axis)
     roots = first.roots.union(*(part.roots for part in parts))
     return OnnxTensor(first.name, first.element, value.shape, None, value, None, roots)
 
@@ -204,13 +204,13 @@ def scan(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
     out_directions = node.ints_attr("scan_output_directions") or (0,) * outputs
     if (len(axes), len(directions), len(out_axes), len(out_directions)) != (count, count, outputs, outputs):
         raise node.invalid("its axes or directions are not one per scanned input or output")
-    found = [node.axis(axis, len(tensor.shape)) for axis, tensor in zip(axes, scanned, strict=True)]
-    if not all(isinstance(tensor.shape[axis], int) for tensor, axis in zip(scanned, found, strict=True)):
-        return host_control_flow.convert_scan(node, g, states, scanned, found, directions, out_axes, out_directions)
-    if outputs and any(tensor.shape[axis] == 0 for tensor, axis in zip(scanned, found, strict=True)):
-        slices = [_empty_slice(tensor, axis) for tensor, axis in zip(scanned, found, strict=True)]
+    scan_axes = [node.axis(axis, len(tensor.shape)) for axis, tensor in zip(axes, scanned, strict=True)]
+    if not all(isinstance(tensor.shape[axis], int) for tensor, axis in zip(scanned, scan_axes, strict=True)):
+        return host_control_flow.convert_scan(node, g, states, scanned, scan_axes, directions, out_axes, out_directions)
+    if outputs and any(tensor.shape[axis] == 0 for tensor, axis in zip(scanned, scan_axes, strict=True)):
+        slices = [_empty_slice(tensor, axis) for tensor, axis in zip(scanned, scan_axes, strict=True)]
         return [*states, *_empty_items(node, [*states, *slices], len(states), out_axes)]
-    states, collected = _scan_result(node, g, states, scanned, found, directions, outputs)
+    states, collected = _scan_result(node, g, states, scanned, scan_axes, directions, outputs)
     columns = zip(collected, out_axes, out_directions, strict=True)
     stacked = [_stack(node, g, column[::-1] if back else column, axis) for column, axis, back in columns]
     return [*states, *stacked]

@@ -61,7 +61,7 @@ def resolved_pads(window: Window, extents: Sequence[int]) -> tuple[tuple[int, in
     """Pads per axis for an input with these extents, after evaluating ``auto_pad``."""
     if not window.auto_pad.startswith("SAME"):
         return window.pads
-    found = []
+    pads = []
     for axis, extent in enumerate(extents):
         reach = (window.kernel[axis] - 1) * window.dilations[axis] + 1
         steps = -(-extent // window.strides[axis]) - 1
@@ -70,8 +70,8 @@ def resolved_pads(window: Window, extents: Sequence[int]) -> tuple[tuple[int, in
             message = f"auto_pad={window.auto_pad} with the stride {window.strides[axis]} over windows of {reach}"
             hint = "frameworks begin such windows at different elements; write pads instead of auto_pad"
             raise CannotConvertError(UNSUPPORTED_ATTRIBUTE, f"{message} of extent {extent}", hint)
-        found.append(split_total(max(total, 0), window.auto_pad))
-    return tuple(found)
+        pads.append(split_total(max(total, 0), window.auto_pad))
+    return tuple(pads)
 
 
 def check_channels(node: OnnxNode, channels: int, weight: Sequence[int], groups: int, transposed: bool) -> None:

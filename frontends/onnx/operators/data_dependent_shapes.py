@@ -33,8 +33,8 @@ def non_zero(node: OnnxNode, g: Graph) -> Result:
     """Coordinates of the elements that are not 0, one row per axis."""
     x = emit.as_float(g, node.input(0))
     # Exporters repeat the node for every tensor that a mask selects from; all results have one number of rows.
-    known = next((user.output for user in x.users if isinstance(user.op, Where)), None)
-    return node.result(g.add(Permute((1, 0)), known or g.add(Where(), x)), element_types.INT64)
+    shared = next((user.output for user in x.users if isinstance(user.op, Where)), None)
+    return node.result(g.add(Permute((1, 0)), shared or g.add(Where(), x)), element_types.INT64)
 
 
 @onnx_op("Compress", since=9, limits="the number of results depends on data where the condition is computed")
@@ -63,19 +63,19 @@ def non_max_suppression(node: OnnxNode, g: Graph) -> Result | Folded:
     batches, classes, boxes = node.shape(1)
     if node.shape(0) != (batches, boxes, 4):
         raise node.invalid(f"boxes {list(node.shape(0))} for scores {list(node.shape(1))}")
-    most = int(node.scalar(2)) if node.has_input(2) else 0
+    limit = int(node.scalar(2)) if node.has_input(2) else 0
     overlap = float(node.scalar(3)) if node.has_input(3) else 0.0
     score = float(node.scalar(4)) if node.has_input(4) else -math.inf
     corners = emit.floats(node.input(0))
     scores = emit.floats(node.input(1))
     if node.attr("center_point_box", 0):
         corners = _from_centres(g, corners)
-    if most <= 0:
+    if limit <= 0:
         return Folded(np.empty((0, 3), np.int64), element_types.INT64)
     if batches * classes > node.limits.max_unrolled_nodes:
         raise node.fail(TOO_LARGE, f"{batches * classes} separate suppressions")
-    most = min(most, np.iinfo(np.int32).max if is_open(boxes) else boxes)
-    op = NmsV2(Scalar.f32(overlap), Scalar.f32(score), most)
+    limit = min(limit, np.iinfo(np.int32).max if is_open(boxes) else boxes)
+    op = NmsV2(Scalar.f32(overlap), Scalar.f32(score), limit)
     rows = []
     for batch in range(batches):
         own = emit.reshape(g, emit.slice_axis(g, corners, 0, batch, batch + 1), (boxes, 4))

@@ -266,22 +266,22 @@ def _four(node: OnnxNode) -> tuple[int, int, int, int]:
 @onnx_op("Expand", since=8, kind=Kind.DIRECT, limits="a shape that is known at conversion")
 def expand(node: OnnxNode, g: Graph) -> Result | Folded:
     """Broadcast to a shape: repeat unit axes."""
-    shape, wanted = node.shape(0), shape_arguments.target_extents(node, 1)
-    if has_to_be(shape, wanted):
-        pairs = zip(shape, wanted, strict=True)
+    shape, extents = node.shape(0), shape_arguments.target_extents(node, 1)
+    if has_to_be(shape, extents):
+        pairs = zip(shape, extents, strict=True)
         target = tuple(have if want == 1 and not is_open(have) else want for have, want in pairs)
         return movement_result(node, g.add(HostExpand(target), node.dequantized_input(0)))
-    target = emit.broadcast_shape(shape, wanted)
+    target = emit.broadcast_shape(shape, extents)
     if has_zero(target):
         return empty_result(node, target)
     x = node.dequantized_input(0)
     return movement_result(node, emit.expand(g, x, target) if target else x, scalar=target == ())
 
 
-def has_to_be(shape: Sequence[int], wanted: Sequence[int]) -> bool:
+def has_to_be(shape: Sequence[int], extents: Sequence[int]) -> bool:
     """Return True if data-dependent extents have to be 1 or equal to a known shape, which the host checks."""
-    pairs = zip(shape, wanted, strict=False)
-    is_known = len(shape) == len(wanted) and not open_within(wanted) and not has_zero(wanted)
+    pairs = zip(shape, extents, strict=False)
+    is_known = len(shape) == len(extents) and not open_within(extents) and not has_zero(extents)
     return is_known and any(is_data_dependent(have) and want != 1 for have, want in pairs)
 
 
@@ -382,12 +382,12 @@ def center_crop_pad(node: OnnxNode, g: Graph) -> Result:
     if x.dtype is not DType.FLOAT32 or node.tensor(0).quant is not None:
         raise node.fail(UNSUPPORTED_TYPE, f"its input is {node.element(0)}", "supported: floating point")
     paddings = [0] * (2 * x.rank)
-    for axis, wanted in zip(chosen, target, strict=True):
+    for axis, new_extent in zip(chosen, target, strict=True):
         extent = emit.extents(x)[axis]
-        surplus = abs(extent - wanted)
+        surplus = abs(extent - new_extent)
         before = surplus // 2
-        if extent > wanted:
-            x = emit.slice_axis(g, x, axis, before, before + wanted)
+        if extent > new_extent:
+            x = emit.slice_axis(g, x, axis, before, before + new_extent)
         else:
             paddings[2 * axis], paddings[2 * axis + 1] = before, surplus - before
     if any(paddings):

@@ -90,10 +90,10 @@ def _chain(node: OnnxNode, g: Graph, function: str) -> Value:
     if not values or values[0].dtype not in _ARITHMETIC:
         raise node.fail(UNSUPPORTED_TYPE, "its inputs", "supported: numbers")
     combine = small_sum if function == "add" and values[0].dtype in SMALL else emit.binary
-    found = values[0]
+    y = values[0]
     for value in values[1:]:
-        found = combine(g, function, found, value)
-    return found
+        y = combine(g, function, y, value)
+    return y
 
 
 @onnx_op("Sum", since=1)
@@ -121,8 +121,8 @@ def modulo(node: OnnxNode, g: Graph) -> Result:
     x, y = (as_float_operand(g, value) for value in (a, b))
     quotient = emit.div(g, x, y)
     is_truncated = bool(node.attr("fmod", 0))
-    whole = functions.truncate(g, quotient) if is_truncated else g.add(Floor(), quotient)
-    rest = emit.sub(g, x, emit.mul(g, whole, y))
+    integer = functions.truncate(g, quotient) if is_truncated else g.add(Floor(), quotient)
+    rest = emit.sub(g, x, emit.mul(g, integer, y))
     if a.dtype.is_integer:
         return node.elementwise(emit.cast(g, rest, a.dtype))
     is_finite = y.is_constant and bool(np.isfinite(y.array).all())

@@ -138,17 +138,17 @@ def mel_weight_matrix(node: OnnxNode, _: Graph) -> Folded:
     node.budget((bins, bands), 8)
     mels = _mel(lower) + np.arange(bands + 2) * ((_mel(upper) - _mel(lower)) / (bands + 2))
     edges = ((length + 1) * (700 * (10 ** (mels / 2595) - 1)) // rate).astype(np.int64)
-    found = np.zeros((bins, bands))
-    places = np.arange(bins)
+    weights = np.zeros((bins, bands))
+    indices = np.arange(bins)
     for band in range(bands):
         first, middle, last = (int(edge) for edge in edges[band : band + 3])
-        column = found[:, band]
+        column = weights[:, band]
         if first == middle:
             column[middle : middle + 1] = 1
         else:
-            rising = (places >= first) & (places <= middle)
-            column[rising] = (places[rising] - first) / (middle - first)
+            rising = (indices >= first) & (indices <= middle)
+            column[rising] = (indices[rising] - first) / (middle - first)
         if last > middle:
-            falling = (places >= middle) & (places < last)
-            column[falling] = (last - places[falling]) / (last - middle)
-    return Folded(found.astype(element.numpy), element)
+            falling = (indices >= middle) & (indices < last)
+            column[falling] = (last - indices[falling]) / (last - middle)
+    return Folded(weights.astype(element.numpy), element)

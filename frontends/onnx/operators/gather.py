@@ -147,8 +147,8 @@ def gather_nd(node: OnnxNode, g: Graph) -> Result | Folded:
         index = node.input(1)
         table_value = emit.reshape(g, index, (batches * tuples, depth))
         # A negative index along a symbolic axis is not counted from the end, and is an error at run time.
-        known = [0 if is_open(extent) else extent for extent in indexed]
-        sizes = g.constant(np.asarray(known, np.int32)[None], name="extents")
+        static_extents = [0 if is_open(extent) else extent for extent in indexed]
+        sizes = g.constant(np.asarray(static_extents, np.int32)[None], name="extents")
         below = emit.cast(g, g.add(Lts(Scalar.f32(0)), emit.as_float(g, table_value)), DType.INT32)
         table_value = emit.add(g, table_value, emit.mul(g, below, sizes))
         linear: Value | None = None

@@ -54,13 +54,13 @@ class SampledAxis(NamedTuple):
             x = self._reflect(g, x)
         return x if self.padding == "zeros" else emit.mins(g, emit.maxs(g, x, 0), self.extent - 1)
 
-    def _apply_padding(self, g: Graph, place: Value) -> Value:
+    def _apply_padding(self, g: Graph, coordinate: Value) -> Value:
         """Reflect coordinates into the image.
 
         With the padding mode ``border`` they stay, and each tap outside reads the edge: PyTorch and ONNX Runtime do so.
         For cubic weights it makes a difference: moved to the edge, a coordinate would have the weights of the edge.
         """
-        return self._reflect(g, place) if self.padding == "reflection" and self.extent > 1 else place
+        return self._reflect(g, coordinate) if self.padding == "reflection" and self.extent > 1 else coordinate
 
     def _reflect(self, g: Graph, x: Value) -> Value:
         low, span = (0.0, self.extent - 1.0) if self.is_aligned else (-0.5, float(self.extent))
@@ -71,13 +71,13 @@ class SampledAxis(NamedTuple):
         back = emit.adds(g, emit.muls(g, rest, -2), span)
         return emit.adds(g, emit.add(g, rest, emit.mul(g, odd, back)), low)
 
-    def taps(self, g: Graph, place: Value, mode: str) -> list[Tap]:
+    def taps(self, g: Graph, coordinate: Value, mode: str) -> list[Tap]:
         """Return the taps for a coordinate."""
         if mode == "nearest":
-            return [self._tap(g, self.inside(g, functions.round_half_even(g, place)), None)]
-        place = self._apply_padding(g, place)
-        first = g.add(Floor(), place)
-        part = emit.sub(g, place, first)
+            return [self._tap(g, self.inside(g, functions.round_half_even(g, coordinate)), None)]
+        coordinate = self._apply_padding(g, coordinate)
+        first = g.add(Floor(), coordinate)
+        part = emit.sub(g, coordinate, first)
         if mode == "linear":
             weights = [emit.rsubs(g, 1, part), part]
             return [self._tap(g, emit.adds(g, first, k), weight) for k, weight in enumerate(weights)]

@@ -67,13 +67,13 @@ def _zero_points(node: OnnxNode, rows: int, blocks: int, bits: int) -> Array | N
     """Return the zero points as [rows, blocks] in UINT8 or float, or None."""
     if not node.has_input(3):
         return None
-    given = node.constant(3)
-    is_float = given.dtype.kind == "f"
+    zeros = node.constant(3)
+    is_float = zeros.dtype.kind == "f"
     length = blocks if is_float else -(-blocks * bits // 8)
-    if given.size != rows * length or not (is_float or given.dtype == np.uint8):
-        raise node.invalid(f"{given.size} zero points in {given.dtype}, expected {rows * length} bytes or floats")
-    given = np.ascontiguousarray(given).reshape(rows, length)
-    return given if is_float else unpack_codes(given, bits)[:, :blocks]
+    if zeros.size != rows * length or not (is_float or zeros.dtype == np.uint8):
+        raise node.invalid(f"{zeros.size} zero points in {zeros.dtype}, expected {rows * length} bytes or floats")
+    zeros = np.ascontiguousarray(zeros).reshape(rows, length)
+    return zeros if is_float else unpack_codes(zeros, bits)[:, :blocks]
 
 
 def _sort_by_group(node: OnnxNode, g: Graph, x: Value, weight: GroupedWeight) -> tuple[Value, GroupedWeight]:
@@ -133,10 +133,10 @@ def _table(node: OnnxNode) -> GroupedWeight:
     data, scale = node.constant(0), node.constant(2).astype(np.float32)
     zero = node.constant(3) if node.has_input(3) else None
     if not is_packed:
-        found = grouped_weight(data, bits, scale, zero, 1, block)
-        if found is None:
+        grouped = grouped_weight(data, bits, scale, zero, 1, block)
+        if grouped is None:
             raise node.invalid(f"scales of shape {list(scale.shape)} for a table of shape {list(data.shape)}")
-        return found
+        return grouped
     depth = data.shape[1] * 8 // bits
     blocks = -(-depth // block)
     zero_bytes = -(-blocks * bits // 8)

@@ -57,8 +57,8 @@ def convert_loop(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
     needs = roots_of(node.tensor(index) for index in (0, 1) if node.has_input(index))
     initial = []
     for index in range(2, len(node.inputs)):
-        given = node.inputs[index]
-        if given is not None and given.items is not None:
+        state = node.inputs[index]
+        if state is not None and state.items is not None:
             raise CannotConvertError(UNSUPPORTED_TYPE, f"state {index - 2} {_SEQUENCE}", needs=needs)
         initial.append(node.tensor(index))
     trips = _trips(node, g)
@@ -119,21 +119,21 @@ def convert_scan(
     count = len(states)
     if len(values) != count + len(item_axes):
         raise node.invalid(f"its body has {len(values)} outputs, expected {count + len(item_axes)}")
-    places, items = [], []
+    new_axes, items = [], []
     for (tensor, value), axis in zip(_pairs(body, values, count), item_axes, strict=True):
-        places.append(node.axis(axis, len(tensor.shape) + 1))
-        items.append(_with_unit_axis(body.graph, tensor, value, places[-1]))
+        new_axes.append(node.axis(axis, len(tensor.shape) + 1))
+        items.append(_with_unit_axis(body.graph, tensor, value, new_axes[-1]))
     op = HostScan(
         _subgraph(body, [*values[:count], *items]),
         count,
         tuple(axes),
         tuple(map(bool, directions)),
-        tuple(places),
+        tuple(new_axes),
         tuple(map(bool, item_directions)),
     )
     results = [*_state_results(initial, body.results[:count]), *map(_unknown_rank, body.results[count:])]
-    whole = [node.materializer.value(tensor) for tensor in scanned]
-    return _add(node, g, op, [*states, *whole], body.captured, results)
+    sequences = [node.materializer.value(tensor) for tensor in scanned]
+    return _add(node, g, op, [*states, *sequences], body.captured, results)
 
 
 def head_shapes(body: GraphProto) -> list[tuple[int, ...]]:
@@ -194,13 +194,13 @@ def _compile_body(
 
     def make_inputs(body: Graph) -> list[OnnxTensor]:
         nonlocal first
-        found = list(make_head(body))
+        tensors = list(make_head(body))
         first = len(body.inputs)
         for tensor, value, shape in zip(initial, states, shapes, strict=True):
             inner = subgraph_input(body, tensor.name, value, shape)
             own = () if tensor.shape == () else inner.shape
-            found.append(OnnxTensor(tensor.name, tensor.element, own, None, inner, tensor.quant, tensor.roots))
-        return [*found, *make_tail(body)]
+            tensors.append(OnnxTensor(tensor.name, tensor.element, own, None, inner, tensor.quant, tensor.roots))
+        return [*tensors, *make_tail(body)]
 
     while True:
         body = node.compile(proto, make_inputs, (), "body")
@@ -230,12 +230,12 @@ def _open_if(condition: bool, index: int, axis: int, extent: int | str) -> int |
 
 def _values(body: CompiledSubgraph, needs: frozenset[str]) -> list[Value]:
     """The outputs of a subgraph as values of its graph."""
-    found = []
+    values = []
     for index, tensor in enumerate(body.results):
         if tensor.items is not None:
             raise CannotConvertError(UNSUPPORTED_TYPE, f"output {index} of its subgraph {_SEQUENCE}", needs=needs)
-        found.append(body.materializer.value(tensor))
-    return found
+        values.append(body.materializer.value(tensor))
+    return values
 
 
 def _pairs(body: CompiledSubgraph, values: list[Value], count: int) -> list[tuple[OnnxTensor, Value]]:
@@ -291,6 +291,6 @@ def _add(
     values = g.add_all(op, *operands, *outside, names=[g.unique(name) for name in names])
     roots = roots_of((*node.inputs, *captured))
     return [
-        OnnxTensor(name, known.element, () if known.shape == () else value.shape, None, value, None, roots)
-        for name, known, value in zip(names, results, values, strict=True)
+        OnnxTensor(name, result.element, () if result.shape == () else value.shape, None, value, None, roots)
+        for name, result, value in zip(names, results, values, strict=True)
     ]

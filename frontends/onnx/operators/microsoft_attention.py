@@ -54,16 +54,16 @@ def _padding(node: OnnxNode, g: Graph, index: int, batch: int, columns: int) -> 
     shape, mask = node.shape(index), emit.as_float(g, node.input(index))
     low = node.attr("mask_filter_value", -10000.0)
     if shape == (batch, columns):
-        kept = emit.reshape(g, mask, (batch, 1, 1, columns))
+        is_valid = emit.reshape(g, mask, (batch, 1, 1, columns))
     elif shape == (batch,):
         mask = emit.as_computed(g, mask)
-        places = emit.float_constant(g, np.arange(columns).reshape(1, 1, 1, columns), "places")
-        kept = g.add(Gt(), emit.reshape(g, mask, (batch, 1, 1, 1)), places)
+        positions = emit.float_constant(g, np.arange(columns).reshape(1, 1, 1, columns), "places")
+        is_valid = g.add(Gt(), emit.reshape(g, mask, (batch, 1, 1, 1)), positions)
     else:
         raise node.fail(
             UNSUPPORTED_ATTRIBUTE, f"a mask of shape {list(shape)}", f"supported: {[batch, columns]} and {[batch]}"
         )
-    return emit.muls(g, emit.rsubs(g, 1, kept), low)
+    return emit.muls(g, emit.rsubs(g, 1, is_valid), low)
 
 
 def _append_to_past(g: Graph, past: Value | None, x: Value) -> Value:

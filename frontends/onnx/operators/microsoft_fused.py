@@ -123,8 +123,8 @@ def fused_matmul(node: OnnxNode, g: Graph) -> Result:
 def _normalize(node: OnnxNode, g: Graph, y: Value, total: Value) -> list[Result]:
     """Return the result and, as the fourth output, the sum; the second and third outputs are not supported."""
     if any(node.outputs_used[1:3]):
-        found = "its statistics are used as outputs"
-        raise node.fail(UNSUPPORTED_ATTRIBUTE, found, "supported: the result and the sum")
+        message = "its statistics are used as outputs"
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, message, "supported: the result and the sum")
     return [node.result(x) for x in (y, total, total, total)]
 
 

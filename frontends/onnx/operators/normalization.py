@@ -80,8 +80,8 @@ def _hardmax(g: Graph, x: Value, axis: int) -> Value:
     else:
         position = emit.cast(g, g.add(Arg(axis=axis, method=ArgMethod.max), x), DType.FLOAT32)
         counter = emit.float_constant(g, np.arange(shape[axis], dtype=np.float32).reshape(line), "counter")
-    kept = [1 if k == axis else extent for k, extent in enumerate(shape)]
-    return g.add(Eq(), emit.reshape(g, position, kept), counter)
+    reduced = [1 if k == axis else extent for k, extent in enumerate(shape)]
+    return g.add(Eq(), emit.reshape(g, position, reduced), counter)
 
 
 along_axis("Softmax", "``exp(x) / sum(exp(x))`` along an axis.", softmax, Kind.DIRECT)
@@ -97,13 +97,13 @@ def normalize_last(
     If scale and bias have the extents of the normalized axes, or are constants that broadcast to these extents, they
     are operands of the normalization. Otherwise a multiply and an add follow it.
     """
-    given = [None if value is None else emit.floats(value) for value in (scale, bias)]
-    factors = [None if value is None else _factor(g, value, x.shape[op.axis :]) for value in given]
-    if [value is None for value in factors] == [value is None for value in given]:
+    floats = [None if value is None else emit.floats(value) for value in (scale, bias)]
+    factors = [None if value is None else _factor(g, value, x.shape[op.axis :]) for value in floats]
+    if [value is None for value in factors] == [value is None for value in floats]:
         return g.add(op, x, *(factors if bias is not None else factors[:1]))
     y = g.add(op, x)
-    y = y if given[0] is None else emit.mul(g, y, given[0])
-    return y if given[1] is None else emit.add(g, y, given[1])
+    y = y if floats[0] is None else emit.mul(g, y, floats[0])
+    return y if floats[1] is None else emit.add(g, y, floats[1])
 
 
 def _factor(g: Graph, value: Value, shape: Shape) -> Value | None:

@@ -132,8 +132,8 @@ def max_unpool(node: OnnxNode, g: Graph) -> Value:
             raise node.invalid(f"output_shape {list(target)} for the input {list(node.shape(0))}")
         sizes = target[2:]
         if extent := open_within(sizes):
-            wanted = open_extents.to_shape(sizes)
-            alike = [value for value in g.values if value.shape[2:] == wanted and not value.is_constant]
+            extents = open_extents.to_shape(sizes)
+            alike = [value for value in g.values if value.shape[2:] == extents and not value.is_constant]
             if not alike:
                 raise OpenExtentError(extent)
             operands.append(alike[0])

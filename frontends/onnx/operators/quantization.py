@@ -39,12 +39,12 @@ def read_params(node: OnnxNode, scale_at: int, zero_at: int, axis: int | None = 
     """Read the scale and zero point of a node, which must be constant."""
     scale = node.constant(scale_at)
     zero = node.constant(zero_at) if node.has_input(zero_at) else np.zeros(1, np.uint8)
-    found = params_from(scale, zero, axis)
-    if found is None:
+    params = params_from(scale, zero, axis)
+    if params is None:
         raise node.fail(
             UNSUPPORTED_TYPE, f"quantized type {node.element(zero_at)}", "supported: integers of 8, 16 and 32 bits"
         )
-    return found
+    return params
 
 
 def annotate(g: Graph, value: Value, quant: QuantParams) -> Value:
@@ -180,8 +180,8 @@ def _broadcastable_params(node: OnnxNode) -> tuple[Array, Array, Element]:
     if node.has_input(2):
         element, zero = node.element(2), node.constant(2).astype(np.int64)
     else:
-        given = node.version >= 21 and node.attr("output_dtype", 0)
-        element, zero = _output_element(node) if given else element_types.UINT8, np.zeros(1, np.int64)
+        has_dtype = node.version >= 21 and node.attr("output_dtype", 0)
+        element, zero = _output_element(node) if has_dtype else element_types.UINT8, np.zeros(1, np.int64)
     return _broadcast_params(node, scale), _broadcast_params(node, zero), element
 
 
@@ -227,10 +227,10 @@ def _dequantize_params(node: OnnxNode) -> QuantParams:
     axis = _axis(node, 1)
     scale = node.constant(1)
     zero = node.constant(2) if node.has_input(2) else np.zeros(1, node.element(0).numpy)
-    found = params_from(scale, zero, axis)
-    if found is None:
+    params = params_from(scale, zero, axis)
+    if params is None:
         raise node.fail(UNSUPPORTED_TYPE, f"quantized type {zero.dtype}", "supported: integers of 8, 16 and 32 bits")
-    return found
+    return params
 
 
 @folds("QuantizeLinear", since=10)
@@ -262,12 +262,12 @@ def dequantize_blocks(node: OnnxNode, g: Graph) -> OnnxTensor:
     zero = node.constant(2) if node.has_input(2) else None
     wide = data.astype(np.float64) - (0 if zero is None else _broadcast_params(node, zero.astype(np.float64)))
     values = np.asarray(wide * _broadcast_params(node, scale), np.float32)
-    found = OnnxTensor.constant(node.proto.output[0], element_types.FLOAT, values)
+    dequantized = OnnxTensor.constant(node.proto.output[0], element_types.FLOAT, values)
     if not block or tensor.element.is_float:
-        return found
+        return dequantized
     axis = node.axis(node.attr("axis", 1), node.rank(0))
     grouped = grouped_weight(data, tensor.element.bits, scale, zero, axis, block)
-    return found if grouped is None else replace(found, grouped=(grouped, axis))
+    return dequantized if grouped is None else replace(dequantized, grouped=(grouped, axis))
 
 
 def _broadcast_params(node: OnnxNode, array: Array) -> Array:

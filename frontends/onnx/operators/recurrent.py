@@ -39,8 +39,8 @@ def _activations(node: OnnxNode, defaults: tuple[str, ...]) -> tuple[tuple[str, 
     """Names and both parameters of all functions. The lists of the node have no entries for absent parameters."""
     names = tuple(name.lower() for name in node.attr("activations", defaults))
     if len(names) != len(defaults) or any(name not in FUNCTIONS for name in names):
-        found = f"activations={list(names)}"
-        raise node.fail(UNSUPPORTED_ATTRIBUTE, found, f"expected {len(defaults)} of {', '.join(FUNCTIONS)}")
+        message = f"activations={list(names)}"
+        raise node.fail(UNSUPPORTED_ATTRIBUTE, message, f"expected {len(defaults)} of {', '.join(FUNCTIONS)}")
     alphas: list[float] = list(node.attr("activation_alpha", ()) or ())
     betas: list[float] = list(node.attr("activation_beta", ()) or ())
     a, b = [], []
@@ -72,8 +72,8 @@ def _layer(node: OnnxNode, g: Graph, op: RecurrentLayer) -> list[Result]:
     if bias is not None and emit.extents(bias) != (op.directions, 2 * op.gates * hidden):
         raise node.invalid(f"bias {list(emit.extents(bias))} for hidden_size={hidden}")
     states = [_initial(node, g, 5 + index, batch_first) for index in range(op.states)]
-    wanted = open_extents.to_shape((op.directions, batch, hidden))
-    if all(state is None or (state.shape == wanted and emit.is_zeros(state)) for state in states):
+    state_shape = open_extents.to_shape((op.directions, batch, hidden))
+    if all(state is None or (state.shape == state_shape and emit.is_zeros(state)) for state in states):
         states = [None] * op.states
     operands = [x, w, r, bias, _lengths(node, steps, batch), *states]
     if isinstance(op, Lstm):

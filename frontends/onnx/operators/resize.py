@@ -116,9 +116,9 @@ def _resize_symbolic(
     image = emit.as_float(g, x)
     if rank == 4 and 0 not in spatial and (larger := enlarge_plane(rule, spatial)) is not None:
         return _result(node, emit.cast(g, g.add(larger, image), x.dtype))
-    wanted = [0 if scale else size for scale, size in zip(spatial, sizes[2:] or (0,) * (rank - 2), strict=True)]
-    extents = [emit.positions(g, size) for size in wanted if is_open(size)]
-    numbers = tuple(0 if is_open(size) else size for size in wanted)
+    targets = [0 if scale else size for scale, size in zip(spatial, sizes[2:] or (0,) * (rank - 2), strict=True)]
+    extents = [emit.positions(g, size) for size in targets if is_open(size)]
+    numbers = tuple(0 if is_open(size) else size for size in targets)
     return _result(node, emit.cast(g, g.add(_spatial_op(spatial, numbers, rule), image, *extents), x.dtype))
 
 
@@ -160,8 +160,8 @@ def _resize_to_computed(node: OnnxNode, g: Graph, axes: Sequence[int], policy: s
         elif size < 1:
             raise node.invalid(f"axis {axis} would have {size} elements")
     op = _spatial_op(tuple(scales), tuple(numbers), rule)
-    found = g.add(op, emit.as_float(g, x), *(extents[axis] for axis in sorted(extents)))
-    return _result(node, emit.cast(g, found, x.dtype))
+    resized = g.add(op, emit.as_float(g, x), *(extents[axis] for axis in sorted(extents)))
+    return _result(node, emit.cast(g, resized, x.dtype))
 
 
 def _exact_scale(size: int, extent: int) -> float:
@@ -199,15 +199,15 @@ def _by_scales(node: OnnxNode, scales: Sequence[float], axes: Sequence[int]) -> 
     shape = node.shape(0)
     if len(scales) != len(axes):
         raise node.invalid(f"{len(scales)} scales for {len(axes)} axes")
-    found = []
+    resizes = []
     for axis, scale in zip(axes, scales, strict=True):
         if not np.isfinite(scale) or scale <= 0:
             raise node.invalid(f"scale {scale}")
         if scale != 1:
-            found.append(
+            resizes.append(
                 AxisResize(axis, shape[axis], int(np.floor(np.float32(shape[axis]) * np.float32(scale))), scale)
             )
-    return found
+    return resizes
 
 
 def _by_sizes(node: OnnxNode, sizes: Sequence[int], axes: Sequence[int], policy: str) -> list[AxisResize]:

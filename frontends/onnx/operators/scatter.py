@@ -118,9 +118,9 @@ def scatter_elements(node: OnnxNode, g: Graph) -> Result:
         return _scatter_on_host(node, g, HostScatterElements(Reduction(reduction), axis))
     shape, index = node.shape(0), node.constant(1)
     axis = node.axis(node.attr("axis", 0), len(shape))
-    given = node.input(2)
+    new_elements = node.input(2)
     if has_to_be(node.shape(2), index.shape):
-        given = g.add(HostExpand(index.shape), given)
+        new_elements = g.add(HostExpand(index.shape), new_elements)
     elif node.shape(2) != index.shape or index.ndim != len(shape):
         raise node.invalid(f"indices {list(index.shape)} and updates {list(node.shape(2))}")
     if not index.size:
@@ -129,7 +129,7 @@ def scatter_elements(node: OnnxNode, g: Graph) -> Result:
     grids[axis] = from_front(node, index, shape[axis]).reshape(-1)
     position = np.ravel_multi_index(tuple(grids), shape)
     data = emit.reshape(g, node.input(0), (math.prod(shape), 1))
-    updates = emit.reshape(g, given, (index.size, 1))
+    updates = emit.reshape(g, new_elements, (index.size, 1))
     return node.result(emit.reshape(g, scatter_rows(node, g, data, position, updates, reduction), shape))
 
 
@@ -161,12 +161,12 @@ def tensor_scatter(node: OnnxNode, g: Graph) -> Result:
         raise node.invalid(f"an update {list(new)} of a cache {list(shape)} along axis {axis}")
     node.budget((shape[0], new[axis]), 8, "index")
     starts = node.constant(2).reshape(-1).astype(np.int64) if node.has_input(2) else np.zeros(shape[0], np.int64)
-    place = starts[:, None] + np.arange(new[axis])
+    entries = starts[:, None] + np.arange(new[axis])
     if node.choice("mode", "linear", ("linear", "circular")) == "circular":
-        place %= shape[axis]
-    if starts.size != shape[0] or place.min(initial=0) < 0 or place.max(initial=0) >= shape[axis]:
+        entries %= shape[axis]
+    if starts.size != shape[0] or entries.min(initial=0) < 0 or entries.max(initial=0) >= shape[axis]:
         raise node.invalid(f"writes at {starts.tolist()[:8]}, past the end of the {shape[axis]} entries")
-    position = (place + np.arange(shape[0])[:, None] * shape[axis]).reshape(-1)
+    position = (entries + np.arange(shape[0])[:, None] * shape[axis]).reshape(-1)
     cache, update = (_as_rows(g, node.input(index), 0, axis) for index in (0, 1))
     return node.result(_from_rows(g, scatter_rows(node, g, cache, position, update, "none"), shape, 0, axis))
 

@@ -140,8 +140,8 @@ def sequence_map(node: OnnxNode, _: Graph) -> list[OnnxTensor]:
     rows: list[list[OnnxTensor]] = []
     for number in range(len(first)):
         arguments = []
-        for index, found in enumerate(node.inputs):
-            if found is not None and found.items is not None:
+        for index, tensor in enumerate(node.inputs):
+            if tensor is not None and tensor.items is not None:
                 others = node.sequence(index)
                 if len(others) != len(first):
                     raise node.invalid(f"sequences of {len(first)} and {len(others)} tensors")
@@ -163,9 +163,9 @@ def optional_has_element(node: OnnxNode, _: Graph) -> Array:
 @onnx_op("Optional", "OptionalGetElement", since=15, kind=Kind.FOLDED)
 def optional_value(node: OnnxNode, _: Graph) -> OnnxTensor:
     """The value of the optional."""
-    found = node.inputs[0] if node.inputs else None
-    if found is None:
+    tensor = node.inputs[0] if node.inputs else None
+    if tensor is None:
         raise node.invalid("has no value", "supported: optional values that are there")
     node.read_inputs.add(0)
     node.optional_attr("type")
-    return found
+    return tensor

@@ -69,27 +69,27 @@ def _transposed_pads(node: OnnxNode, window: Window, extents: Sequence[int]) -> 
     """Elements to crop before and after each axis of the full result; a negative number after adds elements."""
     axes = len(extents)
     extra = node.ints_attr("output_padding") or (0,) * axes
-    wanted = node.ints_attr("output_shape")
-    if len(extra) != axes or (wanted is not None and len(wanted) not in (axes, axes + 2)):
-        raise node.invalid(f"output_padding {list(extra)} or output_shape {wanted} for {axes} axes")
+    output_shape = node.ints_attr("output_shape")
+    if len(extra) != axes or (output_shape is not None and len(output_shape) not in (axes, axes + 2)):
+        raise node.invalid(f"output_padding {list(extra)} or output_shape {output_shape} for {axes} axes")
     if any(not 0 <= more < max(s, d) for more, s, d in zip(extra, window.strides, window.dilations, strict=True)):
         raise node.invalid(f"output_padding {list(extra)} is not below the strides {list(window.strides)}")
-    found = []
+    crops = []
     for axis, extent in enumerate(extents):
         stride = window.strides[axis]
         full = stride * (extent - 1) + (window.kernel[axis] - 1) * window.dilations[axis] + 1
-        if wanted is not None:
-            total = full + extra[axis] - wanted[-axes:][axis]
+        if output_shape is not None:
+            total = full + extra[axis] - output_shape[-axes:][axis]
         elif window.auto_pad.startswith("SAME"):
             total = max(full + extra[axis] - extent * stride, 0)
         else:
             before, after = window.pads[axis]
-            found.append((before, after - extra[axis]))
+            crops.append((before, after - extra[axis]))
             continue
         before, after = split_total(total, "SAME_UPPER" if window.auto_pad == "SAME_UPPER" else "SAME_LOWER")
         before, after = (max(before, 0), total - max(before, 0)) if total < 0 else (before, after)
-        found.append((before, after - extra[axis]))
-    return tuple(found)
+        crops.append((before, after - extra[axis]))
+    return tuple(crops)
 
 
 def _insert_zeros_and_convolve(
@@ -181,9 +181,9 @@ def _places(
     """Matrix [elements of a block * blocks, elements of the image] with 1 at the image index of each element."""
     axes = len(image)
     grids = np.indices((*block, *steps)).reshape(2 * axes, -1)
-    place = [grids[axes + k] * strides[k] + grids[k] * dilations[k] - pads[k] for k in range(axes)]
-    is_inside = np.all([(place[k] >= 0) & (place[k] < image[k]) for k in range(axes)], axis=0)
-    index = np.ravel_multi_index(tuple(place), image, mode="clip")
+    coordinates = [grids[axes + k] * strides[k] + grids[k] * dilations[k] - pads[k] for k in range(axes)]
+    is_inside = np.all([(coordinates[k] >= 0) & (coordinates[k] < image[k]) for k in range(axes)], axis=0)
+    index = np.ravel_multi_index(tuple(coordinates), image, mode="clip")
     matrix = np.zeros((grids.shape[1], math.prod(image)), np.float32)
     matrix[np.flatnonzero(is_inside), index[is_inside]] = 1
     return matrix

@@ -36,15 +36,15 @@ def read_numbers(data: bytes) -> dict[str, int | float]:
     keys, key_width = _target(data, start - 3 * own, own), _read_unsigned(data, start - 2 * own, own)
     if key_width not in (1, 2, 4, 8):
         raise ValueError(f"keys of {key_width} bytes")
-    found: dict[str, int | float] = {}
+    numbers: dict[str, int | float] = {}
     for index in range(count):
         name = _key(data, _target(data, keys + index * key_width, key_width))
         kind = _read_unsigned(data, start + count * own + index, 1)
         codes = _CODES.get(kind >> 2)
         code = "" if codes is None else codes[own.bit_length() - 1]
         if code and code != "?":
-            found[name] = struct.unpack_from(f"<{code}", data, _inside(data, start + index * own, own))[0]
-    return found
+            numbers[name] = struct.unpack_from(f"<{code}", data, _inside(data, start + index * own, own))[0]
+    return numbers
 
 
 def _inside(data: bytes, position: int, size: int) -> int:

@@ -180,14 +180,14 @@ class _Files:
 
 
 def _model(root: _ModelMetadata, subgraph: int, files: _Files) -> tuple[dict[str, Any], list[str]]:
-    found = _texts(root, "name", "description", "version", "author", "license")
+    entries = _texts(root, "name", "description", "version", "author", "license")
     if subgraph < len(root.subgraph_metadata):
         chosen = root.subgraph_metadata[subgraph]
         for key, tensors in (("inputs", chosen.input_tensor_metadata), ("outputs", chosen.output_tensor_metadata)):
             described = [_tensor(tensor, files) for tensor in tensors]
             if any(described):
-                found[key] = described
-    return found, files.notes
+                entries[key] = described
+    return entries, files.notes
 
 
 def _texts(table: _ModelMetadata | _TensorMetadata, *names: str) -> dict[str, Any]:
@@ -196,20 +196,20 @@ def _texts(table: _ModelMetadata | _TensorMetadata, *names: str) -> dict[str, An
 
 
 def _tensor(table: _TensorMetadata, files: _Files) -> dict[str, Any]:
-    found = _texts(table, "name", "description")
+    entries = _texts(table, "name", "description")
     image = table.content.content_properties
     if isinstance(image, _ImageProperties):
-        found["content"] = "image"
+        entries["content"] = "image"
         if image.color_space in _COLORS:
-            found["color"] = _COLORS[image.color_space]
+            entries["color"] = _COLORS[image.color_space]
     for unit in table.process_units:
         if unit.options is not None:
-            found["mean"], found["std"] = list(unit.options.mean), list(unit.options.std)
+            entries["mean"], entries["std"] = list(unit.options.mean), list(unit.options.std)
     for key, limits in (("max", table.stats.max), ("min", table.stats.min)):
         numbers = [number for number in limits if math.isfinite(number)]
         if numbers:
-            found[key] = numbers
+            entries[key] = numbers
     for item in table.associated_files:
-        if item.type in _LABELS and "labels" not in found:
-            found["labels"] = files.labels(item.name)
-    return found
+        if item.type in _LABELS and "labels" not in entries:
+            entries["labels"] = files.labels(item.name)
+    return entries

@@ -31,7 +31,7 @@ def signatures(file: ModelFile) -> tuple[Signature, ...]:
     Raises:
         CorruptInputError: a signature refers to a subgraph or tensor that does not exist.
     """
-    model, found = file.model, []
+    model, defined = file.model, []
     for number in range(model.SignatureDefsLength()):
         source = model.SignatureDefs(number)
         index, where = source.SubgraphIndex(), f"signature_defs[{number}]"
@@ -41,8 +41,8 @@ def signatures(file: ModelFile) -> tuple[Signature, ...]:
         maps = []
         for length, item in ((source.InputsLength(), source.Inputs), (source.OutputsLength(), source.Outputs)):
             maps.append(_names(file, (item(i) for i in range(length)), count, where))
-        found.append(Signature(decode_text(source.SignatureKey()), index, *maps))
-    return tuple(found)
+        defined.append(Signature(decode_text(source.SignatureKey()), index, *maps))
+    return tuple(defined)
 
 
 def _names(file: ModelFile, entries: Iterable[Any], count: int, where: str) -> dict[int, str]:
@@ -62,13 +62,13 @@ def choose(file: ModelFile, key: str | None) -> Signature:
     Raises:
         UsageError: no signature has this key, or the key is missing and the file has several signatures.
     """
-    found = signatures(file)
-    known = ", ".join(f"'{signature.key}'" for signature in found) or "none"
+    defined = signatures(file)
+    keys = ", ".join(f"'{signature.key}'" for signature in defined) or "none"
     if key is not None:
-        for signature in found:
+        for signature in defined:
             if signature.key == key:
                 return signature
-        raise UsageError(f"{file.path}: there is no signature '{key}'", hint=f"signatures of the model: {known}")
-    if len(found) > 1:
-        raise UsageError(f"{file.path}: it has {len(found)} signatures: {known}", hint="choose one: --signature NAME")
-    return found[0] if found else Signature()
+        raise UsageError(f"{file.path}: there is no signature '{key}'", hint=f"signatures of the model: {keys}")
+    if len(defined) > 1:
+        raise UsageError(f"{file.path}: it has {len(defined)} signatures: {keys}", hint="choose one: --signature NAME")
+    return defined[0] if defined else Signature()

@@ -45,7 +45,7 @@ def densify_tensor(values: Array, shape: tuple[int, ...], sparsity: Any, refuse:
         *map(block_of.__getitem__, blocks),
     ]
     where = np.zeros(1, np.int64)  # storage position of each element of the levels so far
-    places = np.zeros((rank + len(blocks), 1), np.int64)
+    coordinates = np.zeros((rank + len(blocks), 1), np.int64)
     for level, axis in enumerate(order):
         metadata, extent = sparsity.DimMetadata(level), extents[axis]
         if metadata.Format() == _SPARSE:
@@ -55,19 +55,19 @@ def densify_tensor(values: Array, shape: tuple[int, ...], sparsity: Any, refuse:
                 refuse(f"a dense level of {sizes[level]} for {extent} places")
             parents, index = np.repeat(np.arange(where.size), extent), np.tile(np.arange(extent), where.size)
             where = (where[:, None] * extent + np.arange(extent)).reshape(-1)
-        places = places[:, parents]
-        places[axis] = index
+        coordinates = coordinates[:, parents]
+        coordinates[axis] = index
     if where.size != values.size:
         refuse(f"{values.size} stored elements for {where.size} places")
-    target = places[:rank].copy()
+    target = coordinates[:rank].copy()
     for number, axis in enumerate(blocks):
-        target[axis] = target[axis] * block_of[axis] + places[rank + number]
+        target[axis] = target[axis] * block_of[axis] + coordinates[rank + number]
     dense = np.zeros(shape, values.dtype)
     dense[tuple(target)] = values[where]
     return dense
 
 
-def _children(metadata: Any, where: Array, extent: int, most: int, refuse: Refuse) -> tuple[Array, Array, Array]:
+def _children(metadata: Any, where: Array, extent: int, limit: int, refuse: Refuse) -> tuple[Array, Array, Array]:
     """Return parent, index along the axis and storage position of every element of a sparse level.
 
     The parent of an element is the index of its element in ``where``, which has the positions of the level before.
@@ -75,7 +75,7 @@ def _children(metadata: Any, where: Array, extent: int, most: int, refuse: Refus
     segments, indices = _sparse_vector(metadata, "ArraySegments"), _sparse_vector(metadata, "ArrayIndices")
     if not segments.size or int(where.max(initial=-1)) + 1 >= segments.size or (np.diff(segments) < 0).any():
         refuse("a sparse level whose segments do not rise or are too few")
-    if int(segments[0]) < 0 or int(segments[-1]) > indices.size or indices.size > most:
+    if int(segments[0]) < 0 or int(segments[-1]) > indices.size or indices.size > limit:
         refuse("a sparse level whose segments leave its indices")
     if indices.size and (int(indices.min()) < 0 or int(indices.max()) >= extent):
         refuse(f"a sparse level with an index outside of {extent} places")

@@ -45,7 +45,7 @@ def _relation(node: TfliteNode, g: Graph, op: Op) -> Value:
 
 
 def _check_scales(node: TfliteNode, op: Op) -> None:
-    """Raise an error for scales of 1 or more, for which the kernel shifts by a negative number of bits, or ends.
+    """Raise an error for scales of 1 or more: the kernel would shift by a negative number of bits, or abort.
 
     INT16 is rescaled for equality only.
     """

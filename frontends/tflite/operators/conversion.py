@@ -52,8 +52,8 @@ def fake_quant(node: TfliteNode, g: Graph) -> Value:
     bottom, top = float(np.float32(first - zero) * scale), float(np.float32(last - zero) * scale)
     x = g.add(Clamp(Scalar.f32(bottom), Scalar.f32(top)), node.input(0))
     steps = emit.muls(g, emit.adds(g, x, -bottom), float(np.float32(1) / scale))
-    whole = g.add(Floor(), emit.adds(g, steps, 0.5))
-    return emit.adds(g, emit.muls(g, whole, float(scale)), bottom)
+    level = g.add(Floor(), emit.adds(g, steps, 0.5))
+    return emit.adds(g, emit.muls(g, level, float(scale)), bottom)
 
 
 @tflite_op("CAST", "STABLEHLO_CONVERT", kind=Kind.DIRECT, limits="no chip has a cast of UINT32")
@@ -66,16 +66,16 @@ def cast(node: TfliteNode, g: Graph) -> Value:
             UNSUPPORTED_TYPE, "a cast of quantized integers", "export the model with DEQUANTIZE and QUANTIZE"
         )
     x, source, target = node.input(0), node.tensor(0).type, node.output_tensor().type
-    wanted = node.tensors.value_type(node.output_tensor())
+    dtype = node.tensors.value_type(node.output_tensor())
     if target == "BOOL":
-        as_float = x if x.dtype.is_float else g.add(Cast(wanted), x)
+        as_float = x if x.dtype.is_float else g.add(Cast(dtype), x)
         return x if source == "BOOL" else g.add(Nes(Scalar.f32(0)), as_float)
-    if x.dtype is wanted:
+    if x.dtype is dtype:
         return x
     if source in _REALS:
         if target in ("INT64", "UINT64") and not are_within(ValueBounds(g).of(x), (I32.min, I32.max)):
             g.note_deviation(f"floats outside of INT32 saturate, {target} has more bits")
-        return g.add(Cast(wanted), functions.truncate(g, x))
-    if x.dtype.is_float or wanted.is_float:
-        return g.add(Cast(wanted), x)
-    return cast_integers(g, x, wanted)
+        return g.add(Cast(dtype), functions.truncate(g, x))
+    if x.dtype.is_float or dtype.is_float:
+        return g.add(Cast(dtype), x)
+    return cast_integers(g, x, dtype)

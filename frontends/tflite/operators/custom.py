@@ -40,10 +40,10 @@ def detection_post_process(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
     background = scores[-1] - classes if scores else -1
     if boxes[:2] != (1, count) or boxes[2:] != (4,) or scores[:2] != (1, count) or background not in (0, 1):
         raise node.fail(INVALID_NODE, f"boxes {list(boxes)}, scores {list(scores)}, anchors {list(anchors)}")
-    most, each = int(settings["max_detections"]), int(settings["max_classes_per_detection"])
+    limit, each = int(settings["max_detections"]), int(settings["max_classes_per_detection"])
     each = min(each, classes)
-    if most < 1 or each < 1:
-        raise node.fail(INVALID_NODE, f"max_detections {most}, max_classes_per_detection {each}")
+    if limit < 1 or each < 1:
+        raise node.fail(INVALID_NODE, f"max_detections {limit}, max_classes_per_detection {each}")
     corners = _decode_boxes(node, g, settings, count)
     plain = reshape(g, emit.as_float(g, node.input(1)), (count, scores[-1]))
     plain = slice_box(g, plain, [range(count), range(background, scores[-1])])
@@ -52,15 +52,15 @@ def detection_post_process(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
     first = reshape(g, slice_box(g, values, [range(count), range(1)]), (count,))
     # The TFLite kernel keeps scores that are equal to the threshold, the TPU operator does not.
     score = np.nextafter(np.float32(settings["nms_score_threshold"]), np.float32(-np.inf))
-    op = NmsV2(Scalar.f32(settings["nms_iou_threshold"]), Scalar.f32(float(score)), min(most, count))
+    op = NmsV2(Scalar.f32(settings["nms_iou_threshold"]), Scalar.f32(float(score)), min(limit, count))
     taken = g.add(op, corners, first)
-    rows = pad_items(node, taken, most, count, "no_box")  # index of the zeros that _gather_rows appends
-    found = [_gather_rows(g, table, rows) for table in (corners, emit.as_float(g, labels), values)]
-    spread = g.add(Tile(reps=(1, each)), found[0]) if each > 1 else found[0]
+    rows = pad_items(node, taken, limit, count, "no_box")  # index of the zeros that _gather_rows appends
+    tables = [_gather_rows(g, table, rows) for table in (corners, emit.as_float(g, labels), values)]
+    spread = g.add(Tile(reps=(1, each)), tables[0]) if each > 1 else tables[0]
     return (
-        reshape(g, spread, (1, most * each, 4)),
-        reshape(g, found[1], (1, most * each)),
-        reshape(g, found[2], (1, most * each)),
+        reshape(g, spread, (1, limit * each, 4)),
+        reshape(g, tables[1], (1, limit * each)),
+        reshape(g, tables[2], (1, limit * each)),
         emit.as_float(g, count_items(g, taken)),
     )
 
@@ -92,10 +92,10 @@ def _decode_boxes(node: TfliteNode, g: Graph, settings: dict[str, int | float], 
     if anchors.shape != (count, 4):
         raise node.fail(INVALID_NODE, f"anchors {list(anchors.shape)}")
     code = reshape(g, emit.as_float(g, node.input(0)), (count, 4))
-    place = slice_box(g, code, [range(count), range(2)])
+    offset = slice_box(g, code, [range(count), range(2)])
     size = slice_box(g, code, [range(count), range(2, 4)])
     steps = np.asarray([settings[name] for name in _SCALES], np.float32)
-    near = g.add(Mul(), place, emit.float_constant(g, anchors[:, 2:] / steps[:2], "anchor_sizes"))
+    near = g.add(Mul(), offset, emit.float_constant(g, anchors[:, 2:] / steps[:2], "anchor_sizes"))
     center = g.add(Add(), near, emit.float_constant(g, anchors[:, :2], "anchor_centres"))
     grown = g.add(Mul(), size, emit.float_constant(g, 1 / steps[None, 2:], "size_scales"))
     grown = formulas.exp(g, grown)

@@ -39,9 +39,9 @@ def non_max_suppression_v5(node: TfliteNode, g: Graph) -> tuple[Value, ...]:
         raise node.fail(UNSUPPORTED_ATTRIBUTE, f"soft_nms_sigma={node.scalar(5)}", "supported: 0")
     scores = node.input(1)
     taken = selected_boxes(node, g, node.input(0), scores)
-    most = node.one_int(2)
+    limit = node.one_int(2)
     own = gather(g, scores, taken, 0)
-    return pad_items(node, taken, most), pad_items(node, own, most), count_items(g, taken)
+    return pad_items(node, taken, limit), pad_items(node, own, limit), count_items(g, taken)
 
 
 def selected_boxes(node: TfliteNode, g: Graph, boxes: Value, scores: Value) -> Value:
@@ -52,11 +52,11 @@ def selected_boxes(node: TfliteNode, g: Graph, boxes: Value, scores: Value) -> V
     """
     if node.rank(0) != 2 or node.rank(1) != 1 or node.shape(0) != (node.shape(1)[0], 4):
         raise node.fail(INVALID_NODE, f"boxes {list(node.shape(0))} and scores {list(node.shape(1))}")
-    most, overlap, score = node.one_int(2), node.scalar(3), node.scalar(4)
-    if most < 1:
-        raise node.fail(INVALID_NODE, f"at most {most} boxes")
+    limit, overlap, score = node.one_int(2), node.scalar(3), node.scalar(4)
+    if limit < 1:
+        raise node.fail(INVALID_NODE, f"at most {limit} boxes")
     below = float(np.nextafter(np.float32(overlap), np.float32(-np.inf)))
-    op = NmsV2(Scalar.f32(below), Scalar.f32(score), min(most, node.shape(1)[0]))
+    op = NmsV2(Scalar.f32(below), Scalar.f32(score), min(limit, node.shape(1)[0]))
     return g.add(op, *(g.add(Constdata(), value) if value.is_constant else value for value in (boxes, scores)))
 
 

@@ -113,8 +113,8 @@ def remainder(node: TfliteNode, g: Graph) -> Value:
     x, y = align(g, node.input(0), node.input(1))
     a, b = emit.as_float(g, x), emit.as_float(g, y)
     quotient = g.add(Div(), a, b)
-    whole = g.add(Floor(), quotient) if node.op_type == "FLOOR_MOD" else functions.truncate(g, quotient)
-    return emit.cast(g, g.add(Sub(), a, g.add(Mul(), b, whole)), x.dtype)
+    integer = g.add(Floor(), quotient) if node.op_type == "FLOOR_MOD" else functions.truncate(g, quotient)
+    return emit.cast(g, g.add(Sub(), a, g.add(Mul(), b, integer)), x.dtype)
 
 
 @tflite_op("SQUARED_DIFFERENCE")

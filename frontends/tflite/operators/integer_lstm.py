@@ -49,8 +49,8 @@ def is_integer_lstm(node: TfliteNode, indices: InputIndices, norms: tuple[int, .
     if any(node.has_input(index) for index in extra) or function != FUSED_ACTIVATIONS["TANH"]:
         return False
     weights = (*indices.input_weights, *indices.recurrent_weights)
-    given = [node.quant(index) for index in weights if node.has_input(index)]
-    plain = all(item is not None and item.dtype is I8 and len(item.scale) == 1 for item in given)
+    quants = [node.quant(index) for index in weights if node.has_input(index)]
+    plain = all(item is not None and item.dtype is I8 and len(item.scale) == 1 for item in quants)
     return plain and cell is not None and cell.dtype is I16 and np.frexp(cell.scale[0])[0] == 0.5
 
 
@@ -103,8 +103,8 @@ class IntegerLstm:
         parts: list[Array] = []
         for gate in self.gates:
             index = self.indices.biases[gate]
-            given = self.node.has_input(index)
-            parts.append(self.node.constant(index) if given else np.zeros(self.units, np.int32))
+            has_bias = self.node.has_input(index)
+            parts.append(self.node.constant(index) if has_bias else np.zeros(self.units, np.int32))
         stored = np.concatenate(parts).astype(np.int32).reshape(1, -1)
         scales = tuple(self.x.scale[0] * scale for scale in weights.quant.scale)
         params = QuantParams(scales, (0,) * len(scales), I32, axis=1)

@@ -148,11 +148,11 @@ class _Lstm:
         for gate, index in indices.peepholes.items():
             if node.has_input(index):
                 self.peepholes[gate] = g.constant(node.real(index).reshape(1, self.units), "peephole")
-        given = [gate for gate, index in enumerate(norms) if node.has_input(index)]
-        if given and given != self.gates:
+        normalized = [gate for gate, index in enumerate(norms) if node.has_input(index)]
+        if normalized and normalized != self.gates:
             raise node.fail(INVALID_NODE, "lacks the layer normalization of a gate")
-        self.norms = {gate: g.constant(node.real(norms[gate]).reshape(1, self.units), "norm") for gate in given}
-        self.shifts = {gate: g.constant(self._bias(gate).reshape(1, self.units), "shift") for gate in given}
+        self.norms = {gate: g.constant(node.real(norms[gate]).reshape(1, self.units), "norm") for gate in normalized}
+        self.shifts = {gate: g.constant(self._bias(gate).reshape(1, self.units), "shift") for gate in normalized}
         self.projection: Value | None = None
         self.projection_bias: Value | None = None
         if node.has_input(indices.projection):
@@ -194,9 +194,9 @@ class _Lstm:
 
         The operator has the forget gate 1 - i. If the input gate is absent, it is ``1 - f = sigmoid(-sum of f)``.
         """
-        found = dict(zip(self.gates, parts, strict=True))
-        enter = found[0] if 0 in found else -found[1]
-        return np.concatenate([enter, found[3], found[1], found[2]])
+        part_of = dict(zip(self.gates, parts, strict=True))
+        enter = part_of[0] if 0 in part_of else -part_of[1]
+        return np.concatenate([enter, part_of[3], part_of[1], part_of[2]])
 
     def run(self, sequence: Sequence, *, backwards: bool = False) -> list[Value]:
         """Outputs of all steps, in the order of the sequence."""

@@ -153,19 +153,19 @@ def unsorted_segment(node: TfliteNode, g: Graph) -> Value:
     if node.shape(1) != shape[:leading] or count < 1 or int(numbers.max(initial=-1)) >= count or 0 in shape[leading:]:
         raise node.fail(INVALID_NODE, f"segment numbers {list(node.shape(1))} for {list(shape)}, {count} segments")
     flat = numbers.reshape(-1)
-    kept = np.flatnonzero(flat >= 0)
-    order = kept[np.argsort(flat[kept], kind="stable")]
+    in_segment = np.flatnonzero(flat >= 0)
+    order = in_segment[np.argsort(flat[in_segment], kind="stable")]
     turn = np.arange(order.size) - np.searchsorted(flat[order], flat[order])  # per row, its index in its segment
-    most = int(turn.max(initial=0)) + 1
-    node.check_size([count, most])
-    source = np.zeros((count, most), np.int64)
+    longest = int(turn.max(initial=0)) + 1
+    node.check_size([count, longest])
+    source = np.zeros((count, longest), np.int64)
     source[flat[order], turn] = 1 + order
     width = math.prod(shape[leading:])
     x = node.input(0)
     rows = [neutral_row(node, number, width, x.dtype)]
     rows += [reshape(g, x, (numbers.size, width))] if numbers.size else []
     table = gather_at(node, emit.concat(g, rows, 0), 0, source)
-    grouped = emit.as_float(g, reshape(g, table, (count, most, width)))
+    grouped = emit.as_float(g, reshape(g, table, (count, longest, width)))
     result = emit.cast(g, emit.reduce(g, method, grouped, (1,), keep_dims=False), x.dtype)
     return reshape(g, result, (count, *shape[leading:]))
 
@@ -195,13 +195,13 @@ def _scatter_indices(node: TfliteNode) -> tuple[Array, Array]:
     axes, vector = node.option("scatter_dims_to_operand_dims", ()), node.option("index_vector_dim")
     table = index_tuples(indices, vector)
     batch = [axis for axis in range(len(update_shape)) if axis not in window]
-    kept = [axis for axis in range(len(shape)) if axis not in inserted]
+    window_axes = [axis for axis in range(len(shape)) if axis not in inserted]
     fits = table.shape[-1] == len(axes) and tuple(update_shape[axis] for axis in batch) == table.shape[:-1]
-    inside_updates = all(0 <= axis < len(update_shape) for axis in window)
-    if not fits or not inside_updates or len(window) != len(kept) or any(not 0 <= axis < len(shape) for axis in axes):
+    fits_window = len(window) == len(window_axes) and all(0 <= axis < len(update_shape) for axis in window)
+    if not fits or not fits_window or any(not 0 <= axis < len(shape) for axis in axes):
         raise node.fail(INVALID_NODE, f"indices {list(indices.shape)}, updates {list(update_shape)}, {list(shape)}")
     node.check_size([len(shape), *update_shape])
-    target = box_elements(table, axes, update_shape, batch, dict(zip(kept, window, strict=True)), len(shape))
+    target = box_elements(table, axes, update_shape, batch, dict(zip(window_axes, window, strict=True)), len(shape))
     inside = ((target >= 0) & (target < np.asarray(shape)[:, None])).all(0)
     return flat_indices(node, target[:, inside].T, shape), np.flatnonzero(inside)
 

@@ -186,5 +186,5 @@ def one_hot(node: TfliteNode, g: Graph) -> Value | Array:
     steps = emit.float_constant(g, np.arange(depth).reshape(positions), "positions")
     equal = g.add(Eq(), spread, steps)
     result = emit.adds(g, emit.muls(g, equal, on - off), off)
-    wanted = node.tensors.value_type(node.output_tensor())
-    return result if wanted.is_float else g.add(Cast(wanted), result)
+    dtype = node.tensors.value_type(node.output_tensor())
+    return result if dtype.is_float else g.add(Cast(dtype), result)

@@ -92,7 +92,7 @@ def convolution(node: TfliteNode, g: Graph) -> Value:
 
 def _axes(node: TfliteNode) -> tuple[Order, Order, Order]:
     """Axes of data, kernel and result in channels-first order: N, C, spatial; O, I, spatial for the kernel."""
-    found = []
+    orders = []
     for batch, feature, spatial in (
         ("input_batch_dimension", "input_feature_dimension", "input_spatial_dimensions"),
         ("kernel_output_feature_dimension", "kernel_input_feature_dimension", "kernel_spatial_dimensions"),
@@ -101,8 +101,8 @@ def _axes(node: TfliteNode) -> tuple[Order, Order, Order]:
         axes = (node.option(batch), node.option(feature), *node.option(spatial, ()))
         if sorted(axes) != list(range(node.rank(0))):
             raise node.fail(INVALID_NODE, f"{batch}, {feature} and {spatial} name the axes {list(axes)}")
-        found.append(axes)
-    return found[0], found[1], found[2]
+        orders.append(axes)
+    return orders[0], orders[1], orders[2]
 
 
 def _product(node: TfliteNode, x: Value, w: Value, strides: Order, dilations: Order, pads: Order) -> Value:
@@ -154,9 +154,9 @@ def stablehlo_gather(node: TfliteNode, g: Graph) -> Value:
     sizes = node.option("slice_sizes", ())
     shape, index_shape = node.shape(0), node.shape(1)
     batch = tuple(extent for axis, extent in enumerate(index_shape) if axis != vector)
-    kept = [axis for axis in range(len(shape)) if axis not in collapsed]
+    sliced = [axis for axis in range(len(shape)) if axis not in collapsed]
     depth = index_shape[vector] if 0 <= vector < len(index_shape) else 1
-    fits = len(sizes) == len(shape) and len(axes) == depth and len(offset) == len(kept)
+    fits = len(sizes) == len(shape) and len(axes) == depth and len(offset) == len(sliced)
     fits = fits and all(0 <= axis < len(shape) for axis in axes)
     if not fits or any(not 1 <= s <= e for s, e in zip(sizes, shape, strict=True)):
         raise node.fail(INVALID_NODE, f"slice_sizes {list(sizes)} of {list(shape)} at {list(index_shape)}")
@@ -165,11 +165,11 @@ def stablehlo_gather(node: TfliteNode, g: Graph) -> Value:
     if len(batch_axes) != len(batch):
         raise node.fail(INVALID_NODE, f"offset_dims {list(offset)}")
     if node.is_constant(1):
-        return _known_boxes(node, batch, kept, batch_axes)
-    whole = all(
+        return _known_boxes(node, batch, sliced, batch_axes)
+    are_slices = all(
         size == (1 if axis in axes else extent) for axis, (size, extent) in enumerate(zip(sizes, shape, strict=True))
     )
-    if len(axes) != 1 or tuple(collapsed) != tuple(axes) or not whole:
+    if len(axes) != 1 or tuple(collapsed) != tuple(axes) or not are_slices:
         text = "boxes at indices that depend on the model's inputs"
         raise node.fail(UNSUPPORTED_ATTRIBUTE, text, "supported: whole slices of one axis")
     first, x = axes[0], node.input(0)
@@ -185,18 +185,18 @@ def stablehlo_gather(node: TfliteNode, g: Graph) -> Value:
     return permute(g, taken, tuple(order))
 
 
-def _known_boxes(node: TfliteNode, batch: Order, kept: list[int], batch_axes: list[int]) -> Value:
+def _known_boxes(node: TfliteNode, batch: Order, sliced: list[int], batch_axes: list[int]) -> Value:
     shape, sizes, axes = node.shape(0), node.option("slice_sizes", ()), node.option("start_index_map", ())
     vector, offset, indices = node.option("index_vector_dim"), node.option("offset_dims", ()), node.constant(1)
     extents = [0] * (len(batch) + len(offset))
     for axis, extent in zip(batch_axes, batch, strict=True):
         extents[axis] = extent
-    for place, axis in zip(offset, kept, strict=True):
-        extents[place] = sizes[axis]
+    for result_axis, axis in zip(offset, sliced, strict=True):
+        extents[result_axis] = sizes[axis]
     node.check_size([len(shape), *extents])
     highest = [shape[axis] - sizes[axis] for axis in axes]
     starts = np.clip(index_tuples(indices, vector).astype(np.int64), 0, highest)
-    inside = dict(zip(kept, offset, strict=True))
+    inside = dict(zip(sliced, offset, strict=True))
     flat = flat_indices(node, box_elements(starts, axes, tuple(extents), batch_axes, inside, len(shape)).T, shape)
     x = reshape(node.graph, node.input(0), (math.prod(shape),))
     return reshape(node.graph, gather_at(node, x, 0, flat), extents)

@@ -64,13 +64,13 @@ class Collecting(StatisticsObserver):
         """Return True for float values."""
         return value.dtype.is_float
 
-    def statistics(self, value: Value, place: Any, array: Array) -> TensorStatistics | None:
+    def statistics(self, value: Value, location: Any, array: Array) -> TensorStatistics | None:
         """Return the statistics of a value that is neither recorded nor collected by a plugin."""
         existing = self._collector(value)
         is_recorded = self._is_recording and self._floats is not None and self._floats.takes(value.name)
         if is_recorded or not isinstance(existing, RangeCollector):
             return None
-        return existing.collecting(place, array, self.samples)
+        return existing.collecting(location, array, self.samples)
 
     def end_feed(self) -> None:
         """Go on to the next batch."""

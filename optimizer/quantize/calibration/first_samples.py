@@ -23,14 +23,14 @@ class FirstSamples:
         most: maximum number of samples, in whole feeds. Eight feeds are used even if they have more samples.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_samples: int) -> None:
+        self._max_samples = max_samples
         self._samples = self._feeds = 0
 
     def accepts(self, feed: Mapping[str, Array]) -> bool:
         """Return True if the next feed is one of the first."""
         self._samples += samples_in(feed)
-        if self._samples > self._most and self._feeds >= min(_FEWEST_FEEDS, self._most):
+        if self._samples > self._max_samples and self._feeds >= min(_FEWEST_FEEDS, self._max_samples):
             return False
         self._feeds += 1
         return True
@@ -47,16 +47,16 @@ class FirstMeans:
         by_name: the means by name of the value. Values that are not all finite have no entry.
     """
 
-    def __init__(self, most: int, floats: RecordedFloats | None = None) -> None:
+    def __init__(self, max_samples: int, floats: RecordedFloats | None = None) -> None:
         self.floats = floats
         self.by_name: dict[str, Array] = {}
-        self._most = most
-        self._first = FirstSamples(most)
+        self._max_samples = max_samples
+        self._first = FirstSamples(max_samples)
         self._is_complete = False
 
     def count(self, feeds: Iterable[Mapping[str, Array]]) -> int:
         """Number of feeds that are the first samples."""
-        first = FirstSamples(self._most)
+        first = FirstSamples(self._max_samples)
         return sum(1 for _ in itertools.takewhile(first.accepts, feeds))
 
     def before(self, feed: Mapping[str, Array], collectors: Mapping[str, Collector]) -> None:

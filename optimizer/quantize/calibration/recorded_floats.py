@@ -37,12 +37,12 @@ class Windows(NamedTuple):
     Args:
         geometry: strides, dilations, pads and groups.
         kernel: extents of the kernel.
-        most: maximum number of positions of each image.
+        limit: maximum number of positions of each image.
     """
 
     geometry: ConvolutionGeometry
     kernel: tuple[int, ...]
-    most: int
+    limit: int
 
 
 class _Record(NamedTuple):
@@ -50,7 +50,7 @@ class _Record(NamedTuple):
 
     node: Node
     windows: Windows
-    found: dict[int, tuple[tuple[int, ...], Array]]
+    recorded: dict[int, tuple[tuple[int, ...], Array]]
 
 
 class RecordedFloats:
@@ -95,9 +95,9 @@ class RecordedFloats:
         for record in self._users.get(name, ()):
             op = record.node.op
             assert isinstance(op, SpatialConvolution)
-            rows = windows_of(list(array), op, record.windows.kernel, record.windows.most)
+            rows = windows_of(list(array), op, record.windows.kernel, record.windows.limit)
             with self._lock:
-                record.found[feed] = array.shape, rows
+                record.recorded[feed] = array.shape, rows
 
     def add_outputs(self, feed: int, outputs: Mapping[str, Array]) -> None:
         """Record the outputs of a feed."""
@@ -128,7 +128,7 @@ class RecordedFloats:
         if record is None:
             return None
         with self._lock:
-            taken = {feed: record.found.pop(feed, None) for feed in shapes}
+            taken = {feed: record.recorded.pop(feed, None) for feed in shapes}
         rows = [item[1] for feed, item in taken.items() if item is not None and item[0] == shapes[feed]]
         return rows if record.windows == windows and len(rows) == len(shapes) else None
 

@@ -75,7 +75,7 @@ def find_sum(left: QuantParams, right: QuantParams, result: QuantParams) -> Sum 
     if best.different:
         moved = _as_integers(_move(ratios, pairs, expected - result.zero_point[0], result))
         if moved is not None:
-            best = min(best, _compare(moved, pairs, expected, result), key=lambda found: found.different)
+            best = min(best, _compare(moved, pairs, expected, result), key=lambda candidate: candidate.different)
     return best
 
 
@@ -118,24 +118,24 @@ def _as_integers(ratios: Vector) -> Sum | None:
     return Sum(parts if ratios[0] <= ratios[1] else parts[::-1], addend, multiplier, exponent - 31)
 
 
-def _compare(found: Sum, pairs: tuple[Array, Array], wanted: Array, result: QuantParams) -> Sum:
+def _compare(candidate: Sum, pairs: tuple[Array, Array], expected: Array, result: QuantParams) -> Sum:
     """Return the parameters with the better rounding mode, and with the number of pairs that differ."""
-    total = pairs[0] * found.parts[0] + pairs[1] * found.parts[1] + found.addend
+    total = pairs[0] * candidate.parts[0] + pairs[1] * candidate.parts[1] + candidate.addend
     different = {}
     for rounding in (RoundingMode.HALF_UP, RoundingMode.HALF_TO_EVEN):
-        rescaled = rescale_one_rounding(total, found.multiplier, found.shift, rounding) + result.zero_point[0]
-        different[rounding] = int((saturate(rescaled, result.dtype) != wanted).sum())
+        rescaled = rescale_one_rounding(total, candidate.multiplier, candidate.shift, rounding) + result.zero_point[0]
+        different[rounding] = int((saturate(rescaled, result.dtype) != expected).sum())
     rounding = min(different, key=lambda mode: different[mode])
-    return dataclasses.replace(found, rounding=rounding, different=different[rounding])
+    return dataclasses.replace(candidate, rounding=rounding, different=different[rounding])
 
 
-def _move(ratios: Vector, pairs: tuple[Array, Array], wanted: Array, result: QuantParams) -> Vector:
+def _move(ratios: Vector, pairs: tuple[Array, Array], expected: Array, result: QuantParams) -> Vector:
     """Ratios and addend that round as many pairs near a tie like binary32 as the projections achieve."""
     value = pairs[0] * ratios[0] + pairs[1] * ratios[1]
     tie = np.floor(value) + 0.5
     inside = (tie > result.dtype.min - result.zero_point[0]) & (tie < result.dtype.max - result.zero_point[0])
     near = (np.abs(value - tie) < _NEAR) & inside
-    side = np.where(wanted[near] > tie[near], 1.0, -1.0)
+    side = np.where(expected[near] > tie[near], 1.0, -1.0)
     first, second = (np.broadcast_to(operand, value.shape)[near] for operand in pairs)
     # Ratios are scaled by 128, so that a unit of each of the three parameters changes results by a similar amount.
     normal = np.stack([first / 128, second / 128, np.ones(first.size)], axis=1) * side[:, None]

@@ -80,10 +80,10 @@ def volume_convolution(node: Node, lowering: Lowering) -> Lowered:
     return _lower_linear(node, lowering, Conv3dV2(**_volume_geometry(node.op.geometry)), "izp", "kzp")
 
 
-def _volume_geometry(found: ConvolutionGeometry) -> dict[str, Any]:
+def _volume_geometry(window: ConvolutionGeometry) -> dict[str, Any]:
     """Return the attributes of a conv3d_v2."""
-    attributes: dict[str, Any] = {"groups": found.groups}
-    for axis, dilation, stride, pads in zip("thw", found.dilations, found.strides, found.pads, strict=True):
+    attributes: dict[str, Any] = {"groups": window.groups}
+    for axis, dilation, stride, pads in zip("thw", window.dilations, window.strides, window.pads, strict=True):
         attributes |= {f"d{axis}": dilation, f"stride_{axis}": stride}
         attributes |= {f"pad_{axis}_{side}": pad for side, pad in enumerate(pads)}
     return attributes

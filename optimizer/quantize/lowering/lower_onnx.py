@@ -62,8 +62,8 @@ def exact_form(node: Node, lowering: Lowering) -> Lowered | None:
     return form(node, lowering)
 
 
-def _are_plain_bytes(*found: QuantParams) -> bool:
-    return all(params.dtype.bits == 8 and params.axis is None for params in found)
+def _are_plain_bytes(*quants: QuantParams) -> bool:
+    return all(params.dtype.bits == 8 and params.axis is None for params in quants)
 
 
 @_form_of(Add)

@@ -76,9 +76,9 @@ class Precision:
     thresholds: Mapping[str, float] = field(default_factory=dict)
     selections: tuple[Selection, ...] = ()
 
-    def nodes_in_float(self, kept: Mapping[str, str]) -> dict[str, str]:
+    def nodes_in_float(self, floats: Mapping[str, str]) -> dict[str, str]:
         """Combine the nodes that decisions keep in float with the nodes of the rules, which take precedence."""
-        return {**{name: reason for name, reason in kept.items() if name not in self.integers}, **self.floats}
+        return {**{name: reason for name, reason in floats.items() if name not in self.integers}, **self.floats}
 
     def with_thresholds(self, ranges: Mapping[str, Range]) -> Mapping[str, Range]:
         """Return ranges with the thresholds of the rules."""

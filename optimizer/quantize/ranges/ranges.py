@@ -209,11 +209,11 @@ class _ChannelStatistics:
         self._waiting: list[_Samples] = []
         self._largest_of_samples: Array = np.zeros(0)
 
-    def add(self, found: ChannelSummary, positions: int, samples: int) -> None:
+    def add(self, summary: ChannelSummary, positions: int, samples: int) -> None:
         """Add samples: the summary of their values [samples * m, channels, positions]."""
-        if self._accepts(found.sums.shape[1]):
+        if self._accepts(summary.sums.shape[1]):
             self._samples += samples
-            self._waiting.append(_per_sample(found, positions, samples))
+            self._waiting.append(_per_sample(summary, positions, samples))
             if len(self._waiting) >= _WAITING:
                 self.digest()
 
@@ -331,11 +331,11 @@ class RangeCollector:
         self._channels = _ChannelStatistics()
         self._sources: list[_Source] = []
 
-    def collecting(self, place: Any, array: Array, samples: int = 1) -> TensorStatistics | None:
+    def collecting(self, location: Any, array: Array, samples: int = 1) -> TensorStatistics | None:
         """Return statistics of the native engine that replace calls of ``add``, until ``release``.
 
         Args:
-            place: where the values are in the memory of the engine.
+            location: where the values are in the memory of the engine.
             array: a view of them.
             samples: as for ``add``.
 
@@ -347,7 +347,7 @@ class RangeCollector:
         rows = _rows(array)
         if not np.may_share_memory(rows, array) or not can_collect(rows):
             return None
-        statistics = TensorStatistics(place, rows, has_histogram=self.has_histogram)
+        statistics = TensorStatistics(location, rows, has_histogram=self.has_histogram)
         self._sources.append(_Source(statistics, rows.shape[2], samples if len(rows) % samples == 0 else 1))
         return statistics
 

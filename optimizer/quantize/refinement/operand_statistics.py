@@ -43,16 +43,16 @@ class OperandStatistics(Protocol):
     def images(self, index: int) -> int:
         """Extent of axis 0 of the operand, added over all feeds."""
 
-    def inputs(self, index: int, most: int) -> InputSums:
-        """Sums of the inputs of the operator, at up to ``most`` positions of each image of a convolution."""
+    def inputs(self, index: int, limit: int) -> InputSums:
+        """Sums of the inputs of the operator, at up to ``limit`` positions of each image of a convolution."""
 
     def accumulators(self, index: int) -> ChannelMeans:
         """Means of the accumulator per output channel."""
 
-    def drift(self, index: int, most: int) -> dict[int, DriftSums]:
+    def drift(self, index: int, limit: int) -> dict[int, DriftSums]:
         """Sums of the inputs and of their drift, over two halves of the samples.
 
-        They are empty if the float operand is unknown. ``most`` is the maximum number of positions of each image.
+        They are empty if the float operand is unknown. ``limit`` is the maximum number of positions of each image.
         """
 
 
@@ -112,8 +112,8 @@ class OperandSamples:
         """Extent of axis 0 of the operand, added over all feeds."""
         return sum(map(len, self._operand(index)))
 
-    def inputs(self, index: int, most: int) -> InputSums:
-        """Sums of the inputs of the operator, at up to ``most`` positions of each image of a convolution."""
+    def inputs(self, index: int, limit: int) -> InputSums:
+        """Sums of the inputs of the operator, at up to ``limit`` positions of each image of a convolution."""
         node, x = self._products[index], self._operand(index)
         if not isinstance(node.op, SpatialConvolution):
             return InputSums.of(np.concatenate(x)[np.newaxis])
@@ -121,7 +121,7 @@ class OperandSamples:
         if isinstance(node.op, (ConvV2, Conv3dV2)):  # padding is 0 after the zero point is subtracted
             x = [without_zero(array, node.op, "izp", (-1, *(1,) * len(kernel))) for array in x]
         images = [image for array in x for image in array]
-        return InputSums.of(windows_of(images, node.op, tuple(map(int, kernel)), most))
+        return InputSums.of(windows_of(images, node.op, tuple(map(int, kernel)), limit))
 
     def accumulators(self, index: int) -> ChannelMeans:
         """Means of the accumulator per output channel."""
@@ -142,15 +142,15 @@ class OperandSamples:
                 means.add_means(mean)
         return means
 
-    def drift(self, index: int, most: int) -> dict[int, DriftSums]:
+    def drift(self, index: int, limit: int) -> dict[int, DriftSums]:
         """Sums of the inputs and of their drift, over two halves of the samples."""
         node, integers = self._products[index], self._operand(index)
         quant = operand(node).quant
         if self._floats is None or quant is None or any(quant.zero_point) or quant.dtype.bits != 8:
             return {}
-        recorded = self._recorded_rows(index, most)
+        recorded = self._recorded_rows(index, limit)
         if recorded is not None:
-            return self._recorded_drift(node, quant.scale, recorded, most)
+            return self._recorded_drift(node, quant.scale, recorded, limit)
         float_operand = self._floats.operand(index)
         if float_operand is None:
             return {}
@@ -163,11 +163,11 @@ class OperandSamples:
         for half in range(2):
             exact, stored = (self._samples_of(half, arrays) for arrays in (floats, integers[: len(floats)]))
             if exact:
-                rows = self._rows(node, stored, most)
-                halves[half] = DriftSums.of(rows, self._drift_rows(node, quant.scale, exact, stored, rows, most))
+                rows = self._rows(node, stored, limit)
+                halves[half] = DriftSums.of(rows, self._drift_rows(node, quant.scale, exact, stored, rows, limit))
         return halves
 
-    def _recorded_rows(self, index: int, most: int) -> list[Array] | None:
+    def _recorded_rows(self, index: int, limit: int) -> list[Array] | None:
         """Recorded windows of the float operand, one array per compared feed of one sample; None if there are none."""
         node, reference = self._products[index], self._reference
         if (
@@ -180,30 +180,30 @@ class OperandSamples:
         numbers = itertools.count(reference.first, reference.step)
         arrays = self._operand(index)[: len(self._halves)]
         shapes = {number: array.shape for number, array in zip(numbers, arrays, strict=False)}
-        return reference.recorded.take(reference.names[index], Windows(node.op.geometry, kernel, most), shapes)
+        return reference.recorded.take(reference.names[index], Windows(node.op.geometry, kernel, limit), shapes)
 
     def _recorded_drift(
-        self, node: Node, scales: Sequence[float], recorded: list[Array], most: int
+        self, node: Node, scales: Sequence[float], recorded: list[Array], limit: int
     ) -> dict[int, DriftSums]:
         halves: dict[int, DriftSums] = {}
         integers = self._run.arrays(operand(node))
         for half in range(2):
             chosen = [number for number, parts in enumerate(self._halves) if parts == [half]]
             if chosen:
-                rows = self._rows(node, [integers[number] for number in chosen], most)
+                rows = self._rows(node, [integers[number] for number in chosen], limit)
                 # In the memory order of ``rows``: positions are contiguous.
                 floats = np.concatenate([recorded[number].swapaxes(1, 2) for number in chosen], axis=2).swapaxes(1, 2)
                 halves[half] = DriftSums.of(rows, drift_of(floats / _row_scales(scales, floats), rows))
         return halves
 
     def _drift_rows(
-        self, node: Node, scales: Sequence[float], exact: list[Array], stored: list[Array], rows: Array, most: int
+        self, node: Node, scales: Sequence[float], exact: list[Array], stored: list[Array], rows: Array, limit: int
     ) -> Array:
         """Drift of the inputs ``rows``: computed for whole operands if they have fewer elements than the windows."""
         if isinstance(node.op, SpatialConvolution) and rows.size > sum(x.size for x in exact):
             along = np.reshape(scales, (-1, *(1,) * (exact[0].ndim - 2)))
-            return self._rows(node, [drift_of(x / along, q) for x, q in zip(exact, stored, strict=True)], most)
-        floats = self._rows(node, exact, most)
+            return self._rows(node, [drift_of(x / along, q) for x, q in zip(exact, stored, strict=True)], limit)
+        floats = self._rows(node, exact, limit)
         return drift_of(floats / _row_scales(scales, floats), rows)
 
     def _samples_of(self, half: int, arrays: Sequence[Array]) -> list[Array]:
@@ -214,12 +214,12 @@ class OperandSamples:
             half_samples += [sample for sample, part in zip(split, parts, strict=False) if part == half]
         return half_samples
 
-    def _rows(self, node: Node, arrays: Sequence[Array], most: int) -> Array:
+    def _rows(self, node: Node, arrays: Sequence[Array], limit: int) -> Array:
         """Inputs of a linear operator at evenly spread positions, [groups, positions, inputs]."""
         if not isinstance(node.op, SpatialConvolution):
             return np.concatenate([x.reshape(-1, x.shape[-1]) for x in arrays])[np.newaxis]
         kernel = tuple(map(int, operand(node, 1).shape[2:]))
-        return windows_of([image for x in arrays for image in x], node.op, kernel, most)
+        return windows_of([image for x in arrays for image in x], node.op, kernel, limit)
 
     def _operand(self, index: int) -> list[Array]:
         """Run the graph up to an operator and return its operand, one array per feed."""

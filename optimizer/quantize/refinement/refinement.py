@@ -66,7 +66,7 @@ def refine(
     progress: Callable[[int], None] | None = None,
     means: Mapping[str, Array] | None = None,
     *,
-    most: int = SAMPLES,
+    max_samples: int = SAMPLES,
     weight_rounding: bool = True,
     bias_correction: float = 1.0,
     reconstruction: bool = True,
@@ -79,18 +79,18 @@ def refine(
     Args:
         legalized: legalization of ``reference``. Linear operators without a bias are not changed.
         reference: the float graph, whose values have the same names.
-        samples: feeds, in an order that depends on their content only; the first ``most`` samples are used.
+        samples: feeds, in an order that depends on their content only; the first ``max_samples`` samples are used.
         chip: the target, whose arithmetic is used.
         progress: called with the number of nodes done.
         means: means per channel of the float graph on these samples (``FirstMeans``), if they are known.
-        most: maximum number of samples, in whole feeds. Eight feeds are used even if they have more samples.
+        max_samples: maximum number of samples, in whole feeds. Eight feeds are used even if they have more samples.
         weight_rounding: choose the rounding of the weights.
         bias_correction: share of the difference of the means by which biases are corrected; 0 for none.
         reconstruction: correct weights for the errors of their operand before they are rounded.
         uncorrected: names of the float results of operators whose weights are not corrected.
         recorded: tensors of the float graph on these samples, if there are any.
         statistics_of: from the integer graph, its linear operators and the float graph, returns the statistics on the
-            first ``most`` samples. By default the samples run in this process.
+            first ``max_samples`` samples. By default the samples run in this process.
 
     Returns:
         The number of refined linear operators.
@@ -103,7 +103,7 @@ def refine(
     names = {product.name for product in products.values()}
     feeds: list[Mapping[str, Array]] = []
     if statistics_of is None or (bias_correction and not names <= (means or {}).keys()):
-        feeds = list(itertools.takewhile(FirstSamples(most).accepts, samples))
+        feeds = list(itertools.takewhile(FirstSamples(max_samples).accepts, samples))
     float_means = _float_means(reference, feeds, names, means or {}) if bias_correction else {}
     fine = {products[node].fine: node for node in products}
     order = [node for node in nodes if node in products or node.outputs[0] in fine]
@@ -152,11 +152,11 @@ def _is_product(node: Node) -> bool:
 
 
 def _float_means(
-    reference: Graph, feeds: list[Mapping[str, Array]], names: set[str], known: Mapping[str, Array]
+    reference: Graph, feeds: list[Mapping[str, Array]], names: set[str], measured: Mapping[str, Array]
 ) -> dict[str, Array]:
     """Mean per channel (axis 1) over all samples and positions. Values that are not all finite have no entry."""
-    if names <= known.keys():
-        return {name: known[name] for name in names}
+    if names <= measured.keys():
+        return {name: measured[name] for name in names}
     means = {name: ChannelMeans() for name in names}
     with Session(reference, observed=True) as session:
         for feed in feeds:
@@ -222,8 +222,8 @@ def _choose_weights(
     weight.data = np.ascontiguousarray(stored.astype(np.int8))
 
 
-def _covariance(statistics: OperandStatistics, index: int, most: int) -> Array:
-    return statistics.inputs(index, most).covariance(np.float32)
+def _covariance(statistics: OperandStatistics, index: int, limit: int) -> Array:
+    return statistics.inputs(index, limit).covariance(np.float32)
 
 
 def _mean_result(statistics: OperandStatistics, index: int) -> Array:
@@ -261,13 +261,13 @@ def _unit_of_bias(node: Node) -> Array:
     return np.asarray(max(params_of(source).scale) * np.asarray(params_of(weight).scale))
 
 
-def _correct_bias(node: Node, means: ChannelMeans, wanted: Array, shift: Array | float, share: float) -> None:
-    """Change the bias so that the mean of the dequantized accumulator plus ``shift`` comes closer to ``wanted``.
+def _correct_bias(node: Node, means: ChannelMeans, expected: Array, shift: Array | float, share: float) -> None:
+    """Change the bias so that the mean of the dequantized accumulator plus ``shift`` comes closer to ``expected``.
 
     ``share`` is the part of the difference by which it does.
     """
     bias, unit = operand(node, 2), _unit_of_bias(node)
     mean = means.result()
     assert mean is not None
-    shifted = bias.array.astype(np.float64).reshape(-1) + share * (wanted / unit - mean - shift)
+    shifted = bias.array.astype(np.float64).reshape(-1) + share * (expected / unit - mean - shift)
     bias.data = saturate(np.rint(shifted), bias.dtype).reshape(bias.array.shape)

@@ -56,7 +56,7 @@ def quantize(
     graph: Graph,
     ranges: Mapping[str, Range],
     chip: Chip,
-    kept: Mapping[str, str] | None = None,
+    float_reasons: Mapping[str, str] | None = None,
     *,
     shifts_only: bool = False,
     channel_scales: bool = True,
@@ -69,7 +69,7 @@ def quantize(
         graph: calibrated float graph; its values are annotated in place.
         ranges: calibrated ranges of its values, by name.
         chip: BM1686 rescales every channel of a result separately, so activations can have per-channel scales.
-        kept: nodes that must stay float: the reason by the name of the first result.
+        float_reasons: nodes that must stay float: the reason by the name of the first result.
         shifts_only: for BM1684: requantize linear operators by one right shift per layer, and use 8-bit results only,
             because the vendor's compiler has no other forms for this chip.
         channel_scales: for BM1686: choose per-channel scales for activations.
@@ -79,7 +79,7 @@ def quantize(
     Returns:
         Reasons for which nodes stay float, by the name of their first result.
     """
-    reasons = _nodes_that_stay_float(graph, chip, kept or {})
+    reasons = _nodes_that_stay_float(graph, chip, float_reasons or {})
     floats = set(reasons)
     results = _results_read_by_float_only(graph, floats, reasons, wide if chip is Chip.BM1686 else ())
     _keep_moved_inputs(graph, floats, results, reasons)
@@ -95,11 +95,11 @@ def quantize(
     return reasons
 
 
-def _nodes_that_stay_float(graph: Graph, chip: Chip, kept: Mapping[str, str]) -> dict[str, str]:
+def _nodes_that_stay_float(graph: Graph, chip: Chip, float_reasons: Mapping[str, str]) -> dict[str, str]:
     reasons: dict[str, str] = {}
     quantized = {value for value in graph.inputs if value.dtype.is_float}
     for node in graph.sorted_nodes():
-        reason = kept.get(node.name) or _why_float(node, quantized, chip)
+        reason = float_reasons.get(node.name) or _why_float(node, quantized, chip)
         if reason:
             reasons[node.name] = reason
         else:
@@ -278,18 +278,18 @@ def _forget_unread(value: Value | None, floats: set[str]) -> None:
         value.quant = None
 
 
-def activation_params(found: Range, asymmetric: bool = False) -> QuantParams:
+def activation_params(value_range: Range, asymmetric: bool = False) -> QuantParams:
     """UINT8 parameters for values that are never negative, else symmetric INT8; the scale is a binary32 number.
 
     With ``asymmetric``, or if a search chose a zero point, all values are UINT8, and the zero point is the integer for
     the real number 0.
     """
-    if (asymmetric or found.has_zero_point) and found.low < 0 and found.threshold > 0:
-        low, high = max(found.low, -found.threshold), max(min(found.high, found.threshold), 0.0)
+    if (asymmetric or value_range.has_zero_point) and value_range.low < 0 and value_range.threshold > 0:
+        low, high = max(value_range.low, -value_range.threshold), max(min(value_range.high, value_range.threshold), 0.0)
         scale = _scale((high - low) / 255)
         return QuantParams.per_tensor(scale, min(round(-low / scale), 255), U8)
-    threshold = found.threshold if found.threshold > 0 else 1.0
-    dtype, levels = (U8, 255) if found.is_never_negative else (I8, 127)
+    threshold = value_range.threshold if value_range.threshold > 0 else 1.0
+    dtype, levels = (U8, 255) if value_range.is_never_negative else (I8, 127)
     return QuantParams.per_tensor(_scale(threshold / levels), 0, dtype)
 
 
@@ -307,11 +307,11 @@ WIDE_HEADROOM = {Chip.BM1682: 2.0, Chip.BM1684: 16.0, Chip.BM1686: 2.0}
 the accumulator without bias, which may be larger than the result, must fit."""
 
 
-def wide_params(found: Range, headroom: float | None) -> QuantParams:
+def wide_params(value_range: Range, headroom: float | None) -> QuantParams:
     """Symmetric INT16 parameters for ``headroom`` times the calibrated range. None: 8-bit parameters for this range."""
-    largest = max(-found.low, found.high, 0.0) or 1.0
+    largest = max(-value_range.low, value_range.high, 0.0) or 1.0
     if headroom is None:
-        return activation_params(dataclasses.replace(found, threshold=largest, has_zero_point=False))
+        return activation_params(dataclasses.replace(value_range, threshold=largest, has_zero_point=False))
     return QuantParams.per_tensor(_scale(headroom * largest / 32767), 0, I16)
 
 

@@ -151,7 +151,7 @@ def _canonicalize(quant: QuantParams | None) -> QuantParams | None:
 
 
 def choose_scales(
-    made: list[Value],
+    results: list[Value],
     chosen: set[Value],
     ranges: Mapping[str, Range],
     layers: OneMultiplier | None = None,
@@ -167,18 +167,18 @@ def choose_scales(
     """
     shares = SHARES if layers is None else WEIGHT_SHARES
     is_clipped = readers is not None
-    options = {value: [_channel_scales(value, ranges, share, is_clipped) for share in shares] for value in made}
-    scales = {value: options[value][0] for value in made}
-    affected = {value: _scale_users(value, chosen) if readers is None else [*readers[value]] for value in made}
+    options = {value: [_channel_scales(value, ranges, share, is_clipped) for share in shares] for value in results}
+    scales = {value: options[value][0] for value in results}
+    affected = {value: _scale_users(value, chosen) if readers is None else [*readers[value]] for value in results}
     if layers is not None:
-        for value in made:
+        for value in results:
             options[value] += _scales_for_weights(value, options[value], chosen)
             affected[value] += [node for node in [value.producer] if node is not None]
-    others = {value: _scale_sources(affected[value], scales, chosen, layers) - {value} for value in made}
+    others = {value: _scale_sources(affected[value], scales, chosen, layers) - {value} for value in results}
     compared: dict[Value, list[Vector]] = {}
     for _ in range(2):
-        for value in made:
-            fixed = [scales[other] for other in made if other in others[value]]
+        for value in results:
+            fixed = [scales[other] for other in results if other in others[value]]
             if value in compared and all(map(operator.is_, compared[value], fixed)):
                 continue  # The second round would repeat the first.
             compared[value] = fixed
@@ -297,7 +297,7 @@ class _NodeStatistics:
 
 def _expected_error(
     node: Node,
-    known: _NodeStatistics,
+    statistics: _NodeStatistics,
     scales: Mapping[Value, Vector],
     chosen: set[Value],
     layers: OneMultiplier | None = None,
@@ -311,17 +311,17 @@ def _expected_error(
     """
     if Trait.LINEAR not in node.op.traits:
         steps = [_scales_of(value, scales, chosen) for value in operands(node)]
-        return float(sum(np.sum(step**2) for step in steps)) / 12 / known.power
+        return float(sum(np.sum(step**2) for step in steps)) / 12 / statistics.power
     step = _scales_of(operand(node), scales, chosen)
-    if known.variance.ndim > 1:
-        step = np.repeat(step, len(known.variance) // step.size)[:, None]
-    rounding = np.sum(known.squares * step**2, axis=1) / 12
-    rows = np.max(known.largest * step, axis=1)
+    if statistics.variance.ndim > 1:
+        step = np.repeat(step, len(statistics.variance) // step.size)[:, None]
+    rounding = np.sum(statistics.squares * step**2, axis=1) / 12
+    rows = np.max(statistics.largest * step, axis=1)
     if layers is not None:
         after = _scales_of(node.output, scales, chosen)
         rows = after * np.max(rows / after) if node.name not in layers.two_terms else np.zeros(1)
-    weights = (rows / 127) ** 2 / 12 * known.taps * np.sum(known.variance / step**2, axis=-1)
-    return float(np.sum(rounding + weights)) / known.power
+    weights = (rows / 127) ** 2 / 12 * statistics.taps * np.sum(statistics.variance / step**2, axis=-1)
+    return float(np.sum(rounding + weights)) / statistics.power
 
 
 def by_channel(node: Node, w: Array) -> tuple[Array, Array, int]:

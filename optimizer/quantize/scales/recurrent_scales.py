@@ -51,8 +51,8 @@ def _scale(threshold: float) -> float:
     return max(float(np.float32((threshold or 1.0) / 127)), float(np.finfo(np.float32).tiny))
 
 
-def _largest(found: Range) -> float:
-    return max(-found.low, found.high, 0.0)
+def _largest(value_range: Range) -> float:
+    return max(-value_range.low, value_range.high, 0.0)
 
 
 def _largest_initial(node: Node, index: int, ranges: Mapping[str, Range]) -> float:

@@ -125,23 +125,23 @@ def _is_row_set(value: Value) -> bool:
     return value.producer is not None and value.producer.op.has_row_set
 
 
-def _nodes_within(depths: Mapping[Node, tuple[int, Node]], most: int) -> dict[str, str]:
+def _nodes_within(depths: Mapping[Node, tuple[int, Node]], max_depth: int) -> dict[str, str]:
     text = "it decides what {} '{}' gives, and INT8 would change the decision"
     return {
         node.name: text.format(decision.op.name, decision.name)
         for node, (depth, decision) in depths.items()
-        if depth <= most
+        if depth <= max_depth
     }
 
 
-def _doubling(most: int) -> Iterator[int]:
-    """Yield 0, 1, 2, 4 and so on below ``most``, then ``most``."""
+def _doubling(last: int) -> Iterator[int]:
+    """Yield 0, 1, 2, 4 and so on below ``last``, then ``last``."""
     yield 0
     depth = 1
-    while depth < most:
+    while depth < last:
         yield depth
         depth *= 2
-    yield most
+    yield last
 
 
 def forget_annotations(graph: Graph) -> None:
@@ -151,23 +151,23 @@ def forget_annotations(graph: Graph) -> None:
             value.quant = None
 
 
-def _similarity(expected: Array, found: Array) -> float:
+def _similarity(expected: Array, actual: Array) -> float:
     """Cosine similarity; 0 for another shape, 1 for two tensors of zeros."""
-    if expected.shape != found.shape:
+    if expected.shape != actual.shape:
         return 0.0
-    a, b = (np.nan_to_num(array.astype(np.float64)).reshape(-1) for array in (expected, found))
+    a, b = (np.nan_to_num(array.astype(np.float64)).reshape(-1) for array in (expected, actual))
     return cosine_similarity(a, b)
 
 
-def similarity_of_rows(expected: Array, found: Array) -> float:
+def similarity_of_rows(expected: Array, actual: Array) -> float:
     """Cosine similarity after each row is paired with the nearest row of the other tensor; the lower direction.
 
     The number of rows may differ, as the number of selected boxes does. The rows of a vector are its elements.
     """
-    if expected.shape[1:] != found.shape[1:] or not (expected.size and found.size):
-        return float(expected.shape == found.shape)
+    if expected.shape[1:] != actual.shape[1:] or not (expected.size and actual.size):
+        return float(expected.shape == actual.shape)
     columns = expected.shape[-1] if expected.ndim > 1 else 1
-    a, b = (np.nan_to_num(array.astype(np.float64)).reshape(-1, columns) for array in (expected, found))
+    a, b = (np.nan_to_num(array.astype(np.float64)).reshape(-1, columns) for array in (expected, actual))
     unit = a.std(axis=0) + 1e-9
     distances = np.stack([np.abs((row - b) / unit).sum(axis=1) for row in a])
     return min(_similarity(a, b[distances.argmin(axis=1)]), _similarity(a[distances.argmin(axis=0)], b))

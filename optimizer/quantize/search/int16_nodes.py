@@ -95,11 +95,11 @@ class Int16Nodes:
     after: Errors
 
 
-def is_clearly_lower(found: Errors, current: Errors) -> bool:
+def is_clearly_lower(errors: Errors, current: Errors) -> bool:
     """Return True if the error falls by enough for the cost of 16 bits, and the error of large values does not grow."""
-    ratio = found.log_ratio_to(current)
+    ratio = errors.log_ratio_to(current)
     return (
-        ratio.mean < -max(_CLEAR_GAIN, _CLEAR * ratio.standard_error) and found.mean_of_large <= current.mean_of_large
+        ratio.mean < -max(_CLEAR_GAIN, _CLEAR * ratio.standard_error) and errors.mean_of_large <= current.mean_of_large
     )
 
 
@@ -110,7 +110,7 @@ def choose_int16_nodes(
     isolate: Callable[[Collection[str]], Iterable[Graph]],
     feeds: Sequence[Feed],
     samples: int,
-    most: float,
+    max_share: float,
     *,
     is_requested: bool,
 ) -> Int16Nodes | None:
@@ -118,12 +118,12 @@ def choose_int16_nodes(
 
     Args:
         graph: float graph without annotations.
-        shares: share of the MACs of every candidate by its name, in execution order; at most ``most``.
+        shares: share of the MACs of every candidate by its name, in execution order; at most ``max_share``.
         simulate: returns the float graph that rounds the activations, for the names of nodes with 16 bits.
         isolate: returns float graphs that round only the operand of one node, for the names of nodes.
         feeds: samples, in an order that depends on their content only; the last ones are used.
         samples: number of calibration samples, which limits the work.
-        most: largest share of the MACs with 16 bits. Each of them costs the chip up to three MACs of 8 bits.
+        max_share: largest share of the MACs with 16 bits. Each of them costs the chip up to three MACs of 8 bits.
         is_requested: whether the user requests 16 bits. If so, accurate networks also get them, the limit of the work
             is larger, and candidates beyond it are left out. Otherwise these networks keep 8 bits.
 
@@ -145,7 +145,7 @@ def choose_int16_nodes(
         return None
     ratios = (ranking.measure(isolated).log_ratio_to(error) for isolated in isolate(names))
     parts = {name: math.exp(ratio.mean) for name, ratio in zip(names, ratios, strict=True)}
-    chosen = _fill(parts, shares, most)
+    chosen = _fill(parts, shares, max_share)
     if sum(parts.values()) > _LARGEST_SUM or math.log1p(-min(_ALL, sum(parts[name] for name in chosen))) > -_CLEAR_GAIN:
         return None
     others = feeds[-to_rank - min(_TO_CONFIRM, max(TO_RANK, runs // 4)) : -to_rank]
@@ -157,10 +157,10 @@ def choose_int16_nodes(
     return Int16Nodes(in_order, sum(shares[name] for name in in_order), before, after)
 
 
-def _fill(parts: Mapping[str, float], shares: Mapping[str, float], most: float) -> set[str]:
+def _fill(parts: Mapping[str, float], shares: Mapping[str, float], max_share: float) -> set[str]:
     """Choose candidates with a large part of the error per MAC while all of them are within the budget."""
     chosen: set[str] = set()
-    left = most
+    left = max_share
     for name in sorted(parts, key=lambda name: -parts[name] / (shares[name] + _PER_NODE)):
         if parts[name] > _SMALLEST_PART and shares[name] <= left:
             chosen.add(name)

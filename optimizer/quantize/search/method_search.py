@@ -226,14 +226,14 @@ class _Search:
         }
         return MethodChoice(chosen, ranges, before, self._errors, self._candidates)
 
-    def _with_method(self, name: str, found: Range) -> Range:
+    def _with_method(self, name: str, value_range: Range) -> Range:
         """Return the range of a tensor with the threshold of its method."""
         method = self._methods[name]
         threshold = self._threshold(name, method)
         statistics = self._collectors[name].statistics(method, threshold)
         has_zero_point = name in self._zero_points
         return dataclasses.replace(
-            found, threshold=threshold, method=method, statistics=statistics, has_zero_point=has_zero_point
+            value_range, threshold=threshold, method=method, statistics=statistics, has_zero_point=has_zero_point
         )
 
     def _tensors_with_scale(self) -> list[str]:
@@ -345,23 +345,23 @@ class _Search:
             self._errors_of_few, self._errors = few, errors
 
 
-def is_better(found: Errors, current: Errors, *, clips: bool) -> bool:
+def is_better(errors: Errors, current: Errors, *, clips: bool) -> bool:
     """Return True if the error falls clearly, and nothing is harmed: neither large values of a branch nor a task.
 
     If the score of a task rises, any decrease is enough for a candidate that does not clip more. 16 bits and float,
     which later choices add where 8 bits are not enough, do not mend clipping.
 
     Args:
-        found: errors of a candidate.
+        errors: errors of a candidate.
         current: errors without it.
         clips: whether the candidate clips more values. It must then be better on most samples.
     """
-    if found.harms(current):
+    if errors.harms(current):
         return False
     if not clips:
-        return found.mean < (1.0 if found.gains(current) else 1.0 - _GAIN_OF_RANGE) * current.mean
-    ratio = found.log_ratio_to(current)
-    return found.mean < current.mean and ratio.mean < -max(_SMALLEST_GAIN, _CLEAR * ratio.standard_error)
+        return errors.mean < (1.0 if errors.gains(current) else 1.0 - _GAIN_OF_RANGE) * current.mean
+    ratio = errors.log_ratio_to(current)
+    return errors.mean < current.mean and ratio.mean < -max(_SMALLEST_GAIN, _CLEAR * ratio.standard_error)
 
 
 def _is_same(threshold: float, other: float) -> bool:
@@ -377,7 +377,7 @@ def _shares(value: Value) -> bool:
     return node is not None and keeps_scale(node.op) and len(computed_operands(node)) == 1
 
 
-def _has_own_scale(value: Value, found: Range) -> bool:
+def _has_own_scale(value: Value, value_range: Range) -> bool:
     """Return True if the scale follows from the threshold of the value, which is not 0."""
-    own = found.threshold > 0.0 and activation_params(found, found.has_zero_point).scale[0]
+    own = value_range.threshold > 0.0 and activation_params(value_range, value_range.has_zero_point).scale[0]
     return value.quant is not None and max(value.quant.scale) == own

@@ -187,23 +187,23 @@ class _Comparison:
     different: int = 0
     has_vectors: bool = False
 
-    def add(self, wanted: Array, found: Array, feed: Feed) -> None:
+    def add(self, expected: Array, actual: Array, feed: Feed) -> None:
         """Add the results of one run."""
         if self.kind == _ROWS:
-            self._add_cosines([similarity_of_rows(wanted, found)])
+            self._add_cosines([similarity_of_rows(expected, actual)])
             return
-        if wanted.shape != found.shape:
+        if expected.shape != actual.shape:
             self._add_cosines([0.0])
-            self.elements += wanted.size
-            self.different += max(wanted.size, 2)  # more than the one that is accepted
+            self.elements += expected.size
+            self.different += max(expected.size, 2)  # more than the one that is accepted
             self.noise = math.inf
             return
         if self.kind == _INTEGERS:
-            self.elements += wanted.size
-            self.different += int(np.count_nonzero(wanted != found))
-        samples = count_samples(wanted, feed)
-        self.has_vectors |= wanted.size > samples
-        a, b = (np.asarray(array, np.float64).reshape(samples, -1) for array in (wanted, found))
+            self.elements += expected.size
+            self.different += int(np.count_nonzero(expected != actual))
+        samples = count_samples(expected, feed)
+        self.has_vectors |= expected.size > samples
+        a, b = (np.asarray(array, np.float64).reshape(samples, -1) for array in (expected, actual))
         same = (a == b) | (np.isnan(a) & np.isnan(b))
         is_finite = np.isfinite(a) & np.isfinite(b)
         is_comparable = np.all(same | is_finite, axis=1) & (is_finite.any(axis=1) | (a.shape[1] == 0))

@@ -139,7 +139,7 @@ class Errors:
         """Mean error over all branches, all and large values: the error of the worst branch determines it."""
         return float((self.branches.mean() + self.large_branches.mean()) / 2)
 
-    def harms(self, other: Errors, counted: npt.NDArray[np.bool_] | None = None, *, targets_only: bool = False) -> bool:
+    def harms(self, other: Errors, counted: npt.NDArray[np.bool_] | None = None) -> bool:
         """Return True if a branch has a larger error than in another graph, or a task a lower score.
 
         All values and large ones count. Differences within the noise, and errors of at most ``_VISIBLE``, do no harm.
@@ -147,9 +147,8 @@ class Errors:
         Args:
             other: errors of the other graph.
             counted: whether a branch counts [branches]; None for all of them.
-            targets_only: whether tasks without target do not count.
         """
-        if self.loses(other, targets_only=targets_only):
+        if self.loses(other):
             return True
         pairs = ((self.branches, other.branches), (self.large_branches, other.large_branches))
         for after, before in pairs:
@@ -162,10 +161,9 @@ class Errors:
                     return True
         return False
 
-    def loses(self, other: Errors, *, targets_only: bool = False) -> bool:
-        """Return True if the score of a task (``targets_only``: with a target) is lower, beyond its noise."""
-        pairs = zip(self.tasks, other.tasks, strict=True)
-        return any(before.exceeds(after) for after, before in pairs if after.has_target or not targets_only)
+    def loses(self, other: Errors) -> bool:
+        """Return True if the score of a task is lower than in another graph, beyond its noise."""
+        return any(before.exceeds(after) for after, before in zip(self.tasks, other.tasks, strict=True))
 
     def gains(self, other: Errors) -> bool:
         """Return True if the score of a task is higher than in another graph, beyond its noise, and none is lower.
@@ -187,10 +185,10 @@ class Errors:
         return any(score.is_missed for score in self.tasks)
 
 
-def _log_ratios(found: Vector, other: Vector) -> Vector:
+def _log_ratios(errors: Vector, other: Vector) -> Vector:
     """Logarithms of the ratios of errors, by branch and sample."""
     floor = _NEGLIGIBLE * other.mean(axis=1, keepdims=True) + np.finfo(np.float64).tiny
-    return np.asarray(np.log((found + floor) / (other + floor)))
+    return np.asarray(np.log((errors + floor) / (other + floor)))
 
 
 def _difference(values: Vector) -> Difference:
@@ -210,7 +208,7 @@ class OutputError:
     """
 
     def __init__(
-        self, graph: Graph, chip: Chip, feeds: Iterable[Feed], known: Sequence[Mapping[str, Array]] = ()
+        self, graph: Graph, chip: Chip, feeds: Iterable[Feed], float_outputs: Sequence[Mapping[str, Array]] = ()
     ) -> None:
         self.feeds: list[Feed] = []
         self._chip = chip
@@ -219,9 +217,9 @@ class OutputError:
         with ExitStack() as stack, np.errstate(all="ignore"):
             session: Session | None = None
             for number, feed in enumerate(feeds):
-                if number >= len(known) and session is None:
+                if number >= len(float_outputs) and session is None:
                     session = stack.enter_context(Session(graph))
-                run = known[number] if session is None else session.run(feed)
+                run = float_outputs[number] if session is None else session.run(feed)
                 size += sum(array.nbytes for array in run.values())
                 if runs and size > _MEMORY:
                     break
@@ -332,7 +330,7 @@ class _Output(Protocol):
     def branches(self) -> Sequence[Branch]:
         """The branches, in the order of the errors."""
 
-    def compare(self, index: int, found: Array) -> tuple[Vector, Vector]:
+    def compare(self, index: int, array: Array) -> tuple[Vector, Vector]:
         """Return the errors [branches, samples] of a feed, and the errors of the large values."""
 
 
@@ -366,8 +364,8 @@ class _Unordered:
         self._floats = floats
         self._measure = measure
 
-    def compare(self, index: int, found: Array) -> tuple[Vector, Vector]:
-        share = np.full((1, 1), self._measure(self._floats[index], found))
+    def compare(self, index: int, array: Array) -> tuple[Vector, Vector]:
+        share = np.full((1, 1), self._measure(self._floats[index], array))
         return share, share
 
 
@@ -403,11 +401,11 @@ class _Numbers:
         )
         self.variance = float(self.variances[0].mean())
 
-    def compare(self, index: int, found: Array) -> tuple[Vector, Vector]:
-        if found.shape != self._floats[index].shape:
+    def compare(self, index: int, array: Array) -> tuple[Vector, Vector]:
+        if array.shape != self._floats[index].shape:
             ones = np.ones((len(self.branches), self._counts[index]))
             return ones, ones
-        noise = self._prepare(index, found) - self._prepare(index, self._floats[index])
+        noise = self._prepare(index, array) - self._prepare(index, self._floats[index])
         samples, large = self._powers(index, noise)
         return _shares(samples, self._power), _shares(large, self._large_power)
 
@@ -485,11 +483,11 @@ def _channel_axis(array: Array) -> int | None:
     return 1 if array.ndim > 3 else None
 
 
-def _share_of_different(wanted: Array, found: Array) -> float:
+def _share_of_different(floats: Array, array: Array) -> float:
     """Share of different elements; 1 for another shape."""
-    return float(np.mean(wanted != found)) if wanted.shape == found.shape and wanted.size else float(wanted.size > 0)
+    return float(np.mean(floats != array)) if floats.shape == array.shape and floats.size else float(floats.size > 0)
 
 
-def _share_of_rows(wanted: Array, found: Array) -> float:
+def _share_of_rows(floats: Array, array: Array) -> float:
     """Relative squared error of rows in any order, from their cosine similarity."""
-    return 2.0 * (1.0 - similarity_of_rows(wanted, found)) if wanted.size else float(found.size > 0)
+    return 2.0 * (1.0 - similarity_of_rows(floats, array)) if floats.size else float(array.size > 0)

@@ -24,22 +24,22 @@ def positions_per_image(inputs: int, images: int) -> int:
     return max(_OBSERVATIONS, 4 * inputs) // images + 1
 
 
-def windows_of(images: Sequence[Array], op: SpatialConvolution, kernel: Sequence[int], most: int) -> Array:
+def windows_of(images: Sequence[Array], op: SpatialConvolution, kernel: Sequence[int], limit: int) -> Array:
     """Extract the windows of a convolution.
 
     Args:
         images: operands of one type, [C, H, W] or [C, D, H, W], zero where padded.
         op: strides, dilations, pads and groups.
         kernel: extents of the kernel.
-        most: maximum number of positions of each image.
+        limit: maximum number of positions of each image.
 
     Returns:
         [groups, positions of all images, C / groups * kernel size].
     """
     if not all(map(can_copy_windows, images)):
-        rows = [patches(image[np.newaxis], op, tuple(kernel), most) for image in images]
+        rows = [patches(image[np.newaxis], op, tuple(kernel), limit) for image in images]
         return np.concatenate(rows, axis=1)
-    chosen = [choose_positions(math.prod(positions_of(image.shape[1:], op.geometry, kernel)), most) for image in images]
+    chosen = [choose_positions(math.prod(positions_of(x.shape[1:], op.geometry, kernel)), limit) for x in images]
     columns = np.empty((len(images[0]) * math.prod(kernel), sum(map(len, chosen))), images[0].dtype)
     first = 0
     is_pointwise = max(kernel) == 1 and not any(map(any, op.geometry.pads))
@@ -54,6 +54,6 @@ def windows_of(images: Sequence[Array], op: SpatialConvolution, kernel: Sequence
     return columns.reshape(op.geometry.groups, -1, first).swapaxes(1, 2)
 
 
-def choose_positions(total: int, most: int) -> npt.NDArray[np.int64]:
-    """Evenly spread indices below ``total``, at most ``most``."""
-    return np.unique(np.linspace(0, total - 1, min(total, most)).astype(np.int64))
+def choose_positions(total: int, limit: int) -> npt.NDArray[np.int64]:
+    """Evenly spread indices below ``total``, at most ``limit``."""
+    return np.unique(np.linspace(0, total - 1, min(total, limit)).astype(np.int64))

@@ -118,12 +118,12 @@ def round_to_grid(exact: Float64, second_moments: Float64, grid: Grid) -> Float6
     return result
 
 
-def _round(covariance: Array, wanted: Float64, grid: Grid | None = None) -> Float64:
+def _round(covariance: Array, weights: Float64, grid: Grid | None = None) -> Float64:
     """Round weights, [groups, inputs, outputs], the last input first."""
     factor = np.linalg.cholesky(covariance.astype(np.float64))
     factor /= np.diagonal(factor, axis1=1, axis2=2)[:, None, :].copy()
-    rows = _Rows(factor, wanted.copy(), wanted.copy(), np.empty_like(wanted), grid)
-    _round_rows(rows, 0, wanted.shape[1])
+    rows = _Rows(factor, weights.copy(), weights.copy(), np.empty_like(weights), grid)
+    _round_rows(rows, 0, weights.shape[1])
     return rows.rounded
 
 
@@ -132,14 +132,14 @@ class _Rows(NamedTuple):
 
     Args:
         factor: unit lower triangular factor of the covariance, [groups, inputs, inputs].
-        wanted: float weights; replaced by the errors of the rounded ones.
+        targets: float weights; replaced by the errors of the rounded ones.
         shifted: float weights plus what compensates for the errors of the rounded ones.
         rounded: the result.
         grid: the values to which weights are rounded; None for integers.
     """
 
     factor: Float64
-    wanted: Float64
+    targets: Float64
     shifted: Float64
     rounded: Float64
     grid: Grid | None = None
@@ -153,7 +153,7 @@ def _round_rows(rows: _Rows, start: int, end: int) -> None:
     if end - start > _BLOCK:
         middle = (start + end) // 2
         _round_rows(rows, middle, end)
-        errors = rows.wanted[:, middle:end]
+        errors = rows.targets[:, middle:end]
         rows.shifted[:, start:middle] += rows.factor[:, middle:end, start:middle].swapaxes(1, 2) @ errors
         _round_rows(rows, start, middle)
         return
@@ -163,7 +163,7 @@ def _round_rows(rows: _Rows, start: int, end: int) -> None:
             np.clip(np.rint(rows.shifted[:, index], out=rounded), -_LIMIT, _LIMIT, out=rounded)
         else:
             rows.grid.round_input(index, rows.shifted[:, index], rounded)
-        errors = rows.wanted[:, index]
+        errors = rows.targets[:, index]
         errors -= rounded
         rows.shifted[:, start:index] += rows.factor[:, index, start:index, None] * errors[:, None]
 
@@ -220,14 +220,14 @@ class InputSums:
         return covariance
 
 
-def patches(x: Array, op: SpatialConvolution, kernel: tuple[int, ...], most: int) -> Array:
+def patches(x: Array, op: SpatialConvolution, kernel: tuple[int, ...], limit: int) -> Array:
     """Extract the windows of a convolution at evenly spread positions of its result.
 
     Args:
         x: operand, [N, C, H, W] or [N, C, D, H, W], zero where padded.
         op: strides, dilations, pads and groups.
         kernel: extents of the kernel.
-        most: maximum number of positions.
+        limit: maximum number of positions.
 
     Returns:
         [groups, positions, C / groups * kernel size].
@@ -239,7 +239,7 @@ def patches(x: Array, op: SpatialConvolution, kernel: tuple[int, ...], most: int
         for axis, extent in enumerate(kernel)
     ]
     total = x.shape[0] * math.prod(extents)
-    chosen = np.unique(np.linspace(0, total - 1, min(total, most)).astype(np.int64))
+    chosen = np.unique(np.linspace(0, total - 1, min(total, limit)).astype(np.int64))
     sample, *indices = np.unravel_index(chosen, (x.shape[0], *extents))
     along = [
         _on_axis(index[:, None] * strides[axis] + dilations[axis] * np.arange(kernel[axis]), axis, len(kernel))

@@ -26,13 +26,13 @@ _BLOCK_RESULTS = 8
 """Largest number of small results in one block of at most ``_LARGE`` bytes. The block lives as long as one of them."""
 
 
-def _take_first(kept: deque[Array]) -> tuple[Array, int]:
+def _take_first(pool: deque[Array]) -> tuple[Array, int]:
     """Remove the first array of a pool. Return it and its reference count.
 
     Raises:
         IndexError: the pool is empty.
     """
-    memory = kept.popleft()  # ``popleft`` is atomic: no other thread gets this array.
+    memory = pool.popleft()  # ``popleft`` is atomic: no other thread gets this array.
     return memory, sys.getrefcount(memory)
 
 

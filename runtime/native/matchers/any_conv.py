@@ -118,13 +118,13 @@ def any_conv(node: Node, site: Site) -> Group | None:
     )
 
 
-def has_types(found: Arithmetic, node: Node) -> bool:
+def has_types(arithmetic: Arithmetic, node: Node) -> bool:
     """Return True if the kernel supports the types of the operand and of the weights."""
     x, w, bias = (*node.inputs, None)[:3]
     assert x is not None and w is not None
-    if found.rescale["mode"] == "float":
+    if arithmetic.rescale["mode"] == "float":
         return x.dtype.is_float and w.dtype.is_float
-    if found.rescale["mode"] == "low_precision" and bias is not None and bias.dtype.is_float:
+    if arithmetic.rescale["mode"] == "low_precision" and bias is not None and bias.dtype.is_float:
         return False
     return x.dtype in BYTES and w.dtype in BYTES
 
@@ -166,7 +166,7 @@ class Layout:
     is_transposed: bool = False
 
 
-def _emit(builder: Builder, node: Node, op: Any, found: Arithmetic) -> None:
+def _emit(builder: Builder, node: Node, op: Any, arithmetic: Arithmetic) -> None:
     x, w = node.inputs[:2]
     assert x is not None and w is not None
     y, geometry = node.output, op.geometry
@@ -190,11 +190,11 @@ def _emit(builder: Builder, node: Node, op: Any, found: Arithmetic) -> None:
         pads=spatial([before for before, _ in geometry.pads], 0),
         is_transposed=is_transposed,
     )
-    add_products(builder, node, found, layout, (source, weights, target))
+    add_products(builder, node, arithmetic, layout, (source, weights, target))
 
 
 def add_products(
-    builder: Builder, node: Node, found: Arithmetic, layout: Layout, tensors: tuple[Stored, Stored, Stored]
+    builder: Builder, node: Node, arithmetic: Arithmetic, layout: Layout, tensors: tuple[Stored, Stored, Stored]
 ) -> None:
     """Add the step of a convolution or matrix product; ``tensors`` are the operand, the weights and the result."""
     source, weights, target = tensors
@@ -207,7 +207,7 @@ def add_products(
         is_shared = bias.size == layout.outputs  # all matrices of a batch have the same bias
         fields["bias"] = _tensor(builder, bias, [0 if is_shared else layout.outputs, 1])
     depth = layout.inputs * int(np.prod(layout.kernel))
-    workspace = _workspace(layout.groups, layout.outputs, depth, is_float=found.rescale["mode"] == "float")
+    workspace = _workspace(layout.groups, layout.outputs, depth, is_float=arithmetic.rescale["mode"] == "float")
     packed = builder.temporary(I32, (workspace // 4,))
     low, high = (0, 0) if y.dtype.is_float else (y.dtype.min, y.dtype.max)
     spec = native.AnyConvSpec(
@@ -225,14 +225,14 @@ def add_products(
         dilations=list(layout.dilations),
         pads=list(layout.pads),
         is_transposed=layout.is_transposed,
-        x_zeros=list(found.x_zeros),
-        w_zeros=list(found.w_zeros),
-        column_zeros=list(found.column_zeros),
-        pad=found.pad,
-        x_zero=found.x_zero,
-        w_zero=found.w_zero,
-        has_late_bias=found.has_late_bias,
-        rescale=native.ConvRescale(low=low, high=high, **found.rescale),
+        x_zeros=list(arithmetic.x_zeros),
+        w_zeros=list(arithmetic.w_zeros),
+        column_zeros=list(arithmetic.column_zeros),
+        pad=arithmetic.pad,
+        x_zero=arithmetic.x_zero,
+        w_zero=arithmetic.w_zero,
+        has_late_bias=arithmetic.has_late_bias,
+        rescale=native.ConvRescale(low=low, high=high, **arithmetic.rescale),
         packed=builder.place(packed),
         workspace=workspace,
         **fields,

@@ -221,30 +221,30 @@ def any_elements(node: Node, site: Site) -> Group | None:
     return Group((node,), lambda builder: _emit(builder, node, computation))
 
 
-def _is_supported(found: Computation, node: Node) -> bool:
+def _is_supported(formula: Computation, node: Node) -> bool:
     types = [value.dtype for value in node.inputs if value is not None]
     has_floats = any(dtype.is_float for dtype in types)
-    if found.is_through_float:
+    if formula.is_through_float:
         if node.outputs[0].dtype is U32:  # the kernel rounds floats to signed integers
             return False
-        return isinstance(node.op, (Cast, Clamp)) or found.operation in {item.value for item in Arithmetic}
-    return has_floats == node.outputs[0].dtype.is_float and (has_floats or found.operation != Arithmetic.DIV.value)
+        return isinstance(node.op, (Cast, Clamp)) or formula.operation in {item.value for item in Arithmetic}
+    return has_floats == node.outputs[0].dtype.is_float and (has_floats or formula.operation != Arithmetic.DIV.value)
 
 
-def _emit(builder: Builder, node: Node, found: Computation) -> None:
+def _emit(builder: Builder, node: Node, formula: Computation) -> None:
     y = node.outputs[0]
     order = _order(builder, node)
     target = builder.write(y, order)
-    native, is_float = builder.native, found.is_through_float or y.dtype.is_float
+    native, is_float = builder.native, formula.is_through_float or y.dtype.is_float
     reads: list[Stored] = []
     operands = []
-    for operand in found.operands:
+    for operand in formula.operands:
         stored, strides = _read(builder, operand, y, order, is_float=is_float)
         reads.append(stored)
         operands.append(native.AnyTensor(place=builder.place(stored), type=ANY_TYPES[stored.dtype], strides=strides))
     spec = native.AnyElementsSpec(
-        operation=found.operation,
-        domain="float" if is_float else "small integer" if _fits_32_bits(found.operation, reads, y) else "integer",
+        operation=formula.operation,
+        domain="float" if is_float else "small integer" if _fits_32_bits(formula.operation, reads, y) else "integer",
         shape=[builder.shape(y)[axis] for axis in order],
         operands=operands,
         result=native.AnyTensor(
@@ -252,7 +252,7 @@ def _emit(builder: Builder, node: Node, found: Computation) -> None:
         ),
         low=0 if y.dtype.is_float else y.dtype.min,
         high=0 if y.dtype.is_float else y.dtype.max,
-        rounding=int(found.rounding),
+        rounding=int(formula.rounding),
     )
     builder.step("any_elements", spec, reads, (target,))
 

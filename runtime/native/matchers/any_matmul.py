@@ -56,7 +56,7 @@ def any_matmul(node: Node, site: Site) -> Group | None:
     return Group((node,), lambda builder: _emit(builder, node, arithmetic))
 
 
-def _emit(builder: Builder, node: Node, found: Arithmetic) -> None:
+def _emit(builder: Builder, node: Node, arithmetic: Arithmetic) -> None:
     """Add the step: rows are positions, columns of the result are channels, and each matrix of a batch is a group."""
     left, right = node.inputs[:2]
     assert left is not None and right is not None
@@ -82,4 +82,4 @@ def _emit(builder: Builder, node: Node, found: Arithmetic) -> None:
         (columns * depth, channel_step, weight_depth_step, 0, 0, 0),
         (0, rows * columns, 1, 0, 0, columns),
     )
-    add_products(builder, node, found, layout, (*tensors, target))  # type: ignore[arg-type]  # three tensors
+    add_products(builder, node, arithmetic, layout, (*tensors, target))  # type: ignore[arg-type]  # three tensors

@@ -130,41 +130,41 @@ def _matmul(node: Node, epilogue: Epilogue, order: Order) -> Matmul | None:
     return Matmul(op, left, right, None if bias is None else bias.array.reshape(-1), epilogue, order)
 
 
-def _emit(builder: Builder, found: Matmul, result: Value) -> None:
-    left, right = _left(builder, found), _right(builder, found)
-    y = builder.write(result, found.order)
-    spec = _matmul_spec(builder, found, left, right, y)
+def _emit(builder: Builder, matmul_op: Matmul, result: Value) -> None:
+    left, right = _left(builder, matmul_op), _right(builder, matmul_op)
+    y = builder.write(result, matmul_op.order)
+    spec = _matmul_spec(builder, matmul_op, left, right, y)
     builder.step("batch_matmul_int8", spec, (left, right), (y,))
 
 
-def _emit_attention(builder: Builder, found: Attention, result: Value) -> None:
+def _emit_attention(builder: Builder, attention: Attention, result: Value) -> None:
     query, key, value = (
-        _left(builder, found.scores),
-        _right(builder, found.scores),
-        _right(builder, found.values),
+        _left(builder, attention.scores),
+        _right(builder, attention.scores),
+        _right(builder, attention.values),
     )
-    y = builder.write(result, found.values.order)
+    y = builder.write(result, attention.values.order)
     spec = builder.native.AttentionInt8Spec(
-        scores=_matmul_spec(builder, found.scores, query, key, None),
-        probabilities=builder.native.ByteQuantization(**found.probabilities._asdict()),
-        values=_matmul_spec(builder, found.values, None, value, y),
+        scores=_matmul_spec(builder, attention.scores, query, key, None),
+        probabilities=builder.native.ByteQuantization(**attention.probabilities._asdict()),
+        values=_matmul_spec(builder, attention.values, None, value, y),
     )
     builder.step("attention_int8", spec, (query, key, value), (y,))
 
 
-def _left(builder: Builder, found: Matmul) -> Stored:
-    rank = found.left.rank
-    return _with_contiguous_axis(builder, found.left, rank - 2 if found.op.is_left_trans else rank - 1)
+def _left(builder: Builder, matmul_op: Matmul) -> Stored:
+    rank = matmul_op.left.rank
+    return _with_contiguous_axis(builder, matmul_op.left, rank - 2 if matmul_op.op.is_left_trans else rank - 1)
 
 
-def _right(builder: Builder, found: Matmul) -> Stored:
-    last = found.right.rank - 1
-    return _with_contiguous_axis(builder, found.right, last, last - 1)
+def _right(builder: Builder, matmul_op: Matmul) -> Stored:
+    last = matmul_op.right.rank - 1
+    return _with_contiguous_axis(builder, matmul_op.right, last, last - 1)
 
 
-def _matmul_spec(builder: Builder, found: Matmul, left: Stored | None, right: Stored, y: Stored | None) -> Any:
+def _matmul_spec(builder: Builder, matmul_op: Matmul, left: Stored | None, right: Stored, y: Stored | None) -> Any:
     """Return the spec of the extension. A missing left operand or result is in scratch memory of the attention step."""
-    op, rank = found.op, found.right.rank
+    op, rank = matmul_op.op, matmul_op.right.rank
     row = rank - 1 if op.is_left_trans else rank - 2
     depth, column = (rank - 1, rank - 2) if op.is_right_trans else (rank - 2, rank - 1)
     columns = right.shape[column]
@@ -177,17 +177,17 @@ def _matmul_spec(builder: Builder, found: Matmul, left: Stored | None, right: St
         left_batch=scratch if left is None else left.strides[:-2],
         right_batch=right.strides[:-2],
         output_batch=scratch if y is None else y.strides[:-2],
-        rows=found.left.type.static_shape[row],
+        rows=matmul_op.left.type.static_shape[row],
         depth=right.shape[depth],
         columns=columns,
         left_row=0 if left is None else left.strides[row],
         right_row=_step(right, depth),
         right_column=_step(right, column),
         output_row=0 if y is None else y.strides[-2],
-        epilogue=found.epilogue.compile(columns),
-        left_zero=op.lzp_val + bias_of(found.left.dtype),
-        right_zero=op.rzp_val + bias_of(found.right.dtype),
-        bias=found.bias,
+        epilogue=matmul_op.epilogue.compile(columns),
+        left_zero=op.lzp_val + bias_of(matmul_op.left.dtype),
+        right_zero=op.rzp_val + bias_of(matmul_op.right.dtype),
+        bias=matmul_op.bias,
     )
 
 

@@ -28,14 +28,14 @@ def cached_attention(node: Node, site: Site) -> Group | None:
     return Group(heads.nodes, lambda builder: _emit(builder, heads, is_precise=is_precise))
 
 
-def _emit(builder: Builder, found: CachedHeads, *, is_precise: bool) -> None:
-    node = found.node
+def _emit(builder: Builder, cache: CachedHeads, *, is_precise: bool) -> None:
+    node = cache.node
     op, query = node.op, node.inputs[0]
-    assert isinstance(op, Attention) and query is not None and found.length is not None
+    assert isinstance(op, Attention) and query is not None and cache.length is not None
     mask = node.inputs[3] if len(node.inputs) > 3 else None
-    q, new_keys, new_values = (_rows(builder, value) for value in (query, found.keys.new, found.values.new))
-    keys, values = (builder.outputs[use.output] for use in (found.keys, found.values))
-    for use, stored in ((found.keys, keys), (found.values, values)):
+    q, new_keys, new_values = (_rows(builder, value) for value in (query, cache.keys.new, cache.values.new))
+    keys, values = (builder.outputs[use.output] for use in (cache.keys, cache.values))
+    for use, stored in ((cache.keys, keys), (cache.values, values)):
         builder.alias(use.nodes[0].output, stored)
     masks = None if mask is None else builder.read(mask, row_major(4))
     result = builder.write(node.output, order_for_permute(node.output, builder.graph))
@@ -47,7 +47,7 @@ def _emit(builder: Builder, found: CachedHeads, *, is_precise: bool) -> None:
             "queries": q,
             "new_keys": new_keys,
             "new_values": new_values,
-            "length": builder.memory_of(found.length),
+            "length": builder.memory_of(cache.length),
             "masks": masks,
         },
         {"keys": keys, "values": values, "result": result},

@@ -204,7 +204,7 @@ def _wide_look_up(_: Reshape, tree: Tree, node: Node) -> Term:
     look_up = match_wide_look_up(node, tree.site)
     if look_up is None:
         raise Unsupported("no lookup")
-    x = tree.of(look_up.place)
+    x = tree.of(look_up.positions)
     if x.low < 0 or x.high >= look_up.entries.size:
         raise Unsupported("positions beyond the table, which the reference refuses")
     tree.nodes += look_up.nodes[:-1]

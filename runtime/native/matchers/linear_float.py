@@ -92,44 +92,44 @@ def _(op: Mins) -> Interval:
     return -math.inf, float(op.scalar.array)
 
 
-def emit_linear(builder: Builder, found: LinearOp, result: Value) -> None:
+def emit_linear(builder: Builder, layer: LinearOp, result: Value) -> None:
     """Add the steps of a linear operator with constant weights. ``result`` is the result of the last fused node."""
-    _emit(found.node.op, builder, found, result)
+    _emit(layer.node.op, builder, layer, result)
 
 
 @singledispatch
-def _emit(op: Op, builder: Builder, found: LinearOp, result: Value) -> None:
+def _emit(op: Op, builder: Builder, layer: LinearOp, result: Value) -> None:
     raise AssertionError(f"{op.name} is not linear")
 
 
 @_emit.register
-def _emit_convolution(op: Conv | Deconv, builder: Builder, found: LinearOp, result: Value) -> None:
-    x, w = operands_of(found.node)[:2]
+def _emit_convolution(op: Conv | Deconv, builder: Builder, layer: LinearOp, result: Value) -> None:
+    x, w = operands_of(layer.node)[:2]
     order, geometry = channels_last(4), Geometry.of(op)
     source = Image.of(builder.read(x, order, dense=False))
-    residual = None if found.residual is None else builder.read(found.residual, order)
+    residual = None if layer.residual is None else builder.read(layer.residual, order)
     target = Image.of(builder.write(result, order))
     if not isinstance(op, Deconv):
-        _convolve(builder, found, source, target, residual, w.array, geometry)
+        _convolve(builder, layer, source, target, residual, w.array, geometry)
         return
     for x_part, y_part, weights, phase in transposed_phases(source, target, w.array, geometry):
         start = y_part.stored.offset - target.stored.offset
         other = None if residual is None else residual._replace(offset=residual.offset + start)
-        _convolve(builder, found, x_part, y_part, other, weights, phase)
+        _convolve(builder, layer, x_part, y_part, other, weights, phase)
 
 
 @_emit.register
-def _emit_matrix(op: MatrixMul, builder: Builder, found: LinearOp, result: Value) -> None:
-    x, w = operands_of(found.node)[:2]
+def _emit_matrix(op: MatrixMul, builder: Builder, layer: LinearOp, result: Value) -> None:
+    x, w = operands_of(layer.node)[:2]
     depth, columns = w.array.shape
     source = Image.of_matrix(builder.read(x, row_major(2), dense=False), depth)
-    residual = None if found.residual is None else builder.read(found.residual, row_major(result.rank))
+    residual = None if layer.residual is None else builder.read(layer.residual, row_major(result.rank))
     target = Image.of_matrix(builder.write(result), columns)
-    _convolve(builder, found, source, target, residual, w.array.T[:, :, None, None], Geometry())
+    _convolve(builder, layer, source, target, residual, w.array.T[:, :, None, None], Geometry())
 
 
 def _convolve(
-    builder: Builder, found: LinearOp, x: Image, y: Image, residual: Stored | None, weights: Array, geometry: Geometry
+    builder: Builder, layer: LinearOp, x: Image, y: Image, residual: Stored | None, weights: Array, geometry: Geometry
 ) -> None:
     """Add one convolution step; weights are [out, in of a group, kernel_h, kernel_w]."""
     builder.kernel_step(
@@ -139,10 +139,10 @@ def _convolve(
         {"output": y.stored},
         geometry=geometry_of(builder, x, y, weights.shape[2:], geometry),
         weights=weights,
-        bias=_bias(found.node),
-        limits=found.limits,
-        tail=list(found.tail),
-        is_precise=found.is_precise,
+        bias=_bias(layer.node),
+        limits=layer.limits,
+        tail=list(layer.tail),
+        is_precise=layer.is_precise,
         like=builder.step_of_earlier_plan("conv_float32"),
     )
 

@@ -270,51 +270,51 @@ def temporary_image(builder: Builder, dtype: DType, shape: tuple[int, ...]) -> S
     return _channels_last(builder.temporary(dtype, shape).buffer, dtype, shape)
 
 
-def _is_per_column(requant: Node, found: LinearOp) -> bool:
+def _is_per_column(requant: Node, layer: LinearOp) -> bool:
     """Return True if the parameters are per-tensor, or apply to the last axis in memory."""
     op = requant.op
     assert isinstance(op, RequantInt32)
     per_channel = op.is_mul_shift_pc or op.is_offset_pc
     shape = static(requant.outputs[0].shape)
-    return not per_channel or not found.is_matrix or (len(shape) == 2 and shape[1] == len(found.weights))
+    return not per_channel or not layer.is_matrix or (len(shape) == 2 and shape[1] == len(layer.weights))
 
 
-def emit_convolution(builder: Builder, found: LinearOp, result: Value, residual: Residual | None = None) -> None:
+def emit_convolution(builder: Builder, layer: LinearOp, result: Value, residual: Residual | None = None) -> None:
     """Add the step of a conv, with an optional residual add."""
-    x = builder.read(found.x, channels_last(4), dense=False)
-    shape, is_reshaped = found.shape, found.shape != builder.shape(result)
+    x = builder.read(layer.x, channels_last(4), dense=False)
+    shape, is_reshaped = layer.shape, layer.shape != builder.shape(result)
     if not is_reshaped:
         y = builder.write(result, channels_last(4), dense=False)
     else:
         y = temporary_image(builder, result.dtype, shape)
-    convolve(builder, found, Image.of(x), Image.of(y), found.weights, found.geometry, residual)
+    convolve(builder, layer, Image.of(x), Image.of(y), layer.weights, layer.geometry, residual)
     if is_reshaped:
         reshaped = y.reshape(builder.shape(result))
         assert reshaped is not None, "checked by the matcher"
         builder.alias(result, reshaped)
 
 
-def _emit(builder: Builder, found: LinearOp, result: Value) -> None:
-    if found.is_matrix:
+def _emit(builder: Builder, layer: LinearOp, result: Value) -> None:
+    if layer.is_matrix:
         # The result may be reshaped, so that its rows differ from the rows of the matrix.
-        x = Image.of_matrix(builder.read(found.x, row_major(found.x.rank)), found.weights.shape[1])
-        y = Image.of_matrix(builder.write(result), len(found.weights))
-        if _corrects_zero_point(builder, found, x.shape[3]):
-            _emit_matmul(builder, found, x, y)
+        x = Image.of_matrix(builder.read(layer.x, row_major(layer.x.rank)), layer.weights.shape[1])
+        y = Image.of_matrix(builder.write(result), len(layer.weights))
+        if _corrects_zero_point(builder, layer, x.shape[3]):
+            _emit_matmul(builder, layer, x, y)
         else:
-            convolve(builder, found, x, y, found.weights, found.geometry)
-    elif found.is_transposed:
-        x = Image.of(builder.read(found.x, channels_last(4), dense=False))
+            convolve(builder, layer, x, y, layer.weights, layer.geometry)
+    elif layer.is_transposed:
+        x = Image.of(builder.read(layer.x, channels_last(4), dense=False))
         y = Image.of(builder.write(result, channels_last(4), dense=False))
-        for phase in transposed_phases(x, y, found.weights, found.geometry, found.weight_zeros):
-            convolve(builder, found, *phase)
+        for phase in transposed_phases(x, y, layer.weights, layer.geometry, layer.weight_zeros):
+            convolve(builder, layer, *phase)
     else:
-        emit_convolution(builder, found, result)
+        emit_convolution(builder, layer, result)
 
 
 def convolve(
     builder: Builder,
-    found: LinearOp,
+    layer: LinearOp,
     x: Image,
     y: Image,
     weights: Array,
@@ -322,13 +322,13 @@ def convolve(
     residual: Residual | None = None,
 ) -> None:
     """Add one convolution step; weights are [out, in of a group, kernel_h, kernel_w]."""
-    spec, extents, other = convolution_spec(builder, found, x, y, weights, geometry, residual)
+    spec, extents, other = convolution_spec(builder, layer, x, y, weights, geometry, residual)
     add_convolution(builder, spec, extents, (x.stored,) if other is None else (x.stored, other), (y.stored,))
 
 
 def convolution_spec(
     builder: Builder,
-    found: LinearOp,
+    layer: LinearOp,
     x: Image,
     y: Image,
     weights: Array,
@@ -342,40 +342,40 @@ def convolution_spec(
         input=builder.place(x.stored),
         output=builder.place(y.stored),
         geometry=extents,
-        weights=np.ascontiguousarray(weights) if found.is_transposed else weights,
-        epilogue=found.epilogue.compile(y.shape[1]),
-        weight_zero=np.asarray(found.weight_zeros, np.int32),
-        bias=found.bias32,
-        input_zero=found.stored_zero,
+        weights=np.ascontiguousarray(weights) if layer.is_transposed else weights,
+        epilogue=layer.epilogue.compile(y.shape[1]),
+        weight_zero=np.asarray(layer.weight_zeros, np.int32),
+        bias=layer.bias32,
+        input_zero=layer.stored_zero,
         residual=None if residual is None or other is None else residual.spec(builder, other),
     )
     return spec, extents, other
 
 
-def _corrects_zero_point(builder: Builder, found: LinearOp, rows: int) -> bool:
+def _corrects_zero_point(builder: Builder, layer: LinearOp, rows: int) -> bool:
     """Return True if correcting the accumulators for the zero point of the weights is cheaper than subtracting it.
 
     Weights minus a zero point have more than 8 bits, which requires two dot products of bytes. The correction stores
     the accumulators and packs the weights in every run, which is worthwhile for many long rows.
     """
-    depth = found.weights.shape[1]
-    if builder.isa not in BYTE_DOT_ISAS or depth < 512 or rows < 32 or len(set(found.weight_zeros)) != 1:
+    depth = layer.weights.shape[1]
+    if builder.isa not in BYTE_DOT_ISAS or depth < 512 or rows < 32 or len(set(layer.weight_zeros)) != 1:
         return False
-    zero, dtype = found.weight_zeros[0], DType.of(found.weights.dtype)
-    if zero + bias_of(dtype) == STORED_BIAS or not found.weights.size:
+    zero, dtype = layer.weight_zeros[0], DType.of(layer.weights.dtype)
+    if zero + bias_of(dtype) == STORED_BIAS or not layer.weights.size:
         return False
-    if int(found.weights.min()) - zero >= -128 and int(found.weights.max()) - zero <= 127:
+    if int(layer.weights.min()) - zero >= -128 and int(layer.weights.max()) - zero <= 127:
         return False
-    farthest = [max(stored, 255 - stored) for stored in (found.stored_zero, zero + bias_of(dtype))]
-    largest_bias = 0 if found.bias is None else int(np.abs(found.bias.astype(np.int64)).max())
+    farthest = [max(stored, 255 - stored) for stored in (layer.stored_zero, zero + bias_of(dtype))]
+    largest_bias = 0 if layer.bias is None else int(np.abs(layer.bias.astype(np.int64)).max())
     return 0 <= zero + bias_of(dtype) <= 255 and depth * farthest[0] * farthest[1] + largest_bias <= I32.max
 
 
-def _emit_matmul(builder: Builder, found: LinearOp, x: Image, y: Image) -> None:
+def _emit_matmul(builder: Builder, layer: LinearOp, x: Image, y: Image) -> None:
     """Add the step of a matmul kernel for two operands. The right one is the constant weights."""
-    columns, depth = found.weights.shape[:2]
-    dtype = DType.of(found.weights.dtype)
-    stored = found.weights.reshape(columns, depth).view(np.uint8) ^ np.uint8(bias_of(dtype))
+    columns, depth = layer.weights.shape[:2]
+    dtype = DType.of(layer.weights.dtype)
+    stored = layer.weights.reshape(columns, depth).view(np.uint8) ^ np.uint8(bias_of(dtype))
     is_by_rows = stored.strides[0] == 1
     builder.kernel_step(
         "batch_matmul_int8",
@@ -393,10 +393,10 @@ def _emit_matmul(builder: Builder, found: LinearOp, x: Image, y: Image) -> None:
         right_row=columns if is_by_rows else 1,
         right_column=1 if is_by_rows else depth,
         output_row=y.strides[2],
-        epilogue=found.epilogue.compile(columns),
-        left_zero=found.stored_zero,
-        right_zero=found.weight_zeros[0] + bias_of(dtype),
-        bias=found.bias32,
+        epilogue=layer.epilogue.compile(columns),
+        left_zero=layer.stored_zero,
+        right_zero=layer.weight_zeros[0] + bias_of(dtype),
+        bias=layer.bias32,
     )
 
 

@@ -216,14 +216,14 @@ def _is_int32(node: Node) -> bool:
     return node.outputs[0].dtype is I32
 
 
-def _emit(builder: Builder, found: _Sum, epilogues: tuple[Epilogue, ...], result: Value) -> None:
+def _emit(builder: Builder, wide_sum: _Sum, epilogues: tuple[Epilogue, ...], result: Value) -> None:
     """Add the step."""
-    top, middle = found.top, found.middle
+    top, middle = wide_sum.top, wide_sum.middle
     if top.is_matrix:
-        x = Image.of_matrix(builder.read(found.x, row_major(found.x.rank)), top.weights.shape[1])
+        x = Image.of_matrix(builder.read(wide_sum.x, row_major(wide_sum.x.rank)), top.weights.shape[1])
         y = Image.of_matrix(builder.write(result), len(top.weights))
     else:
-        x = Image.of(builder.read(found.x, channels_last(4), dense=False))
+        x = Image.of(builder.read(wide_sum.x, channels_last(4), dense=False))
         y = Image.of(builder.write(result, channels_last(4), dense=False))
     channels = y.shape[1]
     first, *second = epilogues
@@ -231,11 +231,11 @@ def _emit(builder: Builder, found: _Sum, epilogues: tuple[Epilogue, ...], result
         input=builder.place(x.stored),
         output=builder.place(y.stored),
         geometry=geometry_of(builder, x, y, top.weights.shape[2:], top.geometry),
-        is_wide=found.x.dtype is I16,
+        is_wide=wide_sum.x.dtype is I16,
         high=top.weights,
         low=middle.weights,
         bias=middle.bias32,
-        input_zero=0 if found.x.dtype is I16 else top.stored_zero,
+        input_zero=0 if wide_sum.x.dtype is I16 else top.stored_zero,
         epilogue=first.compile(channels),
         second=second[0].compile(channels) if second else None,
     )

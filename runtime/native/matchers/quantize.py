@@ -83,18 +83,18 @@ def _casts(node: Node, site: Site, nodes: list[Node]) -> _Quantization | None:
     return _Quantization(first_operand(producer), (float(producer.op.scalar.value),), (offset,))
 
 
-def _emit(builder: Builder, found: _Quantization, y: Value) -> None:
-    source, shape = builder.memory_of(found.x), builder.shape(y)
-    is_per_channel = len(found.scale) > 1 or len(found.offset) > 1
+def _emit(builder: Builder, quantization: _Quantization, y: Value) -> None:
+    source, shape = builder.memory_of(quantization.x), builder.shape(y)
+    is_per_channel = len(quantization.scale) > 1 or len(quantization.offset) > 1
     is_image = y.rank == 4 and source.has_order(row_major(4)) and shape[1] > 1 and prod(shape[2:]) > 1
     if is_per_channel or is_image:
         if not source.has_order(row_major(y.rank)) or not source.is_dense:
-            source = builder.read(found.x, row_major(y.rank))
+            source = builder.read(quantization.x, row_major(y.rank))
         images, channels, pixels = shape[0], shape[1], prod(shape[2:])
         target = builder.write(y, channels_last(y.rank))
     else:
         if not source.is_dense:
-            source = builder.read(found.x)
+            source = builder.read(quantization.x)
         images, channels, pixels = 1, 1, prod(shape)
         target = builder.write(y, source.order)
     assert source.buffer.kind != EXTERNAL or source.is_dense
@@ -106,7 +106,7 @@ def _emit(builder: Builder, found: _Quantization, y: Value) -> None:
         images=images,
         channels=channels,
         pixels=pixels,
-        divisor=found.divisor,
-        scale=found.scale,
-        offset=[value + bias_of(y.dtype) for value in found.offset],
+        divisor=quantization.divisor,
+        scale=quantization.scale,
+        offset=[value + bias_of(y.dtype) for value in quantization.offset],
     )

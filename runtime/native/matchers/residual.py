@@ -44,7 +44,7 @@ def residual(node: Node, site: Site) -> Group | None:
     conv = conv_with_residual(node, site)
     if conv is None:
         return None
-    emit = partial(emit_convolution, found=conv.conv, result=node.outputs[0], residual=conv.residual)
+    emit = partial(emit_convolution, layer=conv.conv, result=node.outputs[0], residual=conv.residual)
     return Group(conv.nodes, emit, conv.parts)
 
 
@@ -97,7 +97,7 @@ def conv_ending_at(node: Node, site: Site) -> FusedConv | None:
     if nodes_and_op is None or nodes_and_op[1].is_matrix or nodes_and_op[1].is_transposed:
         return None
     nodes, conv = nodes_and_op
-    return FusedConv(nodes, conv, None, (Group(nodes, partial(emit_convolution, found=conv, result=node.outputs[0])),))
+    return FusedConv(nodes, conv, None, (Group(nodes, partial(emit_convolution, layer=conv, result=node.outputs[0])),))
 
 
 def _as_shift(elements: Elements, index: int, term: Term, bias: int) -> Residual | None:

@@ -26,12 +26,12 @@ class WideLookUp:
 
     Args:
         nodes: the nodes that compute it, in execution order.
-        place: INT32 positions in the table, in the shape of the result.
+        positions: INT32 positions in the table, in the shape of the result.
         entries: the table, as INT32.
     """
 
     nodes: tuple[Node, ...]
-    place: Value
+    positions: Value
     entries: Array
 
 

@@ -117,8 +117,8 @@ class TensorStatistics:
         has_histogram: whether to count magnitudes.
     """
 
-    def __init__(self, place: Any, rows: Array, *, has_histogram: bool) -> None:
-        self.native = native().TensorStatistics(place, rows, has_histogram, chosen_isa())
+    def __init__(self, location: Any, rows: Array, *, has_histogram: bool) -> None:
+        self.native = native().TensorStatistics(location, rows, has_histogram, chosen_isa())
         self._shape = rows.shape
 
     def take(self) -> CollectedStatistics | None:

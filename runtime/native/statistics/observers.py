@@ -53,12 +53,12 @@ class StatisticsObserver(ABC):
         """Return False for a value that is not observed."""
 
     @abstractmethod
-    def statistics(self, value: Value, place: Any, array: Array) -> TensorStatistics | None:
+    def statistics(self, value: Value, location: Any, array: Array) -> TensorStatistics | None:
         """Return what collects the statistics of a value in the memory of the engine.
 
         Args:
             value: the value.
-            place: where its elements are.
+            location: where its elements are.
             array: a view of them, for its shape and strides.
 
         Returns:

@@ -10,7 +10,7 @@ from tpuconvert.schema.types import Array
 
 
 def round_weights(
-    covariance: Array, wanted: Array, limit: float, *, overwrite_covariance: bool = False
+    covariance: Array, weights: Array, limit: float, *, overwrite_covariance: bool = False
 ) -> Array | None:
     """Round weights to integers so that their errors compensate each other, the last input first, in binary32.
 
@@ -18,7 +18,7 @@ def round_weights(
 
     Args:
         covariance: positive definite matrices, [groups, inputs, inputs].
-        wanted: weights, [groups, inputs, outputs].
+        weights: weights, [groups, inputs, outputs].
         limit: largest magnitude of the results.
         overwrite_covariance: whether contiguous matrices in binary32 may be overwritten. This saves a copy.
 
@@ -28,11 +28,11 @@ def round_weights(
     native = getattr(extension(), "round_weights", None)
     if native is None:
         return None
-    result = np.empty(wanted.shape, np.float32)
+    result = np.empty(weights.shape, np.float32)
     # The engine replaces both.
     is_done = native(
         covariance.astype(np.float32, order="C", copy=not overwrite_covariance),
-        wanted.astype(np.float32, order="C"),
+        weights.astype(np.float32, order="C"),
         result,
         limit,
         chosen_isa(),

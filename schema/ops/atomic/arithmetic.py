@@ -72,15 +72,15 @@ _WORDS = on(bm1682=None, bm1684=_bm1684(F32, I32, U32), bm1686=None)
 _INTEGERS = on(bm1682=None, bm1684=_bm1684(I32, U32), bm1686=None)
 
 
-def check_code(op: Op, found: BmAtomicOp) -> None:
+def check_code(op: Op, code: BmAtomicOp) -> None:
     """Check that the parameter ``op`` of an operator has the only valid value, which is its default.
 
     Raises:
         ValueError: it has another value.
     """
     expected: Any = op.__dataclass_fields__["op"].default
-    if BmAtomicOp(found) is not expected:
-        raise ValueError(f"{op.name}: the operation code is {expected.name}, found {BmAtomicOp(found).name}")
+    if BmAtomicOp(code) is not expected:
+        raise ValueError(f"{op.name}: the operation code is {expected.name}, found {BmAtomicOp(code).name}")
 
 
 def infer_copy(op: Op, x: TensorType | None) -> tuple[TensorType]:

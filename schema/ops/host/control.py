@@ -231,9 +231,9 @@ class _LoopMemory:
         given: the values of the loop.
     """
 
-    def __init__(self, body: Subgraph, given: Sequence[Array]) -> None:
+    def __init__(self, body: Subgraph, operands: Sequence[Array]) -> None:
         self._body = body.graph
-        self._allowed = run_bytes_allowed(sum(array.nbytes for array in given) + self._body.constant_bytes)
+        self._allowed = run_bytes_allowed(sum(array.nbytes for array in operands) + self._body.constant_bytes)
         self._items = 0
         self._unchecked = math.inf if all(value.type.is_static for value in self._body.values) else 0.0
 
@@ -284,9 +284,9 @@ def _check_single(name: str, what: str, type_: TensorType) -> None:
         raise ShapeError(f"{name}: {what} {format_shape(type_.shape)} must have one element")
 
 
-def _check_states(name: str, needed: int, given: int) -> None:
-    if needed > given:
-        raise ShapeError(f"{name} needs {needed} values, got {given}")
+def _check_states(name: str, needed: int, actual: int) -> None:
+    if needed > actual:
+        raise ShapeError(f"{name} needs {needed} values, got {actual}")
 
 
 def _common_type(name: str, first: TensorType, second: TensorType, label: str) -> TensorType:

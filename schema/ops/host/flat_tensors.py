@@ -23,15 +23,15 @@ def flat(name: str, *, coeff: bool = False, optional: bool = False, variadic: bo
     return Operand(name, (1,), "flat", coeff, optional, variadic)
 
 
-def check_format(op: Op, given: TensorFormat) -> TensorFormat:
+def check_format(op: Op, layout: TensorFormat) -> TensorFormat:
     """Convert the format to a member of the enumeration.
 
     Raises:
         ValueError: for Unknown.
     """
-    if TensorFormat(given) is TensorFormat.Unknown:
+    if TensorFormat(layout) is TensorFormat.Unknown:
         raise ValueError(f"{op.name}: the format Unknown cannot be computed with")
-    return TensorFormat(given)
+    return TensorFormat(layout)
 
 
 def check_extents(op: Op, **extents: int) -> None:
@@ -45,14 +45,14 @@ def check_extents(op: Op, **extents: int) -> None:
             raise ValueError(f"{op.name}: {name} must be at least 1, found {extent}")
 
 
-def check_size(op: Op, name: str, found: TensorType, wanted: int) -> None:
+def check_size(op: Op, name: str, array: TensorType, size: int) -> None:
     """Check the number of elements of a flat array.
 
     Raises:
         ShapeError: it has more or fewer elements.
     """
-    if found.rank != 1 or not may_equal(found.shape[0], wanted):
-        raise ShapeError(f"{op.name}: {name} must be [{wanted}], got {found}")
+    if array.rank != 1 or not may_equal(array.shape[0], size):
+        raise ShapeError(f"{op.name}: {name} must be [{size}], got {array}")
 
 
 def channels_first(x: Array, channels: int, layout: TensorFormat) -> Array:

@@ -24,16 +24,16 @@ def zero_point(op: Op, prefix: str) -> Array:
     return np.asarray(getattr(op, f"{prefix}_{'val' if is_number else 'vec'}"), dtype=np.int64)
 
 
-def check_zero_points(op: Op, prefix: str, wanted: Dim, what: str, *types: TensorType | None) -> None:
+def check_zero_points(op: Op, prefix: str, extent: Dim, what: str, *types: TensorType | None) -> None:
     """Check the length of a vector of zero points, if the operator has one.
 
     Raises:
         ShapeError: the length differs from the extent of the axis.
     """
     zero_points = zero_point(op, prefix)
-    if zero_points.ndim and not may_equal(len(zero_points), wanted):
+    if zero_points.ndim and not may_equal(len(zero_points), extent):
         raise ShapeError(
-            f"{op.name}: {len(zero_points)} values in {prefix}_vec for {wanted} {what}, got {format_types(types)}"
+            f"{op.name}: {len(zero_points)} values in {prefix}_vec for {extent} {what}, got {format_types(types)}"
         )
 
 

@@ -145,9 +145,9 @@ class SequenceLayer(Composite):
         steps = x.shape[0]
         count = min(steps, 2) if isinstance(steps, int) else 2
 
-        def shorten(operand: Operand, found: TensorType | None) -> TensorType | None:
-            has_steps = found is not None and operand.name in ("tensor_i", "continues")
-            return TensorType(found.dtype, (count, *found.shape[1:])) if found is not None and has_steps else found
+        def shorten(operand: Operand, type_: TensorType | None) -> TensorType | None:
+            has_steps = type_ is not None and operand.name in ("tensor_i", "continues")
+            return TensorType(type_.dtype, (count, *type_.shape[1:])) if type_ is not None and has_steps else type_
 
         return tuple(map(shorten, self.inputs, inputs))
 

@@ -512,6 +512,6 @@ class RnnInt(IntegerLayer):
         return [hidden, hidden]
 
 
-def _check_bits(name: str, field: str, bits: int, most: int) -> None:
-    if not 0 <= bits <= most:
-        raise ValueError(f"{name}: {field} is {bits}, expected 0 to {most}")
+def _check_bits(name: str, field: str, bits: int, last: int) -> None:
+    if not 0 <= bits <= last:
+        raise ValueError(f"{name}: {field} is {bits}, expected 0 to {last}")

@@ -17,7 +17,7 @@ import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 import tpuconvert as tc
-from tests.support.commands.hint_texts import COMMAND, TEXTS
+from tests.support.commands.hint_texts import COMMAND, all_texts
 from tpuconvert.__main__ import main
 from tpuconvert.cli.group import COMMANDS, group
 from tpuconvert.diff.text import hidden_text
@@ -163,10 +163,12 @@ CASES = [
 
 
 def test_every_command_in_a_text_has_a_case() -> None:
-    without = [item for item in TEXTS if COMMAND.search(item.text) and not any(c.text in item.text for c in CASES)]
+    without = [
+        item for item in all_texts() if COMMAND.search(item.text) and not any(c.text in item.text for c in CASES)
+    ]
     assert [item for item in without if item.text not in NOT_REACHED] == []
     assert {item.text for item in without} == set(NOT_REACHED)
-    unused = [case.text for case in CASES if not any(case.text in item.text for item in TEXTS)]
+    unused = [case.text for case in CASES if not any(case.text in item.text for item in all_texts())]
     assert unused == []
 
 
@@ -252,7 +254,7 @@ def test_the_printed_command_runs(
     shutil.copytree(files, folder)
     monkeypatch.chdir(folder)
     shown = printed_by(case, capsys)
-    texts = {item.text for item in TEXTS if case.text in item.text}
+    texts = {item.text for item in all_texts() if case.text in item.text}
     printed = next(filter(None, (re.search(pattern_of(text), shown) for text in texts)), None)
     assert printed is not None, f"{texts} is not in: {shown}"
     line = " ".join(printed[0].split()) + " " * printed[0][-1:].isspace() + shown[printed.end() :].split("\n")[0]

@@ -15,6 +15,7 @@ import yaml
 from onnx import TensorProto, helper, numpy_helper
 
 import tpuconvert as tc
+from tests.support.syntax_trees import syntax_tree
 from tpuconvert.__main__ import main
 from tpuconvert.known_errors import explain
 from tpuconvert.schema.text.visible_text import for_json, for_log, one_line
@@ -282,7 +283,7 @@ PRINTING = ("print", "click.echo", "click.secho", "sys.stdout.write", "sys.stder
 def test_commands_write_through_one_place(repository: Path) -> None:
     found = []
     for path in (repository / "converter").rglob("*.py"):
-        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for function in ast.walk(syntax_tree(path)):
             if isinstance(function, ast.FunctionDef) and function.name not in WRITERS.get(path.name, ()):
                 found += [
                     f"{path.name}:{call.lineno}"

@@ -18,7 +18,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tpuconvert as tc
-from tests.support.commands.hint_texts import OPTION, TEXTS, foreign_options
+from tests.support.commands.hint_texts import OPTION, all_texts, foreign_options
 from tpuconvert.__main__ import main
 from tpuconvert.cli.conversion_options import NEEDED_AGAIN
 from tpuconvert.cli.group import COMMANDS, group
@@ -36,7 +36,7 @@ OTHER_PROGRAMS = {"--force-reinstall", "--no-cache-dir", "--upgrade", "--nthread
 def test_options_in_texts_exist() -> None:
     unknown = {
         (place, option)
-        for place, text in TEXTS
+        for place, text in all_texts()
         for option in OPTION.findall(text)
         if option not in ALL_OPTIONS | OTHER_PROGRAMS and "{}" not in text[text.index(option) + len(option) :][:2]
     }
@@ -45,7 +45,7 @@ def test_options_in_texts_exist() -> None:
 
 def test_commands_in_texts_have_the_options() -> None:
     wrong = []
-    for place, text in TEXTS:
+    for place, text in all_texts():
         for command, rest in re.findall(r"\btpuconvert ([a-z][a-z-]*)((?: [^\n'();:]+)?)", text):
             if command in COMMANDS:
                 wrong += [
@@ -58,7 +58,7 @@ def test_sentences_that_begin_with_a_command_name_its_options() -> None:
     """Such as "convert it with --golden 2"."""
     verb = re.compile(rf"(?:^|[(:] ?|\bor )({'|'.join(sorted(COMMANDS, key=len, reverse=True))}) (?![{{'=])")
     wrong = []
-    for place, text in TEXTS:
+    for place, text in all_texts():
         for clause in re.split(r"; |, or ", text):
             if found := verb.search(clause):
                 rest = OPTION.findall(clause[found.end() :])
@@ -74,7 +74,7 @@ def test_options_in_texts_are_arguments_in_python(monkeypatch: pytest.MonkeyPatc
     functions = [item for item in (*public, *methods, tc.Session) if inspect.isfunction(item) or item is tc.Session]
     arguments = {name for item in functions for name in inspect.signature(item).parameters}
     unknown = set()
-    for place, text in TEXTS:
+    for place, text in all_texts():
         if place.startswith("converter/cli/") or OPTION.fullmatch(text):
             continue
         named = Counter(OPTION.findall(text)) - Counter(OPTION.findall(option_style.in_style(text)))

@@ -59,8 +59,8 @@ def other_value(name: str) -> object:
         return not default
     if isinstance(default, int):
         return default + 1
-    assert declared.least is not None, f"{name}: add a value to WITH_SYNTAX"
-    return declared.least
+    assert declared.lower is not None, f"{name}: add a value to WITH_SYNTAX"
+    return declared.lower
 
 
 OPTIONS_OF_FLOAT_MODELS = {

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tpuconvert as tc
+from tests.support.syntax_trees import syntax_tree
 from tpuconvert.__main__ import main
 from tpuconvert.doctor import installation as module
 from tpuconvert.requirements import Package
@@ -181,7 +182,7 @@ def test_compilers_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
 
 def test_compilers_are_those_of_the_build(repository: Path) -> None:
-    tree = ast.parse((repository / "setup.py").read_text())
+    tree = syntax_tree(repository / "setup.py")
     (value,) = (
         node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "COMPILERS"
     )

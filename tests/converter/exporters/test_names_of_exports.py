@@ -1,6 +1,5 @@
 """Names of a model cannot choose files of an export, or add markup, code or control characters to its texts."""
 
-import ast
 import re
 import shutil
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import tpuconvert as tc
+from tests.support.syntax_trees import parse
 from tpuconvert.text.markdown_text import code_span, table_code_span
 
 HOSTILE = 'y\n# heading\n[link](http://example.invalid) \x1b[31m \u202e `a` | <script> $(touch PWNED) \'""" \\'
@@ -41,7 +41,7 @@ def test_hostile_names_in_texts(target: str, tmp_path: Path) -> None:
     rows = [line for line in readme.splitlines() if "heading" in line]
     assert len(rows) == 1 and len(re.findall(r"(?<!\\)\|", rows[0])) == 6
     for path in out.glob("*.py"):
-        ast.parse(path.read_text(encoding="utf-8"))
+        parse(path.read_text(encoding="utf-8"))
         assert "\x1b" not in path.read_text(encoding="utf-8")
     for path in out.glob("*.sh"):
         assert "PWNED" not in path.read_text(encoding="utf-8")

@@ -19,7 +19,7 @@ def broken(request, tmp_path_factory) -> Path:
     network, folder = OUTLIER_NETWORKS[request.param], tmp_path_factory.mktemp(request.param)
     network.write(folder / "net.onnx", outliers=Outliers(norms=(3,)))
     np.savez(folder / "calibration.npz", **network.samples(16, 1000))
-    np.savez(folder / "data.npz", **network.samples(8, 2000))
+    np.savez(folder / "data.npz", **network.samples(4, 2000))
     return folder
 
 

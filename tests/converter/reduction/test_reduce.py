@@ -332,9 +332,10 @@ def test_weights_on_which_the_failure_depends_are_kept_and_reported() -> None:
 
 def test_commands_and_functions_of_files_decide(digits: Path) -> None:
     Path("check.py").write_text(
-        "import sys, onnx\n"
+        "import sys\n"
+        "from pathlib import Path\n"
         "def fails(path):\n"
-        "    return any(node.op_type == 'Flatten' for node in onnx.load(path).graph.node)\n"
+        "    return b'Flatten' in Path(path).read_bytes()\n"
         "if __name__ == '__main__':\n"
         "    sys.exit(0 if fails(sys.argv[1]) else 1)\n"
     )
@@ -345,7 +346,7 @@ def test_commands_and_functions_of_files_decide(digits: Path) -> None:
 
 
 def test_a_crash_is_a_failure() -> None:
-    onnx.save(network("Tanh", 4), "net.onnx")
+    onnx.save(network("Tanh", 2), "net.onnx")  # few trials: the process is started again after each crash
     Path("crash.py").write_text(
         "import os, onnx\n"
         "def fails(path):\n"

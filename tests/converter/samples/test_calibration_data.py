@@ -176,7 +176,7 @@ def test_samples_that_are_not_finite_are_refused(as_mapping: bool, number: float
     with pytest.raises(UsageError, match=rf"sample 1 of input 'x' holds {text}.* at \[0, 2, 1, 0\]"):
         load_feeds([{"x": item} for item in data] if as_mapping else data, [X])
     load_feeds([data[0], data[2]], [X])
-    load_feeds(data, [X], most=1)  # the others are not used
+    load_feeds(data, [X], limit=1)  # the others are not used
 
 
 def test_the_sample_of_a_batch_is_named(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def test_custom_operators_come_from_plugins(tmp_path: Path, monkeypatch: pytest.
     error = error_of(tmp_path, subgraph)
     assert error.problems[0].op == "CUSTOM:MyOp"
     versions = registry("tflite")._versions
-    monkeypatch.setattr(registry("tflite"), "_found", {})
+    monkeypatch.setattr(registry("tflite"), "_selected", {})
     converter = Registration("MyOp", "custom", 1, lambda node, g: g.add(Copy(), node.input(0)))
     monkeypatch.setitem(versions, ("custom", "MyOp"), {1: converter})
     assert ops(graph_of(tmp_path, subgraph)) == ["copy"]
@@ -128,7 +128,7 @@ def test_custom_operators_without_a_domain(tmp_path: Path, monkeypatch: pytest.M
     """A plugin may leave the domain out, unless a builtin operator has the name."""
     subgraph = single("CUSTOM:MyOp", [T(shape=(2,))], [T(shape=(2,))])
     versions = registry("tflite")._versions
-    monkeypatch.setattr(registry("tflite"), "_found", {})
+    monkeypatch.setattr(registry("tflite"), "_selected", {})
     converter = Registration("MyOp", "", 1, lambda node, g: g.add(Copy(), node.input(0)))
     monkeypatch.setitem(versions, ("", "MyOp"), {1: converter})
     assert ops(graph_of(tmp_path, subgraph)) == ["copy"]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import tpuconvert as tc
+from tests.support.syntax_trees import syntax_tree
 from tpuconvert.schema.text.json_text import parse_json
 
 OWN_TEXT = {
@@ -50,7 +51,7 @@ def test_every_reader_uses_it() -> None:
     calls = set()
     for path in files:
         text = path.read_text(encoding="utf-8")
-        nodes = ast.walk(ast.parse(text)) if "json" in text else ()
+        nodes = ast.walk(syntax_tree(path)) if "json" in text else ()
         if any(isinstance(node, ast.Attribute) and ast.unparse(node) in ("json.loads", "json.load") for node in nodes):
             calls.add(path.relative_to(root).as_posix())
     assert calls == OWN_TEXT

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import tpuconvert as tc
+from tests.support.syntax_trees import syntax_tree
 from tpuconvert.cli.group import COMMANDS, group
 from tpuconvert.cli.option_hints import options_of
 
@@ -34,7 +36,7 @@ def texts_of(path: Path) -> Iterator[Text]:
     """Yield the text constants of a module, without docstrings. The words of a command line are ``tpuconvert {}``."""
     place = path.relative_to(PACKAGE)
     skipped: set[int] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):  # parents come before their children
+    for node in ast.walk(syntax_tree(path)):  # parents come before their children
         found = ""
         if isinstance(node, ast.Expr):
             skipped.add(id(node.value))
@@ -51,7 +53,11 @@ def texts_of(path: Path) -> Iterator[Text]:
             yield Text(f"{place}:{node.lineno}", found)
 
 
-TEXTS = [text for folder in FOLDERS for path in sorted((PACKAGE / folder).rglob("*.py")) for text in texts_of(path)]
+@functools.cache
+def all_texts() -> list[Text]:
+    """Return the text constants of the package."""
+    return [text for folder in FOLDERS for path in sorted((PACKAGE / folder).rglob("*.py")) for text in texts_of(path)]
+
 
 _GROUP_OPTIONS = {option for parameter in group.params for option in parameter.opts} | {"--help"}
 _OTHER_PROGRAMS = re.compile(r"\b(?:pip|dask) [^\n;]*")

@@ -95,24 +95,44 @@ def compare(case: NativeCase, isas: Sequence[str] | None = None, threads: Sequen
     """
     isas = isas or available_isas()
     assert isas, "there is no native engine to compare with"
-    exact = exact_values(case.graph)
-    evaluate = evaluator(case.chip)
     left: list[Node] = []
     first: list[Array] = []
     for isa in isas:
-        for count in threads:
-            plan = NativePlan(case.graph, case.chip.name, isa, count)
-            left = plan.reference_nodes
-            names = sorted({node.op.name for node in left})
-            assert not (case.has_kernels and left), f"{names} ran as references ({isa}): {case}"
-            for again in range(2 if count == threads[0] else 1):  # the second run uses the memory of the first
-                results = plan.run(case.feeds, evaluate)
-                first = first or results
-                for value, found, expected, same in zip(case.graph.outputs, results, case.expected, first, strict=True):
-                    problem = difference(found, expected, value in exact) or difference(found, same, exact=True)
-                    where = f"{isa}, {count} threads, run {again}, output '{value.name}'"
-                    assert not problem, f"{where}: {problem}; steps {steps_of(plan)}; {case}"
+        left, first = compare_on(case, isa, threads, first)
     return left
+
+
+def compare_on(
+    case: NativeCase, isa: str, threads: Sequence[int] = THREADS, first: Sequence[Array] = ()
+) -> tuple[list[Node], list[Array]]:
+    """Compare the results on one instruction set, as :func:`compare` does.
+
+    Args:
+        case: graph, operands and results of the references.
+        isa: instruction set.
+        threads: numbers of threads.
+        first: results on another instruction set, which must have equal bytes; without it, of the first run.
+
+    Returns:
+        The nodes that ran their references, and ``first``.
+    """
+    exact = exact_values(case.graph)
+    evaluate = evaluator(case.chip)
+    left: list[Node] = []
+    first = list(first)
+    for count in threads:
+        plan = NativePlan(case.graph, case.chip.name, isa, count)
+        left = plan.reference_nodes
+        names = sorted({node.op.name for node in left})
+        assert not (case.has_kernels and left), f"{names} ran as references ({isa}): {case}"
+        for again in range(2 if count == threads[0] else 1):  # the second run uses the memory of the first
+            results = plan.run(case.feeds, evaluate)
+            first = first or results
+            for value, found, expected, same in zip(case.graph.outputs, results, case.expected, first, strict=True):
+                problem = difference(found, expected, value in exact) or difference(found, same, exact=True)
+                where = f"{isa}, {count} threads, run {again}, output '{value.name}'"
+                assert not problem, f"{where}: {problem}; steps {steps_of(plan)}; {case}"
+    return left, first
 
 
 def steps_of(plan: NativePlan) -> list[str]:

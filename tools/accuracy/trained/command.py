@@ -16,8 +16,9 @@ from tools.accuracy.trained.page import COMMAND, page
 from tools.accuracy.trained.quantizers import QUANTIZERS
 from tools.accuracy.trained.results import Key, Record, Row, read_rows
 from tools.accuracy.trained.samples import needs_photos
+from tools.accuracy.trained.tpu_mlir import installed_version
 from tools.accuracy.trained.wheels import cache_folder, fetch
-from tools.bench.machine import facts
+from tools.bench.machine import ABSENT, facts
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 RECORD = ROOT / "docs" / "accuracy-trained.json"
@@ -52,11 +53,16 @@ def main(arguments: Sequence[str]) -> int:
     lines = losses(record.rows, rows) if options.compare else []
     print("\n".join(lines or [f"{sum(not row.failure for row in rows.values())} of {len(rows)} rows measured"]))
     if options.update:
-        described = {name: value for name, value in facts(PACKAGES).items() if name != "measured"}
-        updated = Record(described, {**record.rows, **rows})
+        updated = Record({**record.facts, **_present_facts()}, {**record.rows, **rows})
         updated.write(RECORD, measured_names())
         PAGE.write_text(page(updated), encoding="utf-8")
     return 1 if lines else 0
+
+
+def _present_facts() -> dict[str, str]:
+    """Return the facts about the machine, without the packages that it does not have: their rows are from another."""
+    described = {**facts(PACKAGES), "tpu_mlir": installed_version()}
+    return {name: value for name, value in described.items() if name != "measured" and value != ABSENT}
 
 
 def _names_with_samples() -> list[str]:

@@ -103,7 +103,7 @@ def measure_row(network: Network, key: Key) -> Row:
         error=round(network.metric.standard_error(contributions), 3),
         counts=dict(zip(columns, (round(float(total), 4) for total in totals), strict=True)),
         seconds=round(seconds, 2),
-        milliseconds=round(milliseconds, 2),
+        milliseconds=round(milliseconds, 2) if quantizer.is_timed else 0.0,
         measured=measured_on(),
     )
 

@@ -26,6 +26,7 @@ nothing of the models is stored in the repository. To measure all of them again,
 
     pip install '.[bench,images]'    # and the programs espeak-ng and fonts DejaVu and Liberation
     {command} --draws 0 1 2 --update
+    make accuracy-vendor             # the column TPU-MLIR; needs Python 3.10 on Linux x86-64
 
 - Scores compare the decisions of an INT8 model with its **float model**, in percent, on samples that are not
   used for calibration: the F1 score of detections (the same class, an overlap of at least 50 %), the mean intersection
@@ -36,10 +37,11 @@ nothing of the models is stored in the repository. To measure all of them again,
   from a bootstrap over the evaluation samples. Two quantizers whose scores differ by less than two standard errors are
   not distinguishable. The best score of tpuconvert's default and of the other quantizers is **bold**.
 - tpuconvert has its default options for BM1686 and computes the exact arithmetic of the chip; *low* and *high* are
-  `--effort`. ONNX Runtime: static QDQ with MinMax ranges, per channel; of U8S8, S8S8 and U8S8 of linear operators only,
-  the one that is best on the evaluation samples of a network. NNCF: the default preset, run by OpenVINO. LiteRT:
-  ai-edge-quantizer, static INT8, of TFLite files. TPU-MLIR: the vendor's calibration with its defaults, for BM1688 in
-  the chip simulator. ONNX Runtime, NNCF and TPU-MLIR read TFLite models as an export of tpuconvert.
+  `--effort`. ONNX Runtime: static QDQ with MinMax ranges, per channel. Of three forms (U8S8, S8S8, and U8S8 for linear
+  operators only), the table has the one that is best on the evaluation samples of a network. NNCF: the default preset,
+  run by OpenVINO. LiteRT: ai-edge-quantizer, static INT8, of TFLite files. TPU-MLIR: the vendor's calibration with its
+  defaults, for BM1688 in the chip simulator. ONNX Runtime, NNCF and TPU-MLIR read TFLite models as an export of
+  tpuconvert.
 - *Conversion* is the wall time of tpuconvert's default, ONNX Runtime and NNCF, an upper bound for rows measured beside
   other work; *run* the median processor time of one sample of the INT8 models of tpuconvert and ONNX Runtime in their
   engines, both with one thread.

@@ -27,12 +27,14 @@ class Quantizer:
         settings: keywords of ``open`` by the name of the setting. The table shows the best one of each network.
         open: quantizes a network with the calibration samples of a draw. Returns the model and the seconds.
         formats: formats of the sources that it can read.
+        is_timed: its engine runs in this process, whose processor time is that of a sample.
     """
 
     label: str
     settings: Mapping[str, Mapping[str, Any]]
     open: Callable[..., tuple[Run, float]]
     formats: tuple[str, ...] = ("onnx", "tflite")
+    is_timed: bool = True
 
 
 def _open_ours(network: Network, draw: int, *, quantize: str | None = "int8", **options: Any) -> tuple[Run, float]:
@@ -114,6 +116,6 @@ QUANTIZERS: dict[str, Quantizer] = {
     ),
     "nncf": Quantizer("NNCF", {"": {"preset": "PERFORMANCE"}}, _open_nncf),
     "litert": Quantizer("LiteRT", {"": {"weights": "MIN_MAX_UNIFORM_QUANT"}}, _open_litert, ("tflite",)),
-    "tpu-mlir": Quantizer("TPU-MLIR", {"": {}}, _open_tpu_mlir),
+    "tpu-mlir": Quantizer("TPU-MLIR", {"": {}}, _open_tpu_mlir, is_timed=False),
 }
 """Columns of the table. ``float`` shows that tpuconvert computes the same float model as the engine of the source."""

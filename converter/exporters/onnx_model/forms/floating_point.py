@@ -132,8 +132,8 @@ def batch_norm(op: BatchNorm, node: Node, d: Lowering) -> None:
     factor = np.float64(0 if op.scale == 0 else 1 / op.scale)
     statistics = [(value.array.astype(np.float64) * factor).astype(np.float32) for value in (mean, variance)]
     ones: Array = np.ones(mean.array.shape, np.float32)
-    given: list[Argument] = list(factors) if any(factors) else [ones, np.zeros_like(ones)]
-    result = d.add("BatchNormalization", x, *given, *statistics, epsilon=op.epsilon)
+    scale_and_bias: list[Argument] = list(factors) if any(factors) else [ones, np.zeros_like(ones)]
+    result = d.add("BatchNormalization", x, *scale_and_bias, *statistics, epsilon=op.epsilon)
     d.define(node.outputs[0], d.mark_rounded(result))
 
 
@@ -145,8 +145,8 @@ def layer_norm(op: LayerNorm, node: Node, d: Lowering) -> None:
     scale, bias = (*factors, None, None)[:2]
     axis = op.axis % x.rank
     if not d.is_quantized:
-        given = scale or np.ones(extents(x, *range(axis, x.rank)), np.float32)
-        arguments = (x, given) if bias is None else (x, given, bias)
+        weight = scale or np.ones(extents(x, *range(axis, x.rank)), np.float32)
+        arguments = (x, weight) if bias is None else (x, weight, bias)
         d.define(node.output, d.add("LayerNormalization", *arguments, axis=axis, epsilon=op.epsilon))
         return
     # In float64, because the epsilon of LayerNormalization is a float32 number

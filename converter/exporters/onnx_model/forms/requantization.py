@@ -132,13 +132,13 @@ def arithmetic_shift(op: RoundingShift, node: Node, d: Lowering) -> None:
         amount = np.asarray(op.shift, np.int64)
     else:
         assert isinstance(op, ArithmeticPcShift)
-        given = node.inputs[1]
-        assert given is not None
-        if not given.is_constant:
-            raise NoExactForm(f"its amounts '{given.name}' are computed, expected a constant")
+        amounts = node.inputs[1]
+        assert amounts is not None
+        if not amounts.is_constant:
+            raise NoExactForm(f"its amounts '{amounts.name}' are computed, expected a constant")
         shape = [1] * x.rank
         shape[op.shift_axis] = -1
-        amount = given.array.astype(np.int64).reshape(shape)
+        amount = amounts.array.astype(np.int64).reshape(shape)
     wide = widen(d, x)
     right = np.minimum(np.maximum(-amount, 0), 62)  # |x| < 2^32: further bits do not change a rounding
     if amount.max() > 0:  # shifts of 32-bit integers by 31 bits stay below 2^63

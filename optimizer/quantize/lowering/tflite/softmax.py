@@ -108,22 +108,22 @@ def _place(lowering: Lowering, total: Value, bits: int, name: str) -> Value:
     return lowering.g.add(Cast(out_dtype=U8), bits_above, name=f"{name}:place")
 
 
-def _power(lowering: Lowering, place: Value, exponents: Array, name: str) -> Value:
+def _power(lowering: Lowering, bits: Value, exponents: Array, name: str) -> Value:
     """Look up a power of two, as FLOAT32, by the number of extra bits of the sum."""
     powers = np.ones(256, dtype=np.float32)
     powers[: exponents.size] = 2.0 ** exponents.astype(np.float64)
-    return lowering.g.add(Lut(), place, lowering.g.constant(powers, f"{name}:table"), name=name)
+    return lowering.g.add(Lut(), bits, lowering.g.constant(powers, f"{name}:table"), name=name)
 
 
 _PLACES = np.arange(17)
 
 
-def _reciprocal(lowering: Lowering, total: Value, place: Value, name: str) -> Value:
+def _reciprocal(lowering: Lowering, total: Value, bits: Value, name: str) -> Value:
     """Reciprocal of the sum from the second table.
 
     The index is the sum rounded to 17 bits (``half_up``), minus the leading bit and the offset 2^15.
     """
-    factor = _power(lowering, place, 2 - _PLACES, f"{name}:factor")
+    factor = _power(lowering, bits, 2 - _PLACES, f"{name}:factor")
     short = lowering.g.add(Mul(), total, factor, name=f"{name}:short")
     half = lowering.g.add(Adds(Scalar.f32(0.5)), short, name=f"{name}:short:half")
     rounded = lowering.g.add(Floor(), half, name=f"{name}:short:whole")
@@ -133,16 +133,16 @@ def _reciprocal(lowering: Lowering, total: Value, place: Value, name: str) -> Va
     return table(lowering, index, entries, _PLAIN, f"{name}:reciprocal")
 
 
-def _divide(lowering: Lowering, exps: Value, reciprocal: Value, place: Value, params: QuantParams, name: str) -> Value:
+def _divide(lowering: Lowering, exps: Value, reciprocal: Value, bits: Value, params: QuantParams, name: str) -> Value:
     """Multiply exps by the reciprocal, then shift by 14 plus the number of extra bits (``half_up``)."""
     wide = [
         plain_rescale(lowering, value, *power_of_two(), f"{name}:{part}:int32", I32)
         for value, part in ((exps, "exp"), (reciprocal, "reciprocal"))
     ]
     product = lowering.g.add(Mul(), *wide, name=f"{name}:product")
-    half = float_to_int32(lowering, _power(lowering, place, 13 + _PLACES, f"{name}:half"), f"{name}:half:int32")
+    half = float_to_int32(lowering, _power(lowering, bits, 13 + _PLACES, f"{name}:half"), f"{name}:half:int32")
     nudged = lowering.g.add(Add(), product, half, name=f"{name}:nudged")
-    real = lowering.g.add(Cast(out_dtype=F32), place, name=f"{name}:place:real")
+    real = lowering.g.add(Cast(out_dtype=F32), bits, name=f"{name}:place:real")
     amount = lowering.g.add(Adds(Scalar.f32(14.0)), real, name=f"{name}:amount")
     shifted = lowering.g.add(
         ArithRshift(), nudged, float_to_int32(lowering, amount, f"{name}:amount:int32"), name=f"{name}:shifted"

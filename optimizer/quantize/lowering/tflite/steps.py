@@ -76,13 +76,13 @@ def _index(lowering: Lowering, x: Value, left_shift: int, name: str) -> Value:
     return lowering.g.add(op, x, name=name)
 
 
-def _gather_numbers(lowering: Lowering, place: Value, entries: Array, params: QuantParams, name: str) -> Value:
+def _gather_numbers(lowering: Lowering, positions: Value, entries: Array, params: QuantParams, name: str) -> Value:
     """Gather integers by INT32 positions, through FLOAT32, which represents them exactly."""
-    flat = lowering.g.add(Reshape(reshape_param=(-1,)), place, name=f"{name}:flat")
+    flat = lowering.g.add(Reshape(reshape_param=(-1,)), positions, name=f"{name}:flat")
     numbers = _shared_numbers(lowering, entries.astype(np.float32))
     chosen = lowering.g.add(IndexSelect(dim=0), numbers, flat, name=f"{name}:chosen")
     integers = lowering.g.add(Cast(out_dtype=params.dtype), chosen, name=f"{name}:whole")
-    return lowering.g.add(Reshape(reshape_param=static(place.shape)), integers, name=name)
+    return lowering.g.add(Reshape(reshape_param=static(positions.shape)), integers, name=name)
 
 
 def _shared_numbers(lowering: Lowering, numbers: Array) -> Value:

@@ -277,8 +277,8 @@ def _sigmoid_points() -> Integers:
     """
     at = np.arange(256, dtype=np.float64)
 
-    def value(place: Array) -> Array:
-        result: Array = 65536.0 / (1.0 + np.exp(-place / 24.0))
+    def value(x: Array) -> Array:
+        result: Array = 65536.0 / (1.0 + np.exp(-x / 24.0))
         return result
 
     error = value(at + 0.5) - (value(at) + value(at + 1)) / 2
@@ -307,12 +307,12 @@ def tanh_16(x: QuantParams, _y: QuantParams) -> Array:
     return (result >> 8).astype(np.int16)
 
 
-def _between(magnitude: Integers, bits: int, most: int) -> Integers:
+def _between(magnitude: Integers, bits: int, last: int) -> Integers:
     index = magnitude >> bits
     inside = np.minimum(index, 254)
     low, high = _SIGMOID[inside], _SIGMOID[inside + 1]
     value = (low << bits) + (magnitude & ((1 << bits) - 1)) * (high - low)
-    return np.where(index >= 255, most, value)
+    return np.where(index >= 255, last, value)
 
 
 _NEAR_POWER = 1e-3

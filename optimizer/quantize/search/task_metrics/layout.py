@@ -55,7 +55,7 @@ class Layout:
         kinds: meanings of the channels.
         origins: names of the last linear operators before each channel.
         count: number of positions.
-        place: coordinates of the positions; None if they do not belong to feature maps.
+        coordinates: coordinates of the positions; None if they do not belong to feature maps.
         rows: extents of the feature map that determines the channels; None if there are several.
     """
 
@@ -65,7 +65,7 @@ class Layout:
     kinds: tuple[Kind, ...]
     origins: tuple[frozenset[str], ...]
     count: int
-    place: Positions | None
+    coordinates: Positions | None
     rows: tuple[int, int] | None
 
     @property
@@ -81,8 +81,8 @@ class Layout:
     @property
     def positions(self) -> Positions:
         """Places of the positions. Without feature maps no position is a neighbor of another one."""
-        if self.place is not None:
-            return self.place
+        if self.coordinates is not None:
+            return self.coordinates
         centers = np.stack([np.arange(self.count), np.zeros(self.count)], axis=1).astype(np.float64)
         return Positions(centers, np.full((self.count, 2), 0.1), 1)
 

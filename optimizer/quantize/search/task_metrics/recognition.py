@@ -184,7 +184,7 @@ def _level_of_several(group: Sequence[Layout]) -> Level | None:
         objectness = single[-1]
         scores = [layout for layout in scores if layout is not objectness]
     score, box = scores[0], boxes[0] if boxes else None
-    positions = score.positions if score.place is not None or box is None else box.positions
+    positions = score.positions if score.coordinates is not None or box is None else box.positions
     return Level(
         score.columns(),
         _score_kind(score),

@@ -45,7 +45,7 @@ def constants_on(workers: Workers) -> tuple[list[bytes], list[bytes]]:
         feeds,
         Chip.BM1686,
         means=means.by_name,
-        most=REFINED,
+        max_samples=REFINED,
         recorded=recorded,
         statistics_of=statistics_of,
     )

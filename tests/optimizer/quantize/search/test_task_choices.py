@@ -272,11 +272,3 @@ def test_tasks_of_other_graphs_are_compared_one_by_one() -> None:
     other = replace(first, tasks=(*second.tasks, *first.tasks))
     assert not mixed.gains(other) and mixed.loses(other)
     assert mixed.is_preferred_to(other) is other.is_preferred_to(mixed) is False
-
-
-def test_small_responses_do_not_reject_a_region() -> None:
-    """Their score has no target: the mean error of later layers shifts them, and the refinement corrects it."""
-    before, after = errors(0.1, 9, has_target=False), errors(0.001, 2, has_target=False)
-    assert after.harms(before) and not after.harms(before, targets_only=True)
-    before, after = errors(0.1, 9), errors(0.001, 2)
-    assert after.harms(before, targets_only=True)

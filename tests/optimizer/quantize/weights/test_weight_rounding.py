@@ -77,7 +77,7 @@ def test_patches_are_what_a_convolution_multiplies(op):
     x = rng.integers(-9, 9, (2, 4, 7, 7)).astype(np.float32)
     w = rng.integers(-9, 9, (8, 4 // op.groups, 3, 3)).astype(np.float32)
     (y,) = op.evaluate(x, w)
-    rows = patches(x, op, (3, 3), most=10_000)
+    rows = patches(x, op, (3, 3), limit=10_000)
     products = np.einsum("gpi,goi->gop", rows, w.reshape(op.groups, 8 // op.groups, -1))
     assert np.array_equal(products.reshape(8, 2, -1).transpose(1, 0, 2).reshape(y.shape), y)
 
@@ -96,12 +96,12 @@ def test_patches_are_what_a_volume_convolution_multiplies(op):
     x = rng.integers(-9, 9, (2, 4, 5, 6, 7)).astype(np.float32)
     w = rng.integers(-9, 9, (8, 4 // op.groups, 2, 3, 1)).astype(np.float32)
     (y,) = op.evaluate(x, w)
-    rows = patches(x, op, (2, 3, 1), most=10_000)
+    rows = patches(x, op, (2, 3, 1), limit=10_000)
     products = np.einsum("gpi,goi->gop", rows, w.reshape(op.groups, 8 // op.groups, -1))
     assert np.array_equal(products.reshape(8, 2, -1).transpose(1, 0, 2).reshape(y.shape), y)
 
 
 def test_few_positions_are_spread_evenly():
     x = np.arange(100, dtype=np.float32).reshape(1, 1, 10, 10)
-    rows = patches(x, Conv(), (1, 1), most=5)
+    rows = patches(x, Conv(), (1, 1), limit=5)
     assert rows.reshape(-1).tolist() == [0, 24, 49, 74, 99]

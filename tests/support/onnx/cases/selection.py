@@ -10,6 +10,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from tests.support.onnx.cases.case import FIRST_OPSET, Case
+from tests.support.syntax_trees import parse
 from tpuconvert.frontends.onnx.node import folds, onnx_op
 
 MOST = 99
@@ -46,12 +47,20 @@ def version_limits(converter: FunctionType) -> tuple[int, ...]:
     limits: set[int] = set()
     functions = _called(converter)
     for function in functions:
-        for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(function)))):
-            if isinstance(node, ast.Compare) and any(map(_is_version, (node.left, *node.comparators))):
-                number = _number(node.comparators[0], function) if _is_version(node.left) else None
-                numbers = {item for each in functions for item in _numbers(each)} if number is None else {number}
-                limits |= numbers | {item + 1 for item in numbers if not isinstance(node.ops[0], ast.Lt | ast.GtE)}
+        for node in _comparisons(function):
+            number = _number(node.comparators[0], function) if _is_version(node.left) else None
+            numbers = {item for each in functions for item in _numbers(each)} if number is None else {number}
+            limits |= numbers | {item + 1 for item in numbers if not isinstance(node.ops[0], ast.Lt | ast.GtE)}
     return tuple(sorted(limits))
+
+
+@cache
+def _comparisons(function: FunctionType) -> list[ast.Compare]:
+    """Return the comparisons of a version in a function; several converters call the same one."""
+    source = textwrap.dedent(inspect.getsource(function))
+    nodes = ast.walk(parse(source)) if "version" in source else ()
+    compared = [node for node in nodes if isinstance(node, ast.Compare)]
+    return [node for node in compared if any(map(_is_version, (node.left, *node.comparators)))]
 
 
 def _called(converter: FunctionType) -> list[FunctionType]:
