@@ -51,6 +51,12 @@ def test_a_forward_branch_is_no_loop():
     assert loop.products == 4
 
 
+def test_a_branch_back_over_a_call_is_no_inner_loop():
+    lines = [".L1:", "\tadd\tv0.4s, v0.4s, v1.4s", "\tb.ne\t.L1", "\tbl\tmemcpy", "\tldr\tq0, [sp]", "\tb\t.L1"]
+    assert [len(loop.lines) for loop in innermost_loops(lines)] == [2]
+    assert innermost_loops([".L2:", *lines[3:5], "\tb.ne\t.L2"]) == []
+
+
 @pytest.mark.parametrize(("name", "products"), [("usmmla", 32), ("smlal2", 4), ("add", 0)])
 def test_products_of_an_instruction(name, products):
     assert Loop((f"{name}\tv0.4s, v1.16b, v2.16b",)).products == products

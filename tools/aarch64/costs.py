@@ -52,7 +52,7 @@ PRODUCTS = (
 ELEMENTS = (
     Kernel("requantization, one rounding", "int8/conv/panel_epilogue_neon.cpp", "PanelEpilogue)2, true>", 16),
     Kernel("requantization, two roundings", "int8/conv/panel_epilogue_neon.cpp", "PanelEpilogue)3, true>", 16),
-    Kernel("residual add with requantization", "int8/epilogue/residual_neon.cpp", "residual_neon", 16),
+    Kernel("residual add with requantization", "int8/epilogue/residual_neon.cpp", "::residual(", 16),
     Kernel("lookup table of bytes", "int8/elementwise/element_kernels_neon.cpp", "look_up(", 16),
 )
 ELEMENT_FILE = "int8/elementwise/element_kernels_neon.cpp"

@@ -30,6 +30,7 @@ MULTIPLICATIONS = {
 _VECTOR = re.compile(r"\bv\d+\.|\bq\d+\b")
 _LABEL = re.compile(r"^(\.L\w+):")
 _BRANCH = re.compile(r"^\s+(?:b\.?\w+|cbn?z|tbn?z)\s.*?(\.L\w+)\s*$")
+_CALL = re.compile(r"^\s+bl\s")
 _NO_INSTRUCTION = re.compile(r"^\s*(\.|//|$|#)|:\s*$")
 
 
@@ -94,14 +95,22 @@ def functions(text: str) -> dict[str, list[str]]:
 
 
 def innermost_loops(lines: list[str]) -> list[Loop]:
-    """Loops without a loop inside, in the order of the text."""
+    """Loops without a loop inside, in the order of the text.
+
+    A backward branch around a call of a function, such as ``memcpy`` for the last elements, is not an inner loop.
+    """
     places = {match[1]: index for index, line in enumerate(lines) if (match := _LABEL.match(line))}
     spans = []
     for index, line in enumerate(lines):
         branch = _BRANCH.match(line)
         if branch and places.get(branch[1], index) < index:
             spans.append((places[branch[1]], index))
-    inner = [a for a in spans if not any(b != a and a[0] <= b[0] and b[1] <= a[1] for b in spans)]
+    inner = [
+        a
+        for a in spans
+        if not any(b != a and a[0] <= b[0] and b[1] <= a[1] for b in spans)
+        and not any(_CALL.match(line) for line in lines[a[0] : a[1]])
+    ]
     return [
         Loop(tuple(line.strip() for line in lines[first : last + 1] if not _NO_INSTRUCTION.search(line)))
         for first, last in inner

@@ -24,7 +24,7 @@ class AttentionInt8Step : public Step {
         scores_(make_matmul_int8_kernel(spec.scores, isa)),
         values_(make_matmul_int8_kernel(spec.values, isa)),
         task_(softmax_quantize_task(spec.scores.columns, spec.probabilities)),
-        softmax_(softmax_quantize_function(isa)) {
+        softmax_(quantize_row_kernels(isa).softmax) {
     const auto columns = static_cast<std::size_t>(spec_.scores.columns);
     key_bytes_ = static_cast<std::size_t>(scores_->blocks()) * scores_->packed_bytes();
     value_bytes_ = static_cast<std::size_t>(values_->blocks()) * values_->packed_bytes();

@@ -31,11 +31,24 @@ void linear_sum(const std::uint8_t* a, const std::uint8_t* b, const Lanes& lanes
 
 void linear(const std::uint8_t* a, const Lanes& lanes) { linear_sum(a, a, lanes); }
 
-#include "int8/elementwise/residual_by_block.h"
-
+// Calls linear_sum and rescale for blocks of at most kBlock elements.
 void residual(const std::uint8_t* a, const std::uint8_t* b, const Lanes& sum, const Lanes& rescaling,
               const StoreLimits& limits, std::uint8_t* to, int count) {
-  residual_by_blocks(a, b, sum, rescaling, limits, to, 0, count);
+  for (int start = 0; start < count; start += kBlock) {
+    Lanes added = sum, rescaled = rescaling;
+    added.count = rescaled.count = count - start < kBlock ? count - start : kBlock;
+    if (sum.is_per_lane)
+      for (const std::int32_t*& values : added.parameters) values = values == nullptr ? values : values + start;
+    if (rescaling.is_per_lane)
+      for (const std::int32_t*& values : rescaled.parameters) values = values == nullptr ? values : values + start;
+    linear_sum(a + start, b + start, added);
+    rescale(rescaled);
+    for (int i = 0; i < added.count; ++i) {
+      std::int32_t value = rescaled.out[i];
+      value = value < limits.low ? limits.low : value;
+      to[start + i] = static_cast<std::uint8_t>((value > limits.high ? limits.high : value) + limits.bias);
+    }
+  }
 }
 
 constexpr decltype(ElementKernels::residual_float) kResidualFloat = nullptr;

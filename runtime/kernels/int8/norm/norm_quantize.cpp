@@ -27,18 +27,6 @@ const RowKernels& exact_kernels(Isa isa) {
   return TPU_SELECT(isa, kRowsScalar, kRowsAvx2, kRowsAvx512, kRowsNeon);
 }
 
-void add_row_scalar(const float* a, const float* b, std::int64_t count, float* sum) {
-  for (std::int64_t i = 0; i < count; ++i) sum[i] = a[i] + b[i];
-}
-
-AddRowFunction add_function(Isa isa) {
-  return TPU_SELECT(isa, add_row_scalar, add_row_avx2, add_row_avx512, add_row_neon);
-}
-
-QuantizeRowFunction quantize_row_function(Isa isa) {
-  return TPU_SELECT(isa, nullptr, quantize_row_avx2, quantize_row_avx512, quantize_row_neon);
-}
-
 float largest_magnitude(const std::vector<float>& values, float otherwise) {
   float largest = values.empty() ? otherwise : 0.0f;
   for (const float value : values) largest = std::max(largest, std::fabs(value));
@@ -48,7 +36,7 @@ float largest_magnitude(const std::vector<float>& values, float otherwise) {
 class NormQuantizeStep : public Step {
  public:
   NormQuantizeStep(const NormQuantizeSpec& spec, Isa isa)
-      : spec_(spec), exact_(exact_kernels(isa)), add_(add_function(isa)), quick_(norm_quantize_function(isa)), to_bytes_(quantize_row_function(isa)) {
+      : spec_(spec), exact_(exact_kernels(isa)), kernels_(quantize_row_kernels(isa)), quick_(kernels_.norm) {
     const auto count = static_cast<std::size_t>(spec.count);
     const std::size_t padded = (count + kLanes - 1) / kLanes * kLanes;
     row_bytes_ = padded * sizeof(float);
@@ -112,25 +100,20 @@ class NormQuantizeStep : public Step {
     std::uint8_t* bytes = run.at<std::uint8_t>(spec_.bytes) + start;
     if (spec_.residual) {
       float* sum = spec_.sum ? run.at<float>(*spec_.sum) + start : scratch;
-      add_(x, run.at<const float>(*spec_.residual) + start, spec_.count, sum);
+      kernels_.add(x, run.at<const float>(*spec_.residual) + start, spec_.count, sum);
       x = sum;
     }
     if (quick_ != nullptr && quick_(quick_task_, x, bytes)) return;
     float* reals = spec_.reals ? run.at<float>(*spec_.reals) + start : scratch + row_bytes_ / sizeof(float);
     exact_.normalize(exact_task_, 0, 1, x, spec_.factor.empty() ? nullptr : spec_.factor.data(),
                      spec_.bias.empty() ? nullptr : spec_.bias.data(), reals);
-    if (to_bytes_ != nullptr) {
-      to_bytes_(spec_.to, reals, spec_.count, bytes);
-    } else {
-      for (std::int64_t i = 0; i < spec_.count; ++i) bytes[i] = quantize_value(reals[i], spec_.to);
-    }
+    kernels_.quantize(spec_.to, reals, spec_.count, bytes);
   }
 
   NormQuantizeSpec spec_;
   const RowKernels& exact_;
-  AddRowFunction add_;
+  const QuantizeRowKernels& kernels_;
   NormQuantizeFunction quick_;
-  QuantizeRowFunction to_bytes_;
   NormQuantizeTask quick_task_;
   NormTask exact_task_;
   AlignedBytes parameters_;

@@ -13,6 +13,14 @@ namespace {
 constexpr std::int64_t kLongest = 1 << 20;
 constexpr std::int32_t kFarthest = 1 << 16;
 
+void quantize_row(const ByteQuantization& to, const float* x, std::int64_t count, std::uint8_t* y) {
+  for (std::int64_t i = 0; i < count; ++i) y[i] = quantize_value(x[i], to);
+}
+
+void add_row(const float* a, const float* b, std::int64_t count, float* sum) {
+  for (std::int64_t i = 0; i < count; ++i) sum[i] = a[i] + b[i];
+}
+
 }  // namespace
 
 std::uint8_t quantize_value(float real, const ByteQuantization& to) {
@@ -61,12 +69,10 @@ SoftmaxQuantizeTask softmax_quantize_task(std::int64_t count, const ByteQuantiza
   return task;
 }
 
-NormQuantizeFunction norm_quantize_function(Isa isa) {
-  return TPU_SELECT(isa, nullptr, norm_quantize_avx2, norm_quantize_avx512, norm_quantize_neon);
-}
+const QuantizeRowKernels kQuantizeRowsScalar{nullptr, nullptr, quantize_row, add_row};
 
-SoftmaxQuantizeFunction softmax_quantize_function(Isa isa) {
-  return TPU_SELECT(isa, nullptr, softmax_quantize_avx2, softmax_quantize_avx512, softmax_quantize_neon);
+const QuantizeRowKernels& quantize_row_kernels(Isa isa) {
+  return TPU_SELECT(isa, kQuantizeRowsScalar, kQuantizeRowsAvx2, kQuantizeRowsAvx512, kQuantizeRowsNeon);
 }
 
 }  // namespace tpuconvert

@@ -33,10 +33,6 @@ struct SoftmaxQuantizeTask {
 // rounded up to 16.
 using SoftmaxQuantizeFunction = bool (*)(const SoftmaxQuantizeTask& task, const float* x, std::uint8_t* y, double* powers);
 
-bool softmax_quantize_avx2(const SoftmaxQuantizeTask& task, const float* x, std::uint8_t* y, double* powers);
-bool softmax_quantize_avx512(const SoftmaxQuantizeTask& task, const float* x, std::uint8_t* y, double* powers);
-bool softmax_quantize_neon(const SoftmaxQuantizeTask& task, const float* x, std::uint8_t* y, double* powers);
-
 // Definition of the quantized softmax: exponentials and their sum in float64, the quotient rounded to float32. `powers`
 // is scratch memory for `count` doubles.
 void softmax_quantize_precise(const SoftmaxQuantizeTask& task, const float* x, std::uint8_t* y, double* powers);
@@ -44,9 +40,6 @@ void softmax_quantize_precise(const SoftmaxQuantizeTask& task, const float* x, s
 // Checks the parameters and sets `error_bound`. Throws std::invalid_argument for parameters that the vector kernels do
 // not support.
 SoftmaxQuantizeTask softmax_quantize_task(std::int64_t count, const ByteQuantization& to);
-
-// Returns the kernel for an instruction set, or null if there is none.
-SoftmaxQuantizeFunction softmax_quantize_function(Isa isa);
 
 struct NormQuantizeTask {
   std::int64_t count = 1;         // elements of a row
@@ -62,23 +55,20 @@ struct NormQuantizeTask {
 // Normalizes one row, subtracting its mean. Returns false if an element is so close to a tie that the error may decide;
 // the row is then undefined.
 using NormQuantizeFunction = bool (*)(const NormQuantizeTask& task, const float* x, std::uint8_t* y);
-// sum = a + b, where `sum` may equal a or b.
-using AddRowFunction = void (*)(const float* a, const float* b, std::int64_t count, float* sum);
 
-bool norm_quantize_avx2(const NormQuantizeTask& task, const float* x, std::uint8_t* y);
-bool norm_quantize_avx512(const NormQuantizeTask& task, const float* x, std::uint8_t* y);
-bool norm_quantize_neon(const NormQuantizeTask& task, const float* x, std::uint8_t* y);
-// Quantizes a row, bit-exact with quantize_value.
-using QuantizeRowFunction = void (*)(const ByteQuantization& to, const float* x, std::int64_t count, std::uint8_t* y);
-void quantize_row_avx2(const ByteQuantization& to, const float* x, std::int64_t count, std::uint8_t* y);
-void quantize_row_avx512(const ByteQuantization& to, const float* x, std::int64_t count, std::uint8_t* y);
-void quantize_row_neon(const ByteQuantization& to, const float* x, std::int64_t count, std::uint8_t* y);
+struct QuantizeRowKernels {
+  SoftmaxQuantizeFunction softmax;  // null if the instruction set has no implementation, like `norm`
+  NormQuantizeFunction norm;
+  // Quantizes a row, bit-exact with quantize_value.
+  void (*quantize)(const ByteQuantization& to, const float* x, std::int64_t count, std::uint8_t* y);
+  // sum = a + b, where `sum` may equal a or b.
+  void (*add)(const float* a, const float* b, std::int64_t count, float* sum);
+};
 
-void add_row_avx2(const float* a, const float* b, std::int64_t count, float* sum);
-void add_row_avx512(const float* a, const float* b, std::int64_t count, float* sum);
-void add_row_neon(const float* a, const float* b, std::int64_t count, float* sum);
+extern const QuantizeRowKernels kQuantizeRowsScalar, kQuantizeRowsAvx2, kQuantizeRowsAvx512, kQuantizeRowsNeon;
 
-NormQuantizeFunction norm_quantize_function(Isa isa);
+// Returns the kernels for an instruction set.
+const QuantizeRowKernels& quantize_row_kernels(Isa isa);
 
 // Definition of the quantization of one value.
 std::uint8_t quantize_value(float real, const ByteQuantization& to);

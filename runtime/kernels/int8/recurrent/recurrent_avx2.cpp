@@ -1,8 +1,6 @@
 // Integer recurrent layers with vectors of 8 lanes and dot products of 16-bit pairs.
 #ifdef __AVX2__
-#include <immintrin.h>
-
-#include "int8/recurrent/lanes_256.h"
+#include "int8/lanes/lanes_256.h"
 
 namespace tpuconvert {
 namespace {

@@ -1,8 +1,6 @@
 // Integer recurrent layers with vectors of 8 lanes, for CPUs with AVX-VNNI.
 #if defined(__x86_64__)
-#include <immintrin.h>
-
-#include "int8/recurrent/lanes_256.h"
+#include "int8/lanes/lanes_256.h"
 
 namespace tpuconvert {
 namespace {

@@ -1,8 +1,6 @@
 // Integer recurrent layers with vectors of 4 lanes and products of 16-bit pairs.
 #if defined(__aarch64__)
-#include <arm_neon.h>
-
-#include "int8/recurrent/lanes_neon.h"
+#include "int8/lanes/lanes_neon.h"
 
 namespace tpuconvert {
 namespace {
