@@ -27,7 +27,7 @@ def converters(monkeypatch: pytest.MonkeyPatch) -> None:
     known = registry("onnx")
     known.discover()
     monkeypatch.setattr(known, "_versions", {key: dict(found) for key, found in known._versions.items()})
-    monkeypatch.setattr(known, "_found", {})
+    monkeypatch.setattr(known, "_selected", {})
 
 
 def softsign_plugin(folder: Path, since: int, body: str) -> list[Path]:

@@ -27,7 +27,7 @@ class Quantizer:
         settings: keywords of ``open`` by the name of the setting. The table shows the best one of each network.
         open: quantizes a network with the calibration samples of a draw. Returns the model and the seconds.
         formats: formats of the sources that it can read.
-        is_timed: its engine runs in this process, whose processor time is that of a sample.
+        is_timed: its engine runs in this process, so that processor time measures a sample.
     """
 
     label: str

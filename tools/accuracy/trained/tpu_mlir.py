@@ -164,11 +164,11 @@ def write_readable(source: Path, target: Path) -> list[str]:
 def named_outputs(arrays: Mapping[str, Array], names: Sequence[str]) -> Outputs:
     """Return the arrays of the simulator by the names of the model.
 
-    They have its order. The compiler adds the operator to a name. If it removed the last operator, the name is that of
-    the operator before. All names that it kept have to be at their places.
+    They have its order. The compiler adds the operator to a name. If it removed the last operator, the output has the
+    name of the operator before. All names that it kept have to be at their places.
 
     Raises:
-        VendorError: the outputs are not those of the model.
+        VendorError: the model has other outputs.
     """
     kept = [{key for key in arrays if key == name or key.startswith(f"{name}_")} for name in names]
     if len(arrays) != len(names) or any(keys and key not in keys for key, keys in zip(arrays, kept, strict=True)):
