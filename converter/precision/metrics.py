@@ -56,7 +56,7 @@ class Metric:
             raise UsageError(f"unknown metric '{name}'", hint=f"{', '.join(NAMES)}, or module:function")
         self.name = name
         self.is_share = name != "sqnr"
-        """Whether a drop is counted in points of a hundredth, otherwise in decibel."""
+        """True if a drop is counted in points of a hundredth, False if in decibels."""
         if name in ("agreement", "cosine", "sqnr"):
             self.of_float = math.inf if name == "sqnr" else 1.0
         else:

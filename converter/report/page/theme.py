@@ -22,7 +22,7 @@ LIGHT = {
 }
 """Name of a variable -> color on a light screen.
 
-``ink`` and ``soft`` are text, ``line`` borders, ``ground`` the panels, ``band`` the page behind them, ``mark`` links
+``ink`` and ``soft`` are text, ``line`` borders, ``ground`` the panels, ``band`` the page around them, ``mark`` links
 and selections, ``tint`` the ground of a selection, ``shade`` shadows, ``s1`` to ``s6`` the series of charts.
 """
 

@@ -6,7 +6,7 @@ capacity. ``find_caches`` checks this for a graph with symbolic extents, and ``b
 
     past tokens + new tokens = capacity.
 
-The keys behind the valid ones are hidden by the kernel. Values that depend on the extents must therefore be correct at
+The keys after the valid ones are hidden by the kernel. Values that depend on the extents must therefore be correct at
 the valid positions only: element-wise functions of a mask, positions, and the number of past tokens, which becomes an
 input of the plan.
 """
@@ -228,7 +228,7 @@ def _has(extent: int | str, symbol: str) -> bool:
 
 
 def _is_mask(value: Value) -> bool:
-    """Return True if a value is a mask of the caller: it is 0 behind the last token."""
+    """Return True if a value is a mask of the caller: it is 0 after the last token."""
     while value.producer is not None:
         node = value.producer
         if not isinstance(node.op, Cast) and Trait.RESHAPES not in node.op.traits:
