@@ -26,7 +26,7 @@ from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized
 from tpuconvert.schema.types import I8
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from tpuconvert.conversion.options.options import Options
     from tpuconvert.conversion.quantization.accuracy_check import AccuracyCheck
@@ -62,32 +62,33 @@ class PackedMatmuls:
     Args:
         type: type of the weights.
         form: their groups.
-        packed: the weights.
+        errors: relative squared error of the result of every matmul, by its name.
+        split: number of weights with a second group.
+        size: bytes of the packed weights.
         before: bytes of the float weights.
         origin: text that states how they were rounded.
     """
 
     type: str
     form: GroupFormat
-    packed: Sequence[PackedWeight]
+    errors: Mapping[str, float]
+    split: int
+    size: int
     before: int
     origin: str
 
     def notes(self) -> Sequence[Note]:
         """Return number, size and errors of the weights."""
-        size = sum(
-            item.codes.nbytes + item.scale.nbytes + (0 if item.zero_point is None else item.zero_point.nbytes)
-            for item in self.packed
+        worst = sorted(self.errors.items(), key=lambda item: -item[1])[:_MOST_NAMES]
+        repeated = (
+            f"; {self.split} have a second group for their {self.form.group} largest inputs" if self.split else ""
         )
-        worst = sorted(self.packed, key=lambda item: -item.error)[:_MOST_NAMES]
-        split = sum(item.order is not None for item in self.packed)
-        repeated = f"; {split} have a second group for their {self.form.group} largest inputs" if split else ""
-        errors = ", ".join(f"'{item.node}' {100 * item.error:.2g} %" for item in worst)
+        errors = ", ".join(f"'{name}' {100 * error:.2g} %" for name, error in worst)
         zero = " and zero point" if self.form.has_zero_points else ""
-        bits = 32 * size / self.before
+        bits = 32 * self.size / self.before
         text = (
-            f"{len(self.packed)} matmuls have weights in {self.type}, with a scale{zero} per {self.form.group} inputs: "
-            f"{size / 1e6:.2f} MB instead of {self.before / 1e6:.2f} MB, {bits:.2f} bits per weight, {self.origin}"
+            f"{len(self.errors)} matmuls have weights in {self.type}, with a scale{zero} per {self.form.group} inputs: "
+            f"{self.size / 1e6:.2f} MB instead of {self.before / 1e6:.2f} MB, {bits:.2f} bits per weight, {self.origin}"
             f"{repeated}. Largest squared errors of their results: {errors}"
         )
         return [Note(KIND, "", text)]
@@ -170,7 +171,13 @@ def _pack_weights(graph: Graph, options: Options, feeds: FeedSource | None, prog
     before = sum(_weight(node).nbytes for node in nodes)
     for node in nodes:
         replace_by_packed(graph, node, packed[node.name], form)
-    return PackedMatmuls(name, form, list(packed.values()), before, origin)
+    size = sum(
+        weight.codes.nbytes + weight.scale.nbytes + (0 if weight.zero_point is None else weight.zero_point.nbytes)
+        for weight in packed.values()
+    )
+    split = sum(weight.order is not None for weight in packed.values())
+    errors = {name: weight.error for name, weight in packed.items()}
+    return PackedMatmuls(name, form, errors, split, size, before, origin)
 
 
 def _weight(node: Node) -> Array:
