@@ -11,7 +11,7 @@ struct Nibbles {
 
   FLOAT_INLINE static Nibbles load(const std::uint8_t* from) {
     Nibbles words;
-    std::memcpy(words.v.lane, from, sizeof words.v.lane);
+    std::memcpy(&words.v.lane, from, sizeof words.v.lane);
     return words;
   }
   FLOAT_INLINE Float value() const {
@@ -19,7 +19,7 @@ struct Nibbles {
   }
   FLOAT_INLINE Float centered_value() const { return value() - Float::broadcast(8.0f); }
   FLOAT_INLINE void advance() {
-    for (std::uint32_t& word : v.lane) word >>= 4;
+    v.lane >>= 4;
   }
 };
 

@@ -17,7 +17,7 @@ struct Words {
   }
   FLOAT_INLINE static Words load(const void* from) {
     Words words;
-    std::memcpy(words.v.lane, from, sizeof words.v.lane);
+    std::memcpy(&words.v.lane, from, sizeof words.v.lane);
     return words;
   }
   FLOAT_INLINE static Words broadcast(const void* from) {
