@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -71,6 +71,7 @@ class Graph:
         budget: limit of the constants that are computed while the graph is read and optimized; copies have none.
         has_distinct_extents: True to give every new data-dependent extent another name, so that extents of equal names
             are equal. Copies of a graph, and nodes that the optimizer adds, do not.
+        reserved_names: names that values added from now on do not take; copies of a graph have none.
         is_estimate: True if results may depend on the order of float sums even where integers depend on them, as in
             a simulation whose error is measured. Copies have it.
     """
@@ -88,6 +89,7 @@ class Graph:
         self.budget = current_budget()
         self.has_distinct_extents = False
         self.is_estimate = False
+        self.reserved_names: Collection[str] = ()
         self.inputs: list[Value] = []
         self.outputs: list[Value] = []
         self.input_ports: list[Port] = []
@@ -259,7 +261,7 @@ class Graph:
     def unique(self, name: str) -> str:
         """Return an unused name: ``name``, or ``name`` with a number appended."""
         candidate = name
-        while candidate in self._values:
+        while candidate in self._values or candidate in self.reserved_names:
             self._suffix[name] = self._suffix.get(name, 0) + 1
             candidate = f"{name}.{self._suffix[name]}"
         return candidate

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tpuconvert.schema.definition.op import Op, find_op
@@ -32,8 +32,9 @@ def copy_graph(graph: Graph, extents: Mapping[str, int] | None = None) -> Graph:
     for value in graph.values:
         if value.is_constant:
             twin[value] = copy.constant(value.array, value.name, value.quant, value.stored)
+    reserved = {value.name for value in graph.values}
     for node in graph.sorted_nodes():
-        _copy_node(copy, node, twin, keeps_types=extents is None)
+        _copy_node(copy, node, twin, reserved, keeps_types=extents is None)
     for value, port in zip(graph.outputs, graph.output_ports, strict=True):
         copy.output(twin[value], port)
     _remove_unused(copy, graph)
@@ -41,7 +42,7 @@ def copy_graph(graph: Graph, extents: Mapping[str, int] | None = None) -> Graph:
 
 
 def specialize(graph: Graph, shapes: Sequence[Shape]) -> Graph:
-    """Copy a graph with other shapes of its inputs; the types of all results are inferred again.
+    """Copy a graph under the same names, with other shapes of its inputs; all types of results are inferred again.
 
     Raises:
         ShapeError: an operator does not accept the shapes.
@@ -55,8 +56,9 @@ def specialize(graph: Graph, shapes: Sequence[Shape]) -> Graph:
     for value in graph.values:
         if value.is_constant:
             twin[value] = copy.constant(value.array, value.name, value.quant, value.stored)
+    reserved = {value.name for value in graph.values}
     for node in graph.sorted_nodes():
-        _copy_node(copy, node, twin, keeps_types=False)
+        _copy_node(copy, node, twin, reserved, keeps_types=False)
     for value in graph.outputs:
         copy.output(twin[value])
     _remove_unused(copy, graph)
@@ -69,13 +71,19 @@ def _remove_unused(copy: Graph, graph: Graph) -> None:
         copy.prune()
 
 
-def _copy_node(copy: Graph, node: Node, twin: dict[Value, Value], *, keeps_types: bool = True) -> None:
-    """Add a node to a copy; ``twin`` maps original values to their copies and gets the results."""
+def _copy_node(
+    copy: Graph, node: Node, twin: dict[Value, Value], reserved: Collection[str], *, keeps_types: bool = True
+) -> None:
+    """Add a node to a copy; ``twin`` maps original values to their copies and gets the results.
+
+    Values of an expansion do not take the names ``reserved`` of the original: its later nodes keep theirs, and whoever
+    looks for a value by its name, as the calibration does, finds the copy of that value.
+    """
     operands = [None if value is None else twin[value] for value in node.inputs]
     names = [value.name for value in node.outputs]
     with copy.derived_from(node):
         if isinstance(node.op, DeferredOp) and all(value is None or value.type.is_static for value in operands):
-            results = _expand(copy, node.op, operands, names)
+            results = _expand(copy, node.op, operands, names, reserved)
         else:
             results = copy.add_all(node.op, *operands, names=names)
     for old, new in zip(node.outputs, results, strict=True):
@@ -85,11 +93,15 @@ def _copy_node(copy: Graph, node: Node, twin: dict[Value, Value], *, keeps_types
         twin[old] = new
 
 
-def _expand(copy: Graph, op: DeferredOp, operands: Sequence[Value | None], names: Sequence[str]) -> Sequence[Value]:
+def _expand(
+    copy: Graph, op: DeferredOp, operands: Sequence[Value | None], names: Sequence[str], reserved: Collection[str]
+) -> Sequence[Value]:
     """Add the expansion of an operator whose extents are known now. The results get the names of the original."""
     copying = find_op("copy")  # by its stored name, as a file reader: operators are above graphs
     assert copying is not None
+    copy.reserved_names = reserved
     results = [copy.add(copying(), new) if new in operands else new for new in op.expand(copy, *operands)]
+    copy.reserved_names = ()
     for name, new in zip(names, results, strict=True):
         copy.rename(new, name)
     return results
@@ -122,11 +134,12 @@ def copy_subgraph(graph: Graph, inputs: Sequence[Value], outputs: Sequence[Value
     copy = Graph(graph.name, graph.file)
     twin = {value: copy.input(value.name, value.type, quant=value.quant) for value in inputs}
     order = {node: position for position, node in enumerate(graph.sorted_nodes())}
+    reserved = {value.name for value in graph.values}
     for node in sorted(nodes, key=order.__getitem__):
         for operand in node.inputs:
             if operand is not None and operand.is_constant and operand not in twin:
                 twin[operand] = copy.constant(operand.array, operand.name, operand.quant, operand.stored)
-        _copy_node(copy, node, twin)
+        _copy_node(copy, node, twin, reserved)
     for value in outputs:
         copy.output(twin[value])
     return copy

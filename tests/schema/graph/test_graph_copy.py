@@ -7,8 +7,9 @@ import pytest
 
 from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.graph.graph import Graph
-from tpuconvert.schema.graph.graph_copy import FlatGraph, copy_subgraph
+from tpuconvert.schema.graph.graph_copy import FlatGraph, copy_graph, copy_subgraph, specialize
 from tpuconvert.schema.ops.arithmetic import Add, Mul
+from tpuconvert.schema.ops.resize import ResizeWeighted
 from tpuconvert.schema.types import DType, QuantParams, TensorType
 
 
@@ -71,3 +72,21 @@ def test_a_deep_graph_is_pickled() -> None:
         value = graph.add(Add(), value, x)
     graph.output(value)
     assert len(pickle.loads(pickle.dumps(FlatGraph.of(graph))).build()) == 5000
+
+
+def test_expansions_leave_the_names_of_later_values_to_them() -> None:
+    resize = ResizeWeighted(scales=(1.0, 2.0), sizes=(0, 0), has_interpolate=False)
+    parts = Graph()
+    parts.output(parts.add(resize, parts.input("x", TensorType(DType.FLOAT32, (1, 1, 2, 3))), name="resized"))
+    inner = [node.name for node in copy_graph(parts, {}).nodes if node.name != "resized"]
+    assert inner, "the operator expands to several nodes"
+    g = Graph()
+    x = g.input("x", TensorType(DType.FLOAT32, ("N", 1, 2, 3)))
+    g.output(g.add(resize, x, name="resized"))
+    for name in inner:
+        g.output(g.add(Mul(), x, x, name=name))
+    for copy in (specialize(g, [(4, 1, 2, 3)]), copy_graph(g, {"N": 4})):
+        for node in g.nodes[1:]:
+            twin = copy.find(node.name)
+            assert twin is not None and twin.producer is not None
+            assert twin.producer.op == node.op
