@@ -24,7 +24,9 @@ from tpuconvert.optimizer.quantize.search.task_metrics.detections import (
 from tpuconvert.optimizer.quantize.search.task_metrics.layout import Kind, Layout, find_layout
 from tpuconvert.optimizer.quantize.search.task_metrics.rows import Columns
 from tpuconvert.optimizer.quantize.search.task_metrics.score import FEWEST_DECISIONS, Run, Task
-from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.definition.extents import data_dependent_names
+from tpuconvert.schema.graph.graph import Graph, Value
+from tpuconvert.schema.types import Array
 
 FEWEST_POSITIONS = 16
 """Smallest number of positions of a detector."""
@@ -74,7 +76,7 @@ def find_tasks(
     layouts = []
     for value, port in zip(graph.outputs, graph.output_ports, strict=True):
         arrays = [run[port.name] for run in floats]
-        if value.dtype.is_float and len({array.shape[1:] for array in arrays}) == 1:
+        if _has_same_positions(value, arrays):
             layout = find_layout(port.name, arrays[0], feed, branches)
             layouts += [] if layout is None else [layout]
     tasks: list[Task] = []
@@ -90,6 +92,15 @@ def find_tasks(
             task = _task_of_one(layout, floats, size)
             tasks += [] if task is None else [task]
     return tasks
+
+
+def _has_same_positions(value: Value, arrays: Sequence[Array]) -> bool:
+    """Return True for a float output whose positions are the same in every run, also of other graphs.
+
+    The number of boxes that a detector selects depends on its values: two graphs may select different ones.
+    """
+    is_fixed = not data_dependent_names(value.shape) and len({array.shape[1:] for array in arrays}) == 1
+    return value.dtype.is_float and is_fixed
 
 
 def _input_size(graph: Graph) -> tuple[float, float] | None:
@@ -247,7 +258,7 @@ def describe_silent_outputs(graph: Graph, branches: OutputBranches, floats: Sequ
     texts = []
     for value, port in zip(graph.outputs, graph.output_ports, strict=True):
         arrays = [run[port.name] for run in floats]
-        if not value.dtype.is_float or len(arrays) < _FEWEST_FEEDS or len({array.shape[1:] for array in arrays}) > 1:
+        if len(arrays) < _FEWEST_FEEDS or not _has_same_positions(value, arrays):
             continue
         if all(np.array_equal(array, arrays[0], equal_nan=True) for array in arrays):
             texts.append(f"output '{port.name}' of the float model is the same for {len(arrays)} samples")

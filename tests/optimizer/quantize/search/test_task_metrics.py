@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 
 import tpuconvert as tc
@@ -294,3 +296,32 @@ def test_outputs_that_decide_nothing_are_named() -> None:
     assert silent(task_networks.classifier()) == []
     (text,) = silent(task_networks.classifier(), factor=0.0)
     assert "is the same for 6 samples" in text
+
+
+SELECTED = """
+<ir_version: 8, opset_import: ["" : 17]>
+selected (float[1, 64, 16, 40] x) => (float[n, 1, 16, 40] maps)
+<float limit = {1.0}, int64[1] first = {0}, int64[4] places = {64, 1, 16, 40}>
+{
+  parts = Reshape(x, places)
+  largest = ReduceMax <axes = [1, 2, 3], keepdims = 0> (parts)
+  is_selected = Greater(largest, limit)
+  numbers = NonZero(is_selected)
+  rows = Squeeze(numbers, first)
+  chosen = Gather <axis = 0> (parts, rows)
+  maps = Add(chosen, limit)
+}
+"""
+
+
+def test_selected_positions_serve_no_task() -> None:
+    model = onnx.parser.parse_model(SELECTED)
+    rng = np.random.default_rng(0)
+    feeds = [{"x": rng.normal(0, 0.3, (1, 64, 16, 40)).astype(np.float32)} for _ in range(6)]
+    with tc.Session(tc.convert(model), threads=1) as session:
+        runs = [session.run(feed) for feed in feeds]
+    assert len({run["maps"].shape for run in runs}) > 1
+    graph = tc.convert(model).graph
+    branches = OutputBranches(graph)
+    assert find_tasks(graph, branches, runs, feeds[0]) == []
+    assert describe_silent_outputs(graph, branches, runs, feeds[0]) == []
