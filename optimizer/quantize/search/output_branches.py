@@ -21,6 +21,7 @@ import numpy as np
 
 from tpuconvert.optimizer.engine.node_properties import computed_operands
 from tpuconvert.runtime.session.session import Session
+from tpuconvert.schema.definition.extents import data_dependent_names
 from tpuconvert.schema.definition.op import Op, Trait
 from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.ops.activation import Active, ActiveType
@@ -141,7 +142,7 @@ class OutputBranches:
         tensors on the feed have to be known.
         """
         sources, value = self._sources[output], self._values[output]
-        if len(sources) == 1 or len(sources) > MOST_BRANCHES:
+        if len(sources) == 1 or not self.is_apart(output):
             return BranchLabels((Branch(sources[0].name, _scale_of_chain(value)),))
         shapes, count = self._shapes_on(feed), len(sources)
         # A label is the number of the source, plus the number of the scale times the number of sources.
@@ -182,8 +183,12 @@ class OutputBranches:
         return Places(labels // 2, labels % 2 > 0, extents)
 
     def is_apart(self, output: str) -> bool:
-        """Return True if the branches of an output are known."""
-        return len(self._sources[output]) <= MOST_BRANCHES
+        """Return True if the branches of an output are known.
+
+        They are not if its extents depend on values, as the number of boxes that a detector selects: two samples, or
+        two graphs on the same sample, then have different elements.
+        """
+        return len(self._sources[output]) <= MOST_BRANCHES and not data_dependent_names(self._values[output].shape)
 
     def source(self, branch: Branch) -> Value:
         """Return the tensor of a branch."""

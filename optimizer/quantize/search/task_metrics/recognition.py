@@ -24,9 +24,7 @@ from tpuconvert.optimizer.quantize.search.task_metrics.detections import (
 from tpuconvert.optimizer.quantize.search.task_metrics.layout import Kind, Layout, find_layout
 from tpuconvert.optimizer.quantize.search.task_metrics.rows import Columns
 from tpuconvert.optimizer.quantize.search.task_metrics.score import FEWEST_DECISIONS, Run, Task
-from tpuconvert.schema.definition.extents import data_dependent_names
-from tpuconvert.schema.graph.graph import Graph, Value
-from tpuconvert.schema.types import Array
+from tpuconvert.schema.graph.graph import Graph
 
 FEWEST_POSITIONS = 16
 """Smallest number of positions of a detector."""
@@ -76,7 +74,7 @@ def find_tasks(
     layouts = []
     for value, port in zip(graph.outputs, graph.output_ports, strict=True):
         arrays = [run[port.name] for run in floats]
-        if _has_same_positions(value, arrays):
+        if value.dtype.is_float and len({array.shape[1:] for array in arrays}) == 1:
             layout = find_layout(port.name, arrays[0], feed, branches)
             layouts += [] if layout is None else [layout]
     tasks: list[Task] = []
@@ -92,15 +90,6 @@ def find_tasks(
             task = _task_of_one(layout, floats, size)
             tasks += [] if task is None else [task]
     return tasks
-
-
-def _has_same_positions(value: Value, arrays: Sequence[Array]) -> bool:
-    """Return True for a float output whose positions are the same in every run, also of other graphs.
-
-    The number of boxes that a detector selects depends on its values: two graphs may select different ones.
-    """
-    is_fixed = not data_dependent_names(value.shape) and len({array.shape[1:] for array in arrays}) == 1
-    return value.dtype.is_float and is_fixed
 
 
 def _input_size(graph: Graph) -> tuple[float, float] | None:
@@ -258,7 +247,7 @@ def describe_silent_outputs(graph: Graph, branches: OutputBranches, floats: Sequ
     texts = []
     for value, port in zip(graph.outputs, graph.output_ports, strict=True):
         arrays = [run[port.name] for run in floats]
-        if len(arrays) < _FEWEST_FEEDS or not _has_same_positions(value, arrays):
+        if not value.dtype.is_float or len(arrays) < _FEWEST_FEEDS or len({array.shape[1:] for array in arrays}) > 1:
             continue
         if all(np.array_equal(array, arrays[0], equal_nan=True) for array in arrays):
             texts.append(f"output '{port.name}' of the float model is the same for {len(arrays)} samples")

@@ -1,12 +1,15 @@
 """Error of quantized graphs at the outputs, by sample."""
 
 import numpy as np
+import onnx.parser
 import pytest
 
+import tpuconvert as tc
 from tests.support.quantize.networks import Net
 from tpuconvert.optimizer.quantize import calibrate, legalize, quantize
 from tpuconvert.optimizer.quantize.search import output_error as module
 from tpuconvert.optimizer.quantize.search.output_error import Errors, OutputError, count_held_out
+from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.types import F32, I32, Chip, TensorType
@@ -114,3 +117,34 @@ def test_limits_the_memory_of_the_recorded_outputs(monkeypatch):
 @pytest.mark.parametrize(("feeds", "count"), [(1, 1), (8, 2), (40, 10), (100, 16), (10_000, 16)])
 def test_holds_a_quarter_of_the_feeds_out(feeds, count):
     assert count_held_out(feeds) == count
+
+
+SELECTED_BOXES = """
+<ir_version: 8, opset_import: ["" : 17]>
+selected (float[1, 64, 4] x) => (float[n, 4] boxes)
+<float limit = {0.5}, int64[1] first = {0}, int64[2] places = {64, 4},
+ float[4, 2] a = {1.0, 0.0, 0.0, 1.0, 0.5, 0.0, 0.0, 0.5}, float[4, 2] b = {0.0, 2.0, 0.0, 0.0, 3.0, 0.0, 0.0, 1.0}>
+{
+  rows = Reshape(x, places)
+  scores = ReduceMax <axes = [1], keepdims = 0> (rows)
+  is_response = Greater(scores, limit)
+  places_of_responses = NonZero(is_response)
+  numbers = Squeeze(places_of_responses, first)
+  responses = Gather <axis = 0> (rows, numbers)
+  centers = MatMul(responses, a)
+  sizes = MatMul(responses, b)
+  boxes = Concat <axis = 1> (centers, sizes)
+}
+"""
+
+
+def test_measures_outputs_whose_extents_depend_on_values():
+    rng = np.random.default_rng(0)
+    graph = tc.convert(onnx.parser.parse_model(SELECTED_BOXES)).graph
+    feeds = [{"x": rng.normal(0, 0.5, (1, 64, 4)).astype(np.float32)} for _ in range(6)]
+    with Session(graph) as session:
+        runs = [session.run(feed) for feed in feeds]
+    assert len({run["boxes"].shape for run in runs}) > 1
+    errors = OutputError(graph, Chip.BM1686, feeds)
+    found = errors.compare([runs[0], *(run | {"boxes": run["boxes"][1:]} for run in runs[1:])])
+    assert found.samples.tolist() == [0.0, 1.0, 1.0, 1.0, 1.0, 1.0]
