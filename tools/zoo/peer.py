@@ -44,9 +44,11 @@ def quantize(source: Path, target: Path, samples: Sequence[dict[str, Array]]) ->
         )
 
 
-def session(path: Path) -> onnxruntime.InferenceSession:
+def session(path: Path, *, is_optimized: bool = True) -> onnxruntime.InferenceSession:
     """Return a session with one thread that prints no warnings."""
     options = onnxruntime.SessionOptions()
+    if not is_optimized:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 3
     options.intra_op_num_threads = 1
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

@@ -129,6 +129,9 @@ class Trial:
     ) -> None:
         """Convert in float and compare.
 
+        The limit of an output is FLOAT_TOLERANCE, or twice the difference between ONNX Runtime with and without its
+        graph optimizations if that is more.
+
         Raises:
             DifferentError: the float model differs from the source.
         """
@@ -143,10 +146,19 @@ class Trial:
                 raise DifferentError(failures[0])
         self.stage = "run float"
         with tc.Session(model, threads=1) as running:
-            difference = found["difference"] = max(one.relative for one in self._compare(running.run, sizes))
+            compared = self._compare(running.run, sizes)
+        found["difference"] = max(one.relative for one in compared)
         limit = HALF_TOLERANCE if self.export.exporter == "half" else FLOAT_TOLERANCE
-        if not difference <= limit:
-            raise DifferentError(f"{difference:.3g} of the range from ONNX Runtime, expected at most {limit}")
+        limits = [limit for _ in compared]
+        if found["difference"] > limit:  # rounding alone may change which box or index is the largest
+            plain = session(self.path, is_optimized=False)
+            own = self._compare(lambda feeds: dict(zip(self._names, plain.run(self._names, feeds), strict=True)), sizes)
+            limits = [max(limit, 2 * one.relative) for one in own]
+        for name, one, most in zip(self._names, compared, limits, strict=True):
+            if not one.relative <= most:
+                raise DifferentError(
+                    f"{name}: {one.relative:.3g} of the range from ONNX Runtime, expected at most {most:.3g}"
+                )
 
     def _run_peer(self) -> None:
         """Let ONNX Runtime quantize the model with the same samples, and compare that, unless it selects boxes."""
