@@ -91,6 +91,7 @@ def test_a_build_leaves_nothing_in_the_checkout(checkout: Path, tmp_path: Path) 
     assert not (checkout / "build").exists()
 
 
+@pytest.mark.slow
 def test_tags_of_the_wheel(checkout: Path, tmp_path: Path) -> None:
     """From Python 3.12 on, one wheel serves all later versions."""
     names = wheel(checkout, tmp_path / "made", "--no-build-isolation")

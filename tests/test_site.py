@@ -24,6 +24,7 @@ def site(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_site_has_all_pages(site: Path, repository: Path) -> None:
     pages = {page.stem for page in (repository / "docs").glob("*.md")} - {"index"}
     assert {page.parent.name for page in site.glob("*/index.html")} >= pages
@@ -45,6 +46,7 @@ def test_links_of_a_page(tmp_path: Path) -> None:
     assert links(page) == {"a&b/", "d.svg", "e.js"}
 
 
+@pytest.mark.slow
 def test_every_link_leads_to_a_file_of_the_site(site: Path) -> None:
     missing = []
     for page in site.rglob("*.html"):

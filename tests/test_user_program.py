@@ -39,12 +39,14 @@ def check_types(program: Path, repository: Path) -> list[str]:
     return [line for line in done.stdout.splitlines() if ": error:" in line or done.returncode == 2]
 
 
+@pytest.mark.slow
 def test_types_of_a_users_program(repository: Path, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     shutil.copy(PROGRAM, program)
     assert check_types(program, repository) == []
 
 
+@pytest.mark.slow
 def test_mistakes_are_found(repository: Path, tmp_path: Path) -> None:
     program = tmp_path / "wrong.py"
     program.write_text(WRONG)

@@ -23,7 +23,7 @@ from tests.support.damage.mutation_campaign import (
 )
 from tests.support.damage.mutation_formats import FORMATS, Format, Listed, full_count
 
-SAMPLE = 30
+SAMPLE = 15
 
 
 def test_the_page_has_whole_campaigns_without_failures() -> None:

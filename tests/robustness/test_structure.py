@@ -17,7 +17,7 @@ from tpuconvert.frontends.registry import ConverterRegistry
 from tpuconvert.frontends.tflite import node as tflite
 
 STRUCTURE = [name for name, each in FORMATS.items() if isinstance(each, Listed)]
-SAMPLE = 40
+SAMPLE = 20
 """Cases of a format in every run; with the start of the worker they take about 3 s of CPU time."""
 
 MANY_LAYERS = "AnnotatedData Data HDF5Data ImageData VideoData WindowData Parameter"

@@ -31,6 +31,7 @@ def convert(folder: Path, **options) -> tc.Model:
     )
 
 
+@pytest.mark.slow
 def test_attribution_ranks_the_matmul_with_outlier_channels_first(broken: Path) -> None:
     source = broken / "net.onnx"
     found = tc.attribute(convert(broken), source, data=broken / "data.npz")

@@ -98,13 +98,14 @@ def test_the_number_of_workers_changes_nothing(dask: distributed.LocalCluster, e
             assert example.digest(workers) == expected
 
 
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_killed_worker_changes_nothing(
     dask: distributed.LocalCluster, example: Example, expected: str, count: int
 ) -> None:
     assert kill_during_calibration(example, dask, 0, count) == expected
 
 
+@pytest.mark.slow
 def test_a_worker_killed_before_the_task_is_sent_changes_nothing(
     dask: distributed.LocalCluster, example: Example, expected: str
 ) -> None:
@@ -134,6 +135,7 @@ def test_a_scheduler_that_ends_is_an_error(example: Example, monkeypatch: pytest
         example.digest(workers, lambda _: dask.close())
 
 
+@pytest.mark.slow
 def test_the_written_file_is_that_of_one_process(dask: distributed.LocalCluster, tmp_path: Path) -> None:
     options = {"quantize": "int8", "calibration": examples() / "calibration.npz", "preprocess": PREPROCESS}
     for name, scheduler in (("alone", None), ("split", dask.scheduler_address)):

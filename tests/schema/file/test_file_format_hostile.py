@@ -22,7 +22,7 @@ from tpuconvert.schema.file.file_format import ALIGNMENT, HEADER_SIZE, FileModel
 from tpuconvert.schema.file.flatbuffer_writer import FlatBufferWriter, TableForm
 
 MUTATIONS = 1500  # per model
-SAMPLE = 150  # of them in every run
+SAMPLE = 75  # of them in every run
 
 
 def update_digest(content: bytes | bytearray) -> bytes:

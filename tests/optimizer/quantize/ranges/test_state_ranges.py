@@ -53,7 +53,10 @@ def cosines(first: Array, second: Array) -> Array:
     return found
 
 
-@pytest.mark.parametrize(("form", "with_file"), [*((form, False) for form in FORMS), (MICROSOFT, True)])
+@pytest.mark.parametrize(
+    ("form", "with_file"),
+    [(MICROSOFT, True), *(pytest.param(form, False, marks=pytest.mark.slow) for form in FORMS)],
+)
 def test_tokens_decoded_with_caches_are_as_exact_as_a_prompt(form: str, with_file: bool, tmp_path: Path) -> None:
     """The limit is between the cosine with tied ranges, at least 0.995, and 0.13 with caches clipped to [-1, 1]."""
     builder = Decoder(form)

@@ -14,7 +14,7 @@ from tests.support.tflite.models import O, S, T
 
 pytest.importorskip("ai_edge_litert.interpreter")
 
-SAMPLE = 120
+SAMPLE = 60
 MANY = 3000
 EVERY = 12
 """Step through the family of slices after activations in an ordinary run."""
