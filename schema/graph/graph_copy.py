@@ -76,8 +76,8 @@ def _copy_node(
 ) -> None:
     """Add a node to a copy; ``twin`` maps original values to their copies and gets the results.
 
-    Values of an expansion do not take the names ``reserved`` of the original: its later nodes keep theirs, and whoever
-    looks for a value by its name, as the calibration does, finds the copy of that value.
+    Values of an expansion do not take the names ``reserved`` of the original: its later nodes keep theirs, and the
+    calibration finds the copy of a value by its name.
     """
     operands = [None if value is None else twin[value] for value in node.inputs]
     names = [value.name for value in node.outputs]

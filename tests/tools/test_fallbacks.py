@@ -19,14 +19,13 @@ from tpuconvert.schema.types import F32, Chip, Scalar, TensorType
 
 pytestmark = pytest.mark.skipif(extension() is None, reason="the native engine was not built")
 
-SAMPLE = ["cifar10_resnet8_onnx", "kws_dscnn_int8_tflite", "lenet_mnist_caffe", "mnist_lstm_tflite"]
+SAMPLE = ["cifar10_resnet8_onnx", "kws_dscnn_int8_tflite", "mnist_lstm_tflite"]
 
 
-@pytest.mark.slow
 def test_sample_of_models(data_root: Path) -> None:
     survey = Survey()
     survey_models(survey, data_root, SAMPLE)
-    assert survey.planned >= 12 and not survey.refused
+    assert survey.planned >= 9 and not survey.refused
     assert survey.found == {}
 
 
