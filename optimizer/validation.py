@@ -54,16 +54,14 @@ class Validator(Observer):
 
     Args:
         feeds: samples, which are random or given by the user.
-        tolerance: the largest difference of an output in one pass, as a fraction of its range.
         chip: the target whose arithmetic is used.
 
     Attributes:
         checked: number of pass executions whose outputs were compared.
     """
 
-    def __init__(self, feeds: Iterable[Feed], tolerance: float = TOLERANCE, *, chip: Chip = Chip.BM1686) -> None:
+    def __init__(self, feeds: Iterable[Feed], *, chip: Chip = Chip.BM1686) -> None:
         self._feeds = list(feeds)
-        self._tolerance = tolerance
         self._chip = chip
         self._before: Graph | None = None
         self._expected: Results = []
@@ -101,7 +99,7 @@ class Validator(Observer):
         for expected, actual in zip(self._expected, results, strict=True):
             for name, want in expected.items():
                 of_range = distance(want, actual[name])
-                if of_range > max(self._tolerance, worst.of_range if worst else 0.0):
+                if of_range > max(TOLERANCE, worst.of_range if worst else 0.0):
                     worst = _Difference(name, of_range)
         return worst
 
@@ -109,7 +107,7 @@ class Validator(Observer):
         rule, node = self._bisect(step, before) if step.rules else (step.name, self._first_changed(step, before))
         return ThresholdError(
             f"{'rule' if step.rules and rule != step.name else 'pass'} '{rule}' changes output '{worst.output}' by "
-            f"{worst.of_range:.2g} of its range; {self._tolerance:.2g} is allowed",
+            f"{worst.of_range:.2g} of its range; {TOLERANCE:.2g} is allowed",
             file=before.file,
             node=node,
             hint=f"this is a mistake in the rewrite; --disable-rule {rule} converts without it",
@@ -138,7 +136,7 @@ class Validator(Observer):
         step.run(graph, Trace(), None)
         expected = _tensors(_Program(before, self._chip), self._feeds[0])
         for name, array in _tensors(_Program(graph, self._chip), self._feeds[0]).items():
-            if name in expected and distance(expected[name], array) > self._tolerance:
+            if name in expected and distance(expected[name], array) > TOLERANCE:
                 return name
         return ""
 

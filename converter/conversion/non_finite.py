@@ -163,9 +163,9 @@ def source_name(name: str) -> str:
     return _SUFFIXES.sub("", name)
 
 
-def problems_of(graph: Graph, findings: list[NonFinite], detail: str = "") -> ProblemList:
+def problems_of(graph: Graph, findings: list[NonFinite]) -> ProblemList:
     """Convert the findings to problems, grouped by source operator and node."""
-    problems = ProblemList(graph.file, detail)
+    problems = ProblemList(graph.file)
     for item in findings:
         sources = item.node.sources
         op, node = (sources[-1].op, sources[-1].node) if sources else (item.node.op.name, item.node.name)

@@ -15,13 +15,12 @@ MANY = 4
 """Largest number of elements of a list that are shown."""
 
 
-def verification_lines(verification: Description, *, layers: bool = True) -> list[str]:
-    """Return the comparison with the source as text: the verdict, then with ``layers`` a row per tensor."""
-    rows = verification_rows(verification, layers=layers)
-    return [*verdict_lines(verification), *noise_lines(verification), *table(rows)]
+def verification_lines(verification: Description) -> list[str]:
+    """Return the comparison with the source as text: the verdict, then a row per tensor."""
+    return [*verdict_lines(verification), *noise_lines(verification), *table(verification_rows(verification))]
 
 
-def verification_rows(verification: Description, *, layers: bool = True) -> list[tuple[str, ...]]:
+def verification_rows(verification: Description) -> list[tuple[str, ...]]:
     """Return the table of the compared tensors; the first row is the heading."""
     is_quantized = verification["is_quantized"]
     has_integers = verification["exactness"] is not None
@@ -30,7 +29,7 @@ def verification_rows(verification: Description, *, layers: bool = True) -> list
         + (("noise added", "clipped") if is_quantized else ())
         + (("integers that differ", "steps") if has_integers else ())
     ]
-    for entry in [*(verification["layers"] if layers else []), *verification["outputs"]]:
+    for entry in [*verification["layers"], *verification["outputs"]]:
         row: tuple[str, ...] = (
             shorten(entry["name"]),
             entry["op"],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import warnings
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tpuconvert.installed import version
@@ -28,10 +27,9 @@ class Environment:
     installed_plugins: tuple[str, ...] | None
 
     @staticmethod
-    def of_this_process(plugin_files: Iterable[str] | None = None) -> Environment:
+    def of_this_process() -> Environment:
         """Return the environment of this process."""
-        files = loaded_files() if plugin_files is None else plugin_files
-        return Environment(version(), tuple(files), wanted_plugins())
+        return Environment(version(), tuple(loaded_files()), wanted_plugins())
 
     def check_and_load(self) -> None:
         """Compare the version of a worker, which runs this, with the version of the client, and load the plugins.

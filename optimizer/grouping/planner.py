@@ -49,18 +49,17 @@ class Plan:
     cost: float
 
 
-def plan_groups(graph: Graph, chip: Chip, memory: LocalMemory | None = None, longest: int = LONGEST) -> Grouping:
+def plan_groups(graph: Graph, chip: Chip, memory: LocalMemory | None = None) -> Grouping:
     """Find the cheapest groups of consecutive nodes of a graph, which is not changed.
 
     Args:
         graph: the graph.
         chip: the target.
         memory: on-chip memory, by default the memory of the chip.
-        longest: maximum number of nodes of a group.
     """
     hardware = hardware_of(chip)
     memory = memory or hardware.memory
-    return Grouping(memory, plan_nodes(graph, chip, hardware, memory, longest).groups)
+    return Grouping(memory, plan_nodes(graph, chip, hardware, memory).groups)
 
 
 def candidates(batch: int) -> list[Tiling]:
@@ -72,7 +71,7 @@ def candidates(batch: int) -> list[Tiling]:
     return [(item, False) for item in tiles] + [(item, True) for item in tiles[1:]]
 
 
-def plan_nodes(graph: Graph, chip: Chip, hardware: Hardware, memory: LocalMemory, longest: int = LONGEST) -> Plan:
+def plan_nodes(graph: Graph, chip: Chip, hardware: Hardware, memory: LocalMemory) -> Plan:
     """Find the cheapest groups of consecutive nodes, and their cost."""
     facts = facts_of(graph.nodes, set(graph.outputs), chip, hardware)
     batch = max([shape.n for item in facts if item.kind is not None for shape in item.kind.results], default=1)
@@ -85,7 +84,7 @@ def plan_nodes(graph: Graph, chip: Chip, hardware: Hardware, memory: LocalMemory
 
     def plan_end(end: int) -> bool:
         """Choose the last group of the first ``end + 1`` nodes. Return True if some group contains the whole run."""
-        first = max(begin, end + 1 - (longest if len(plans) < PATIENCE else min(longest, SHORTEST)))
+        first = max(begin, end + 1 - (LONGEST if len(plans) < PATIENCE else SHORTEST))
         window = facts[first : end + 1]
         key = tuple([member.like for member in window])
         if key not in plans:

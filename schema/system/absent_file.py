@@ -16,20 +16,19 @@ _SHOWN = 3
 """Number of files that are named."""
 
 
-def absent_file(path: str | os.PathLike[str], *, file: str = "", or_folder: bool = False) -> UsageError:
+def absent_file(path: str | os.PathLike[str], *, or_folder: bool = False) -> UsageError:
     """Return the error for a path that does not exist.
 
     Its hint is the most similar name in the folder, or other files with this suffix, or the folder that is missing.
 
     Args:
         path: the path that was opened.
-        file: the name for the message; by default the path.
         or_folder: whether a folder was possible too.
 
     """
     name = os.fspath(path)
     what = "no such file or folder" if or_folder else "no such file"
-    return UsageError(f"{file or name}: {what}", hint=_hint(name))
+    return UsageError(f"{name}: {what}", hint=_hint(name))
 
 
 def _hint(path: str) -> str:

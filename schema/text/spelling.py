@@ -19,9 +19,9 @@ def nearest(name: str, candidates: Iterable[str], limit: int = 1) -> list[str]:
     return [names[each] for each in difflib.get_close_matches(_plain(name), names, limit, _LEAST_ALIKE)]
 
 
-def did_you_mean(name: str, candidates: Iterable[str], limit: int = 1) -> str:
-    """Return a hint with the most similar candidates, or an empty string if none is similar."""
-    return meant(nearest(name, candidates, limit))
+def did_you_mean(name: str, candidates: Iterable[str]) -> str:
+    """Return a hint with the most similar candidate, or an empty string if none is similar."""
+    return meant(nearest(name, candidates))
 
 
 def meant(names: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from tpuconvert.conversion.source import Source
 from tpuconvert.conversion.source_loading import load_source
 from tpuconvert.optimizer import optimize
 from tpuconvert.optimizer.engine.pattern import p
-from tpuconvert.optimizer.engine.registry import _RULES, RewriteRule
+from tpuconvert.optimizer.engine.registry import _RULES, RewriteRule, load_rules
 from tpuconvert.optimizer.validation import Validator, distance
 from tpuconvert.samples.random_samples import random_feeds
 from tpuconvert.schema.errors import ThresholdError
@@ -38,6 +38,7 @@ def validator(graph: Graph, samples: int = 2) -> Validator:
 
 def plant(monkeypatch, wrong_at: str) -> None:
     """Add a rule that rewrites every tanh, one of them wrongly."""
+    load_rules()  # their modules would register a name again that is taken
 
     def rewrite(g, m):
         result = g.add(RELU, g.add(RELU, m.x)) if m.op.name == wrong_at else g.add(TANH, g.add(Muls(ONE), m.x))

@@ -87,14 +87,14 @@ def horizontal_axis(scale: Scale, y: float, label: str, *, names: dict[float, st
     return parts
 
 
-def vertical_axis(scale: Scale, label: str, *, label_y: float | None = None) -> list[str]:
+def vertical_axis(scale: Scale, label: str) -> list[str]:
     """Return the ticks of a vertical axis with grid lines to the right, and its label above."""
     parts = []
     for value in scale.ticks:
         y = scale.at(value)
         parts.append(mark("line", "grid", x1=LEFT, y1=y, x2=RIGHT, y2=y))
         parts.append(text(LEFT - 8, y, scale.text(value), "end", shift=HALF_LINE))
-    parts.append(text(8, label_y if label_y is not None else scale.end - 18, label, "label"))
+    parts.append(text(8, scale.end - 18, label, "label"))
     return parts
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tpuconvert.schema.text.spelling import did_you_mean
+from tpuconvert.schema.text.spelling import did_you_mean, meant, nearest
 
 ELSEWHERE = {"frontends/onnx/error_hints.py": "the domain of an operator, not its name"}
 """Modules with another suggestion -> what it suggests."""
@@ -14,7 +14,7 @@ ELSEWHERE = {"frontends/onnx/error_hints.py": "the domain of an operator, not it
 def test_similar_names() -> None:
     assert did_you_mean("conv_2d", ["Conv2D", "Conv3D"]) == "did you mean 'Conv2D'?"
     assert did_you_mean("kept", ["zero", "one"]) == ""
-    assert did_you_mean("pool", ["pools", "pol", "pad"], limit=2) == "did you mean 'pools' or 'pol'?"
+    assert meant(nearest("pool", ["pools", "pol", "pad"], limit=2)) == "did you mean 'pools' or 'pol'?"
 
 
 def test_no_other_module_words_a_suggestion(repository: Path) -> None:
