@@ -2,7 +2,7 @@
 
 The selector is the name of a node or tensor with the wildcards of ``fnmatch``, ``op:NAME`` for operators, or
 ``between A and B`` for all nodes on paths from A to B. The settings are separated by commas. This module reads the
-texts; ``quantize/precision.py`` applies the rules to a graph.
+texts; ``quantize/precision/precision.py`` applies the rules to a graph.
 """
 
 from __future__ import annotations

@@ -111,9 +111,9 @@ def test_wheel_puts_one_name_into_site_packages(distributions: Path) -> None:
     "wanted",
     [
         "tpuconvert/py.typed",
-        "tpuconvert/schema/tpum.fbs",
-        "tpuconvert/schema/caffe.proto",
-        "tpuconvert/schema/caffe_descriptor",
+        "tpuconvert/schema/file/tpum.fbs",
+        "tpuconvert/frontends/caffe/file/caffe.proto",
+        "tpuconvert/frontends/caffe/file/caffe_descriptor",
         "tpuconvert/examples/digits/digits.onnx",
         "tpuconvert/examples/digits/digits.npz",
     ],

@@ -22,7 +22,7 @@ CALLED_BY_OTHERS = {
     "format_commands": "click",
     "format_options": "click",
     "format_completion": "click",
-    "known_inputs": "tools/onnx_conformance.py reports them",
+    "known_inputs": "tools/exactness/onnx_conformance.py reports them",
     "list_commands": "click",
     "pids": "tests end worker processes",
     "render": "rich",

@@ -1,4 +1,4 @@
-"""Generate schema/caffe_descriptor.desc from schema/caffe.proto.
+"""Generate frontends/caffe/file/caffe_descriptor.desc from frontends/caffe/file/caffe.proto.
 
     pip install grpcio-tools
     python -m tools.pages.generate_caffe_descriptor            write the file
@@ -21,8 +21,8 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from tools.pages.generated_file import write_or_check
 
 ROOT = Path(__file__).resolve().parents[2]
-PROTO = ROOT / "schema" / "caffe.proto"
-DESCRIPTOR = ROOT / "schema" / "caffe_descriptor.desc"
+PROTO = ROOT / "frontends" / "caffe" / "file" / "caffe.proto"
+DESCRIPTOR = ROOT / "frontends" / "caffe" / "file" / "caffe_descriptor.desc"
 
 
 def digest_entry(text: bytes) -> str:

@@ -14,7 +14,7 @@ PACKAGE = "tpuconvert.caffe"
 
 @cache
 def _pool() -> descriptor_pool.DescriptorPool:
-    content = resources.files("tpuconvert.schema").joinpath("caffe_descriptor.desc").read_bytes()
+    content = resources.files(__package__).joinpath("caffe_descriptor.desc").read_bytes()
     pool = descriptor_pool.DescriptorPool()
     files = descriptor_pb2.FileDescriptorSet.FromString(content)
     pool.AddSerializedFile(files.file[0].SerializeToString())  # the second file only names the source

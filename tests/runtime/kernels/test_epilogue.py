@@ -237,7 +237,7 @@ def rounded_down(value):
 
 
 def float_requant(form, x, offset, *, is_down):
-    """A result by the formula of int8/epilogue.h, in exact fractions; the inner sum to nearest or downwards."""
+    """A result as in int8/epilogue/epilogue.h, in exact fractions; the inner sum to nearest or downwards."""
     high, low, kink = (Fraction(float(part)) for part in form)
     exact = low * x + Fraction(copysign(float(kink), x))
     # The conversion through binary64 rounds once: all inner sums of these forms have at most 53 bits.

@@ -1,4 +1,4 @@
-"""The tables of the code equal the tables of schema/tpum.fbs, and the FlatBuffers compiler reads what is written."""
+"""The tables of the code equal the tables in schema/file/tpum.fbs, which the FlatBuffers compiler reads."""
 
 import enum
 import json
@@ -24,7 +24,7 @@ TYPES = {"ubyte": "u8", "int": "i32", "long": "i64", "ulong": "u64", "double": "
 
 @pytest.fixture
 def schema_file(repository: Path) -> str:
-    text = (repository / "schema" / "tpum.fbs").read_text(encoding="utf-8")
+    text = (repository / "schema" / "file" / "tpum.fbs").read_text(encoding="utf-8")
     return re.sub(r"//[^\n]*", "", text)
 
 
@@ -97,7 +97,7 @@ def test_flatbuffers_compiler_reads_written_files(repository: Path, tmp_path: Pa
     write_model(tmp_path / "m.tpum", MODELS[name]())
     content = (tmp_path / "m.tpum").read_bytes()
     (tmp_path / "metadata.bin").write_bytes(content[int.from_bytes(content[24:32], "little") :])
-    schema = str(repository / "schema" / "tpum.fbs")
+    schema = str(repository / "schema" / "file" / "tpum.fbs")
     subprocess.run(["flatc", "--json", "--strict-json", schema, "--", "metadata.bin"], cwd=tmp_path, check=True)
     if name == "rich":
         read = json.loads((tmp_path / "metadata.json").read_text(encoding="utf-8"))

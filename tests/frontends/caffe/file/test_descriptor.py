@@ -1,4 +1,4 @@
-"""The descriptor set is in step with schema/caffe.proto."""
+"""The descriptor set is in step with frontends/caffe/file/caffe.proto."""
 
 from importlib import resources
 
@@ -11,7 +11,7 @@ from tpuconvert.frontends.caffe.file.messages import message_class
 
 
 def shipped_descriptor():
-    content = resources.files("tpuconvert.schema").joinpath("caffe_descriptor.desc").read_bytes()
+    content = resources.files("tpuconvert.frontends.caffe.file").joinpath("caffe_descriptor.desc").read_bytes()
     return descriptor_pb2.FileDescriptorSet.FromString(content)
 
 
@@ -22,7 +22,7 @@ def test_was_made_from_the_text_as_it_is():
 
 
 def test_compiles_to_the_same():
-    pytest.importorskip("grpc_tools", reason="grpcio-tools is needed to compile schema/caffe.proto")
+    pytest.importorskip("grpc_tools", reason="grpcio-tools is needed to compile frontends/caffe/file/caffe.proto")
     assert descriptor_pb2.FileDescriptorSet.FromString(tool.compile_proto()) == shipped_descriptor()
 
 
