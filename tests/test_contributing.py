@@ -244,6 +244,10 @@ def test_converter_page(copy: Copy) -> None:
     page = Page("converter")
     outputs = follow(copy, page)
     assert [passed_count(output) for output in outputs] == [1, 1, 1]
+    converters = {str(Path(name).parent) for name in page.files if not name.startswith("tests/")}
+    assert converters == set(
+        re.findall(r"`(frontends/\w+/\w+)`", page.text.split("\n## ")[0])
+    )  # named at the beginning
     stale = stale_pages(copy, page)
     assert set(stale) == set(page.generators())
     assert all(f"run {command.removeprefix('.venv/bin/')}" in message for command, message in stale.items())

@@ -13,8 +13,8 @@ PATH = re.compile(
     r"(?<![\w/.{<*-])((?:[\w-]+/)+[\w-]+\.(?:cfg|cpp|css|desc|fbs|h|js|md|proto|py|sh|toml|ya?ml))\b(?![\w(])"
 )
 TEXTS = ("*.md", "*.py", "*.cpp", "*.h", "*.proto", "*.fbs", "*.css", "*.js", "*.cfg", "*.toml", "*.yml", "Makefile")
-ELSEWHERE = (":!tests", ":!docs/contributing", ":!CONTRIBUTING.md", ":!CHANGELOG.md")
-"""Paths that tests invent, new files of the pages that ``test_contributing.py`` follows, and former names."""
+ELSEWHERE = (":!tests", ":!CHANGELOG.md")
+"""Paths that tests invent, and former names."""
 
 
 def absent_paths(text: str, files: set[str]) -> list[str]:
@@ -32,7 +32,10 @@ def names(repository: Path) -> set[str]:
 def test_named_files_exist(repository: Path, names: set[str]) -> None:
     texts = {file.relative_to(repository): file.read_text("utf-8") for file in tracked(*TEXTS, *ELSEWHERE)}
     paths = {path for text in texts.values() for path in PATH.findall(text)}
-    absent = set(absent_paths("\n".join(paths), names))
+    pages = [text for file, text in texts.items() if file.parent.name == "contributing"]
+    examples = {Path(path).stem for text in pages for path in re.findall(r"^(?:#|//) (\S+)$", text, re.MULTILINE)}
+    absent = {path for path in absent_paths("\n".join(paths), names) if Path(path).stem not in examples}
+    absent = {path for path in absent if not re.search(r"\b(?:FORMAT|NAME|test_NAME)\b", path)}
     found = [f"{file}: {path}" for file, text in texts.items() for path in set(PATH.findall(text)) & absent]
     assert found == [], "the file was moved or removed: name the present one"
 
