@@ -307,6 +307,25 @@ def test_option_page(copy: Copy) -> None:
     assert subprocess.run(checked, cwd=copy.root, capture_output=True).returncode == 0
 
 
+def test_command_page(copy: Copy) -> None:
+    page = Page("command")
+    copy.write(page.files)
+    [line] = re.findall(r"^```python\n# the last line of COMMANDS\n(.*?)^```$", page.text, re.DOTALL | re.MULTILINE)
+    group = copy.root / "converter" / "cli" / "group.py"
+    before, rest = group.read_text("utf-8").split("\n}\n", 1)
+
+    command = ".venv/bin/pytest tests/converter/cli/test_group.py -k modules_of_the_folder"
+    assert "COMMANDS in converter/cli/group.py" in copy.run(command).stdout  # the forgotten step
+    group.write_text(f"{before}\n{line}}}\n{rest}", encoding="utf-8")
+    assert passed_count(copy.run(command).stdout) == 1
+    [test] = page.tests()
+    assert passed_count(copy.run(test).stdout) == 1
+    assert "Print the digest of a model file." in copy.run(".venv/bin/python -m tpuconvert --help").stdout
+    assert copy.changed_files() == {*page.files, "converter/cli/group.py"}
+    for name, table in re.findall(r"`(\w+)` in `([\w/]+\.py)`", page.text):
+        assert re.search(rf"^{name}\b", (copy.root / table).read_text("utf-8"), re.MULTILINE), f"{table} has no {name}"
+
+
 def test_rule_page(copy: Copy) -> None:
     page = Page("rule")
     _, pattern = page.files

@@ -1,1 +1,1 @@
-"""The command line: one module per command."""
+"""The command line: ``commands`` has one module per command, and the other modules are what they share."""

@@ -44,13 +44,19 @@ COMMANDS = {
     "completion": "Print a script for command completion in a shell.",
     "demo": "Convert and evaluate the bundled example.",
 }
-"""Command name -> one-line help. Each command is a module of this package with a click command named ``command``.
+"""Command name -> one-line help. Each command is a module of ``commands``, with a click command named ``command``.
 
 The help lines are stored here so that ``--help`` imports no command module, which can take up to 400 ms.
 """
 
 COMPLETION = "_TPUCONVERT_COMPLETE"
 """Environment variable by which a shell requests completions: ``_TPUCONVERT_COMPLETE=bash_complete tpuconvert``."""
+
+
+def load_command(name: str) -> click.Command:
+    """Import the module of a command, which takes 5 to 400 ms, and return the command."""
+    command: click.Command = importlib.import_module(f"tpuconvert.cli.commands.{name.replace('-', '_')}").command
+    return command
 
 
 class CommandGroup(click.Group):
@@ -91,8 +97,7 @@ class CommandGroup(click.Group):
         if cmd_name not in COMMANDS:
             hint = did_you_mean(cmd_name, COMMANDS) or f"there are {', '.join(COMMANDS)}"
             raise click.UsageError(f"No such command '{cmd_name}': {hint}", ctx)
-        command: click.Command = importlib.import_module(f"tpuconvert.cli.{cmd_name.replace('-', '_')}").command
-        return command
+        return load_command(cmd_name)
 
 
 def _show_version(ctx: click.Context, _parameter: click.Parameter, is_given: bool) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 
 import click
 
-from tpuconvert.cli.group import COMMANDS, group
+from tpuconvert.cli.group import COMMANDS, group, load_command
 
 _WORDS = re.compile(r"(?<![\w-])(--[a-z][a-z0-9-]*)")
 _SHELL = re.compile(r"\b(?:tpuconvert|pip|dask) [^\n]*")
@@ -44,9 +43,7 @@ def qualify_options(text: str, arguments: list[str]) -> str:
 
 def options_of(command: str) -> set[str]:
     """Return the long options of a command."""
-    # 5 to 400 ms for the module of a command: only an error that names an option of another command needs it.
-    module = importlib.import_module(f"tpuconvert.cli.{command.replace('-', '_')}")
-    return _long_options(module.command)
+    return _long_options(load_command(command))
 
 
 def _long_options(command: click.Command) -> set[str]:

@@ -12,7 +12,7 @@ import pytest
 import tpuconvert as tc
 from tests.support.onnx.models import model, one, ramp, save_model
 from tests.support.syntax_trees import syntax_tree
-from tpuconvert.cli.convert import command
+from tpuconvert.cli.commands.convert import command
 from tpuconvert.conversion.options.options import GROUP_OF, GROUPS, OPTIONS, Options, declaration, default_of, names_of
 from tpuconvert.conversion.source import Source
 from tpuconvert.frontends.onnx.file.reader import MAPPED_BYTES

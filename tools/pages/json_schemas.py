@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from tpuconvert.ci.reports import CiDocument
-from tpuconvert.cli.calibrate import CalibrationDocument
-from tpuconvert.cli.demo import DemoDocument
-from tpuconvert.cli.evaluate import EvaluationDocument
+from tpuconvert.cli.commands.calibrate import CalibrationDocument
+from tpuconvert.cli.commands.demo import DemoDocument
+from tpuconvert.cli.commands.evaluate import EvaluationDocument
+from tpuconvert.cli.commands.run import RunDocument
 from tpuconvert.cli.json_output import ErrorDescription, ErrorDocument, ProblemDescription
-from tpuconvert.cli.run import RunDocument
 from tpuconvert.conversion.check import Check
 from tpuconvert.conversion.reproduction import Reproduction
 from tpuconvert.device.compare import DumpComparison

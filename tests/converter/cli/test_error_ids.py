@@ -219,7 +219,7 @@ CALLS: dict[str, Callable[[], Call]] = {
     "TC7001": missing_extra,
 }
 CIRCUMSTANCES = {
-    "TC1001": "import tpuconvert.cli.convert as module; module.convert_files = None",
+    "TC1001": "import tpuconvert.cli.commands.convert as module; module.convert_files = None",
     "TC6001": "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))",  # limit file sizes to 100 bytes
     "TC7001": "sys.modules['PIL'] = None",
 }

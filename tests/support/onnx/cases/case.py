@@ -12,7 +12,7 @@ from tests.support.onnx.models import model, one
 from tpuconvert.schema.types import Array
 
 FIRST_OPSET = 7
-"""Newest IR version that other engines are guaranteed to read."""
+"""Oldest opset of the cases: other engines are not guaranteed to run older ones."""
 
 
 def i64(*numbers: int) -> Array:

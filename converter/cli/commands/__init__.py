@@ -1,0 +1,1 @@
+"""The commands of ``tpuconvert``: one module each, with a click command named ``command``."""
