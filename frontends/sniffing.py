@@ -13,7 +13,7 @@ from typing import NamedTuple
 from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError, UsageError
 from tpuconvert.schema.system.absent_file import absent_file
 from tpuconvert.schema.system.bounded_files import open_regular
-from tpuconvert.schema.system.limits import Limits
+from tpuconvert.schema.system.limits import Limits, exceeded
 
 HEAD_BYTES = 4096
 _ONNX_FIRST_BYTES = (0x08, 0x12, 0x1A, 0x22, 0x2A, 0x32, 0x3A, 0x42)  # tags of ModelProto fields 1 to 8
@@ -264,6 +264,16 @@ class SourceFile(os.PathLike[str]):
         """Size in bytes."""
         return os.path.getsize(self.path)
 
+    def check_size(self, limits: Limits, limit: str = "max_file_bytes") -> None:
+        """Compare the size with a limit.
+
+        Raises:
+            ResourceLimitError: the file is larger.
+
+        """
+        if self.size > getattr(limits, limit):
+            raise exceeded(f"{self.size:,} bytes", limit, limits, file=self.path)
+
     def check(self, expected: str, limits: Limits) -> None:
         """Check the size and the first bytes of a binary model file.
 
@@ -278,11 +288,12 @@ class SourceFile(os.PathLike[str]):
             UsageError: the file cannot be read.
 
         """
-        limit = min(limits.max_file_bytes, limits.max_message_bytes)
         kind = self.kind
-        if self.size > limit:
+        self.check_size(limits)
+        if self.size > limits.max_message_bytes:
             hint = "save the weights as external data" if expected == "onnx" else ""
-            raise ResourceLimitError(f"{self.size} bytes, more than {limit}", file=self.path, hint=hint)
+            message = f"{self.size:,} bytes, more than {limits.max_message_bytes}"
+            raise ResourceLimitError(message, file=self.path, hint=hint)
         binary_formats = ("onnx", "caffemodel", "tensorflow", "savedmodel")  # ambiguous: protobuf has no magic number
         if kind is not None and kind.id != expected and not (kind.id in binary_formats and expected in binary_formats):
             raise corrupt_input(self, expected, kind=kind)

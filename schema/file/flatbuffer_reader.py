@@ -36,14 +36,14 @@ class FlatBufferError(ValueError):
     Attributes:
         path: location of the error, such as ``subgraphs[0].operators[3].inputs``; empty for the whole file.
         reason: description of the error.
-        is_limit: the file may be well formed, but it exceeds a limit of the walk.
+        limit: name of the field of ``Limits`` that a file exceeds, which may be well formed; otherwise empty.
     """
 
-    def __init__(self, reason: str, path: str = "", *, is_limit: bool = False) -> None:
+    def __init__(self, reason: str, path: str = "", *, limit: str = "") -> None:
         super().__init__(f"{path}: {reason}" if path else reason)
         self.reason = reason
         self.path = path
-        self.is_limit = is_limit
+        self.limit = limit
 
 
 class Limits(NamedTuple):
@@ -132,13 +132,15 @@ class _Offence(Exception):
 
     Attributes:
         index: index of the wrong item among the items that are processed at once; None if a limit was exceeded.
+        limit: name of this limit.
         path: parts of the location, innermost first.
     """
 
-    def __init__(self, reason: str, index: int | None = None) -> None:
+    def __init__(self, reason: str, index: int | None = None, *, limit: str = "") -> None:
         super().__init__(reason)
         self.reason = reason
         self.index = index
+        self.limit = limit
         self.path: list[str] = []
 
 
@@ -227,7 +229,7 @@ class _Walk:
             return self._read_tables(position, self._schema.tables[table], 1, bool(self._rows))
         except _Offence as offence:
             path = "".join(reversed(offence.path)).lstrip(".")
-            raise FlatBufferError(offence.reason, path, is_limit=offence.index is None) from None
+            raise FlatBufferError(offence.reason, path, limit=offence.limit) from None
 
     def _load(self, code: str, positions: Array) -> Array:
         """Load the scalar at each position. Positions are aligned and inside the buffer."""
@@ -249,7 +251,7 @@ class _Walk:
     def _visit(self, count: int) -> None:
         self._visits_left -= count
         if self._visits_left < 0:
-            raise _Offence(f"more than {self._limits.max_visits} tables, strings and vectors")
+            raise _Offence(f"more than {self._limits.max_visits} tables, strings and vectors", limit="max_visits")
 
     def _spend(self, size: int) -> None:
         self._bytes_left -= size
@@ -274,7 +276,7 @@ class _Walk:
 
     def _read_tables(self, positions: Array, table: Table, depth: int, is_read: bool) -> list[Any]:
         if depth > self._limits.max_depth:
-            raise _Offence(f"tables are nested more than {self._limits.max_depth} deep")
+            raise _Offence(f"tables are nested more than {self._limits.max_depth} deep", limit="max_depth")
         tables = self._locate(positions)
         row: Any = self._rows[table.name] if is_read else None
         columns: dict[str, list[Any]] = {}

@@ -139,13 +139,14 @@ def exceeded(
         file: name of the file.
         node: name of the node.
     """
+    text = f"{amount}, more than {getattr(limits or current_limits(), name)}"
+    return ResourceLimitError(text, file=file, node=node, hint=limit_hint(name))
+
+
+def limit_hint(name: str) -> str:
+    """Return the hint that tells how to change a limit, a field of :class:`Limits`."""
     shown = name.removeprefix("max_").replace("_", "-")
-    return ResourceLimitError(
-        f"{amount}, more than {getattr(limits or current_limits(), name)}",
-        file=file,
-        node=node,
-        hint=f"if you trust the file: tpuconvert --limit {shown}=NUMBER ..., or {ENVIRONMENT}={shown}=NUMBER",
-    )
+    return f"if you trust the file: tpuconvert --limit {shown}=NUMBER ..., or {ENVIRONMENT}={shown}=NUMBER"
 
 
 def run_bytes_allowed(input_bytes: int) -> int:

@@ -90,8 +90,7 @@ def _read_text(path: SourceFile, limits: Limits) -> str:
         raise corrupt_input(path, "prototxt", kind=kind)
     if kind is None and _has_control_bytes(head):
         raise corrupt_input(path, "prototxt", "the file is not text", kind=None)
-    if path.size > limits.max_text_bytes:
-        raise exceeded(f"{path.size:,} bytes of text", "max_text_bytes", limits, file=str(path))
+    path.check_size(limits, "max_text_bytes")
     # Invalid UTF-8 is replaced: names are ASCII in practice, but comments may have any encoding.
     return Path(path).read_bytes().decode("utf-8-sig", errors="replace")
 

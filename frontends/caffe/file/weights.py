@@ -19,7 +19,7 @@ from tpuconvert.frontends.caffe.file.wire import (
 )
 from tpuconvert.frontends.sniffing import SourceFile, corrupt_input
 from tpuconvert.schema.errors import AmbiguousInputError
-from tpuconvert.schema.system.limits import Limits, current_limits
+from tpuconvert.schema.system.limits import Limits, current_limits, exceeded
 from tpuconvert.schema.types import Array
 
 # Field numbers. NetParameter has layers in the current format (100) or V1 layers (2), which may contain a V0 layer (1).
@@ -61,7 +61,7 @@ def read_weights(path: str | os.PathLike[str], limits: Limits | None = None) -> 
     file.check("caffemodel", limits)
     content = memoryview(Path(file).read_bytes())
     try:
-        weights, count = _read_net(content, limits)
+        weights, count = _read_net(content, limits, file.path)
     except AmbiguousWireError as error:
         raise AmbiguousInputError(str(error), file=str(path)) from error
     except WireError as error:
@@ -81,7 +81,7 @@ def blob_of_message(message: Any) -> Blob:
     return _read_blob(memoryview(message.SerializeToString()))
 
 
-def _read_net(content: memoryview, limits: Limits) -> tuple[Weights, int]:
+def _read_net(content: memoryview, limits: Limits, path: str) -> tuple[Weights, int]:
     weights: Weights = {}
     count = 0
     for number, kind, _, data in read_fields(content):
@@ -89,7 +89,7 @@ def _read_net(content: memoryview, limits: Limits) -> tuple[Weights, int]:
             continue
         count += 1
         if count > limits.max_nodes:
-            raise WireError(f"more than {limits.max_nodes} layers")
+            raise exceeded(f"at least {count:,} layers", "max_nodes", limits, file=path)
         if number == _NET_LAYER:
             name, blobs = _read_layer(data, _LAYER_NAME, _LAYER_BLOBS)
         else:

@@ -20,7 +20,7 @@ from tpuconvert.frontends.onnx.file.element_types import ELEMENTS, Element
 from tpuconvert.frontends.onnx.file.external_files import external_file, open_external
 from tpuconvert.frontends.onnx.file.messages import SparseTensorProto, TensorProto
 from tpuconvert.frontends.onnx.file.raw_data import OWN_FILE
-from tpuconvert.schema.errors import AmbiguousInputError, CorruptInputError, ResourceLimitError
+from tpuconvert.schema.errors import AmbiguousInputError, CorruptInputError
 from tpuconvert.schema.system.constant_budget import current_budget
 from tpuconvert.schema.system.input_files import note_input
 from tpuconvert.schema.system.limits import Limits, exceeded
@@ -80,10 +80,8 @@ class TensorReader:
         element = ELEMENTS.get(tensor.data_type)
         size = math.prod(shape) * max(8 if element is None else element.bits, 8) // 8
         if size > self._limits.max_constant_bytes:
-            raise ResourceLimitError(
-                f"constant '{tensor.name}' has {size} bytes, more than {self._limits.max_constant_bytes}",
-                file=self._file,
-            )
+            amount = f"constant '{tensor.name}' has {size:,} bytes"
+            raise exceeded(amount, "max_constant_bytes", self._limits, file=self._file)
         return shape
 
     def element(self, tensor: TensorProto) -> Element:

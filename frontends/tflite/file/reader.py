@@ -24,7 +24,7 @@ from tpuconvert.schema.errors import AmbiguousInputError, ResourceLimitError, Us
 from tpuconvert.schema.file import flatbuffer_reader
 from tpuconvert.schema.file.flatbuffer_reader import FlatBufferError, verify
 from tpuconvert.schema.file.flatbuffer_schema import Kind
-from tpuconvert.schema.system.limits import Limits, current_limits, exceeded
+from tpuconvert.schema.system.limits import Limits, current_limits, exceeded, limit_hint
 from tpuconvert.schema.system.mapped_pages import map_file
 from tpuconvert.schema.types import Array, format_shape
 
@@ -217,10 +217,8 @@ class ModelFile:
         if expected == 0 and count:
             return None  # strings, complex numbers, resources: reported by the operators that use them
         if expected > self.limits.max_constant_bytes:
-            raise ResourceLimitError(
-                f"tensor '{tensor.name}' has {expected} bytes, more than {self.limits.max_constant_bytes}",
-                file=str(self.path),
-            )
+            amount = f"constant '{tensor.name}' has {expected:,} bytes"
+            raise exceeded(amount, "max_constant_bytes", self.limits, file=str(self.path))
         if tensor.sparsity is not None:
             return self._dense(raw, tensor, itemsize)
         if len(raw) != expected:
@@ -288,8 +286,7 @@ def read_model(path: str | os.PathLike[str], limits: Limits | None = None) -> Mo
     if source.head[4:8] != IDENTIFIER:
         raise corrupt_input(source, "tflite", "the identifier TFL3 is missing")
     size = source.size
-    if size > limits.max_file_bytes:
-        raise exceeded(f"{size:,} bytes", "max_file_bytes", limits, file=str(path))
+    source.check_size(limits)
     view = _map(path, size)
     try:
         verify(
@@ -301,8 +298,9 @@ def read_model(path: str | os.PathLike[str], limits: Limits | None = None) -> Mo
             allow_unknown_union_tags=True,  # options of operators that a later schema added: reported as unsupported
         )
     except FlatBufferError as error:
-        if error.is_limit:
-            raise ResourceLimitError(str(error), file=str(path)) from error
+        if error.limit:
+            hint = limit_hint("max_depth" if error.limit == "max_depth" else "max_nodes")
+            raise ResourceLimitError(str(error), file=str(path), hint=hint) from error
         raise corrupt_input(path, "tflite", str(error)) from error
     file = ModelFile(path, view, tflite.Model.GetRootAs(view, 0), limits)
     file.subgraphs = tuple(_Structure(file).subgraphs())
@@ -343,12 +341,11 @@ class _Structure:
             self.file.corrupt("it has no subgraph")
         tensors = sum(self.model.Subgraphs(index).TensorsLength() for index in range(count))
         operators = sum(self.model.Subgraphs(index).OperatorsLength() for index in range(count))
-        limits = self.file.limits
-        if tensors > limits.max_tensors or operators > limits.max_nodes:
-            raise ResourceLimitError(
-                f"{operators} operators and {tensors} tensors, more than {limits.max_nodes} and {limits.max_tensors}",
-                file=str(self.file.path),
-            )
+        limits, file = self.file.limits, str(self.file.path)
+        if operators > limits.max_nodes:
+            raise exceeded(f"{operators:,} operators", "max_nodes", limits, file=file)
+        if tensors > limits.max_tensors:
+            raise exceeded(f"{tensors:,} tensors", "max_tensors", limits, file=file)
         for index in range(count):
             yield self._subgraph(self.model.Subgraphs(index), index)
 

@@ -309,10 +309,10 @@ def test_depth_and_visits_are_limited() -> None:
     check(build(depth=63))
     with pytest.raises(FlatBufferError, match="nested more than 64 deep") as caught:
         check(build(depth=64))
-    assert caught.value.is_limit
+    assert caught.value.limit
     with pytest.raises(FlatBufferError, match="more than 10 tables") as caught:
         check(build(), limits=Limits(max_visits=10))
-    assert caught.value.is_limit
+    assert caught.value.limit
 
 
 def test_limits_visits_of_shared_tables() -> None:
@@ -329,7 +329,7 @@ def test_limits_visits_of_shared_tables() -> None:
     builder.Finish(below)
     with pytest.raises(FlatBufferError, match="more than 50000") as caught:
         verify(bytes(builder.Output()), schema, "Node", limits=Limits(max_visits=50_000))
-    assert caught.value.is_limit
+    assert caught.value.limit
 
 
 def test_cycles_end() -> None:

@@ -83,7 +83,7 @@ def test_a_solver(tmp_path):
 
 def test_limits(tmp_path):
     path = write_text(tmp_path, NETWORK)
-    with pytest.raises(ResourceLimitError, match="bytes of text"):
+    with pytest.raises(ResourceLimitError, match="bytes, more than 10"):
         caffe.load(path, limits=Limits(max_text_bytes=10))
     with pytest.raises(ResourceLimitError, match="2 layers, more than 1"):
         caffe.load(path, limits=Limits(max_nodes=1))
