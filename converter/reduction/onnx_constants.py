@@ -12,7 +12,7 @@ from tpuconvert.frontends.onnx.file.reader import subgraphs
 from tpuconvert.frontends.onnx.file.tensor_reader import TensorReader
 from tpuconvert.reduction.random_values import FEW, random_like
 from tpuconvert.schema.errors import CorruptInputError
-from tpuconvert.schema.system.limits import DEFAULT_LIMITS
+from tpuconvert.schema.system.limits import current_limits
 from tpuconvert.schema.types import Array
 
 _NUMPY: dict[int, np.dtype[Any]] = {
@@ -54,7 +54,7 @@ def read_tensor(tensor: TensorProto) -> Array | None:
     if tensor.data_type not in _NUMPY:
         return None
     try:
-        return TensorReader(None, DEFAULT_LIMITS).read(tensor)
+        return TensorReader(None, current_limits()).read(tensor)
     except CorruptInputError:
         return None
 

@@ -15,7 +15,7 @@ from tpuconvert.frontends.onnx.file.reader import OnnxModel, initializers, read_
 from tpuconvert.reduction.model_format import needed_nodes
 from tpuconvert.reduction.onnx_constants import tensors_of, write_tensor
 from tpuconvert.reduction.onnx_parts import Infos, extract, node_links
-from tpuconvert.schema.system.limits import DEFAULT_LIMITS
+from tpuconvert.schema.system.limits import current_limits
 
 APPLIED = ("input_shapes", "inputs", "outputs", "fix_inputs", "allow_root")
 """Options that a reduced model does not need: they are applied to the model first."""
@@ -29,7 +29,7 @@ def load_model(path: str | os.PathLike[str], allow_root: str | os.PathLike[str] 
         ResourceLimitError: it is too large.
 
     """
-    read = read_model(path, DEFAULT_LIMITS, allow_root)
+    read = read_model(path, current_limits(), allow_root)
     model = ModelProto()
     model.CopyFrom(read.proto)
     for tensor in (*tensors_of(model.graph), *(each.values for each in model.graph.sparse_initializer)):

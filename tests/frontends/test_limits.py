@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tpuconvert as tc
 from tests.support.caffe.networks import layer, with_input, write_text, write_weights
 from tpuconvert.frontends import caffe, onnx, tflite
 from tpuconvert.schema.errors import ResourceLimitError
@@ -60,3 +61,11 @@ def test_error_names_the_limit(load: Callable[[Path, Limits], None], limit: str,
         load(tmp_path, limits)
     assert f"--limit {limit}=NUMBER" in caught.value.hint
     assert caught.value.file
+
+
+@pytest.mark.parametrize("name", ["digits.onnx", "digits.tflite", "digits.prototxt"])
+def test_limits_of_a_call_hold_for_every_reader(name: str, tmp_path: Path) -> None:
+    """``reduce`` reads the source with the readers of the frontends, not with a frontend."""
+    weights = EXAMPLE / "digits.caffemodel" if name.endswith("prototxt") else None
+    with tc.limited(nodes=1), pytest.raises(ResourceLimitError, match="more than 1"):
+        tc.reduce(EXAMPLE / name, weights, until="error", output=tmp_path / f"small{Path(name).suffix}")
