@@ -50,13 +50,13 @@ def measure(name: str, chip: str, **options: Any) -> tuple[int, int]:
     root = data_root()
     entry: Entry = entries(root)[name]
     detector = DETECTORS[name]
-    given = {key: value for key, value in entry["preprocessing"].items() if key not in ("kind", "images")}
-    preprocess = Preprocess.from_mapping(given)
+    preprocessing = {key: value for key, value in entry["preprocessing"].items() if key not in ("kind", "images")}
+    preprocess = Preprocess.from_mapping(preprocessing)
     calibration, evaluation = images_of(root, detector)
     source, weights = model_files(root, entry)
     call: dict[str, Any] = {"weights": weights, "chip": chip, "input_shapes": input_shapes(entry)}
     samples = [preprocess.load(path) for path in calibration]
-    found = tc.evaluate(
+    measures = tc.evaluate(
         tc.convert(source, calibration=samples, **group_options(quantize="int8", **call, **options)),
         evaluation,
         metrics="map",
@@ -67,8 +67,8 @@ def measure(name: str, chip: str, **options: Any) -> tuple[int, int]:
         min_score=detector.threshold,
         nms_iou=NMS_IOU,
     )
-    total = int(found.agreement["detections"])
-    return total, round(found.agreement["kept"] * total)
+    total = int(measures.agreement["detections"])
+    return total, round(measures.agreement["kept"] * total)
 
 
 def main() -> None:

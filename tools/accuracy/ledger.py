@@ -70,8 +70,8 @@ def measured(key: Key) -> dict[str, float]:
     """Measure one row."""
     name, chip, method = key
     if name in DETECTORS:
-        found, kept = measure_detections(name, chip, calibration_method=method)
-        return {"detections": found, "kept": kept}
+        detections, kept = measure_detections(name, chip, calibration_method=method)
+        return {"detections": detections, "kept": kept}
     entry = entries(data_root())[name]
     row = measure(entry, labeled_set(data_root(), entry), chip, method)
     return {
@@ -94,16 +94,16 @@ def read_ledger() -> dict[Key, Numbers]:
     }
 
 
-def differences(recorded: Numbers, found: Numbers) -> list[str]:
+def differences(recorded: Numbers, measured_numbers: Numbers) -> list[str]:
     """Return a line per number that became worse or better than recorded."""
     if not recorded:
         return ["not recorded"]
     lines = []
-    for name in sorted(recorded.keys() | found.keys()):
-        if name not in recorded or name not in found:
-            lines.append(f"{name}: {'not recorded' if name in found else 'not measured'}")
+    for name in sorted(recorded.keys() | measured_numbers.keys()):
+        if name not in recorded or name not in measured_numbers:
+            lines.append(f"{name}: {'not recorded' if name in measured_numbers else 'not measured'}")
             continue
-        old, new = recorded[name], found[name]
+        old, new = recorded[name], measured_numbers[name]
         if name == "cosine":
             is_equal = abs(new - old) <= COSINE * (1 - old) + 1e-6
         else:
@@ -140,8 +140,8 @@ def page(ledger: Mapping[Key, Numbers]) -> str:
     second: list[tuple[str, ...]] = [("model", "chip", "method", "float detections", "kept")]
     for key in boxes:
         row = ledger[key]
-        kept = f"{100 * row['kept'] / row['detections']:.1f} %"
-        second.append((f"`{key[0]}`", *key[1:], str(row["detections"]), kept))
+        kept_share = f"{100 * row['kept'] / row['detections']:.1f} %"
+        second.append((f"`{key[0]}`", *key[1:], str(row["detections"]), kept_share))
     return f"{INTRODUCTION}\n{CLASSIFIERS}\n{_table(first)}\n{DETECTION}\n{_table(second)}"
 
 
@@ -169,12 +169,12 @@ def main(arguments: Sequence[str]) -> int:
         return 0 if is_current else 1
     count = 0
     for key in [] if options.page else keys(options.models):
-        found = measured(key)
-        changed = differences(ledger.get(key, {}), found)
+        numbers = measured(key)
+        changed = differences(ledger.get(key, {}), numbers)
         count += bool(changed)
         print(f"{' '.join(key)}: {'; '.join(changed) or 'as recorded'}", flush=True)
         if options.update:
-            ledger[key] = found
+            ledger[key] = numbers
             LEDGER.write_text(ledger_text(ledger), encoding="utf-8")
     if options.update or options.page:
         PAGE.write_text(page(ledger), encoding="utf-8")

@@ -35,9 +35,9 @@ def similarities(network: OutlierNetwork, path: Path, model: tc.Model, seed: int
     sums: dict[str, Array] = {}
     with tc.Session(tc.convert(path)) as floats, tc.Session(model) as integers:
         for feeds in network.feeds(EVALUATION, 2000 + seed):
-            wanted, found = floats.run(feeds), integers.run(feeds)
-            for name, array in wanted.items():
-                a, b = array.astype(np.float64).ravel(), found[name].astype(np.float64).ravel()
+            expected, actual = floats.run(feeds), integers.run(feeds)
+            for name, array in expected.items():
+                a, b = array.astype(np.float64).ravel(), actual[name].astype(np.float64).ravel()
                 sums[name] = sums.get(name, np.zeros(3)) + np.array((a @ b, a @ a, b @ b))
     return {name: float(ab / np.sqrt(aa * bb)) for name, (ab, aa, bb) in sums.items()}
 
@@ -46,16 +46,16 @@ def measure(
     network: OutlierNetwork, outliers: Outliers, chip: str, seeds: int, without: Sequence[str], folder: Path
 ) -> tuple[list[float], float]:
     """Lowest similarity of the outputs for every seed, and lowest share of INT8."""
-    found: list[float] = []
+    cosines: list[float] = []
     shares = []
     for seed in range(seeds):
         path = folder / f"{network.name}.onnx"
         network.write(path, seed, outliers)
         samples = network.feeds(CALIBRATION, 1000 + seed)
         model = tc.convert(path, chip=chip, quantize=tc.Quantization(without=without), calibration=samples)
-        found.append(min(similarities(network, path, model, seed).values()))
+        cosines.append(min(similarities(network, path, model, seed).values()))
         shares.append(integer_share(model.graph.nodes) or 0.0)
-    return found, min(shares)
+    return cosines, min(shares)
 
 
 def main() -> None:
@@ -71,9 +71,11 @@ def main() -> None:
         for network in OUTLIER_NETWORKS.values():
             for chip in CHIPS:
                 plain, _ = measure(network, outliers, chip, seeds, ["balancing"], Path(folder))
-                found, share = measure(network, outliers, chip, seeds, [], Path(folder))
-                cosines = " | ".join(f"{min(each):.4f}, {statistics.median(each):.4f}" for each in (plain, found))
-                enough = f"{sum(cosine >= ENOUGH for cosine in found)} of {seeds}"
+                cosines_of_seeds, share = measure(network, outliers, chip, seeds, [], Path(folder))
+                cosines = " | ".join(
+                    f"{min(each):.4f}, {statistics.median(each):.4f}" for each in (plain, cosines_of_seeds)
+                )
+                enough = f"{sum(cosine >= ENOUGH for cosine in cosines_of_seeds)} of {seeds}"
                 print(f"| {network.name} | {chip.upper()} | {cosines} | {enough} | {share:.1%} |", flush=True)
 
 

@@ -65,19 +65,19 @@ def chain(nodes: int) -> Callable[[Path], None]:
 
     def write(path: Path) -> None:
         random = np.random.default_rng(SEED)
-        made, constants, x = [], [], "x"
+        nodes_of_layers, constants, x = [], [], "x"
         for index in range(nodes // 3):
             arrays = {"w": random.standard_normal((8, 8, 3, 3), np.float32) / 9}
             arrays |= {name: random.uniform(0.5, 1.5, 8).astype(np.float32) for name in NORMALIZATION}
             constants += [numpy_helper.from_array(array, f"{name}_{index}") for name, array in arrays.items()]
             named = [f"{name}_{index}" for name in arrays]
-            made += [
+            nodes_of_layers += [
                 helper.make_node("Conv", [x, named[0]], [f"c_{index}"], pads=[1] * 4),
                 helper.make_node("BatchNormalization", [f"c_{index}", *named[1:]], [f"b_{index}"]),
                 helper.make_node("Relu", [f"b_{index}"], [f"r_{index}"]),
             ]
             x = f"r_{index}"
-        onnx.save(_model(made, constants, [1, 8, 8, 8], x), path)
+        onnx.save(_model(nodes_of_layers, constants, [1, 8, 8, 8], x), path)
 
     return write
 
@@ -86,24 +86,24 @@ def matrices(count: int, *, external: bool = False) -> Callable[[Path], None]:
     """Return a writer of a model with ``count`` layers of 64 MiB of weights, inline or as external data."""
 
     def write(path: Path) -> None:
-        made, constants, x = [], [], "x"
+        nodes, constants, x = [], [], "x"
         for index in range(count):
             w = np.random.default_rng(SEED + index).standard_normal((WIDTH, WIDTH), np.float32) / 64
             tensor = numpy_helper.from_array(w, f"w_{index}")
             if external:
                 with path.with_suffix(".data").open("ab") as data:
-                    place = (data.tell(), len(tensor.raw_data))
-                    external_data_helper.set_external_data(tensor, f"{path.stem}.data", *place)
+                    extent = (data.tell(), len(tensor.raw_data))
+                    external_data_helper.set_external_data(tensor, f"{path.stem}.data", *extent)
                     data.write(tensor.raw_data)
                 tensor.ClearField("raw_data")
             constants += [tensor, numpy_helper.from_array(np.zeros(WIDTH, np.float32), f"b_{index}")]
-            made += [
+            nodes += [
                 helper.make_node("MatMul", [x, f"w_{index}"], [f"m_{index}"]),
                 helper.make_node("Add", [f"m_{index}", f"b_{index}"], [f"a_{index}"]),
                 helper.make_node("Relu", [f"a_{index}"], [f"r_{index}"]),
             ]
             x = f"r_{index}"
-        onnx.save(_model(made, constants, [1, WIDTH], x), path)
+        onnx.save(_model(nodes, constants, [1, WIDTH], x), path)
 
     return write
 
@@ -186,9 +186,9 @@ def measure(command: Sequence[str], cpus: set[int], environment: dict[str, str],
 
 def install(folder: Path) -> Path:
     """Build a wheel of this checkout and install it into an environment in a folder. Return the path of the program."""
-    place = folder / "environment"
-    subprocess.run([sys.executable, "-m", "venv", "--clear", str(place)], check=True)
-    python = place / ("Scripts" if os.name == "nt" else "bin") / "python"
+    environment_folder = folder / "environment"
+    subprocess.run([sys.executable, "-m", "venv", "--clear", str(environment_folder)], check=True)
+    python = environment_folder / ("Scripts" if os.name == "nt" else "bin") / "python"
     root = Path(__file__).resolve().parents[2]
     off = {**os.environ, "TPUCONVERT_NATIVE": "off"}  # the conversion does not need the native engine
     off.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -205,8 +205,8 @@ def command_of(tool: str, model: Path, output: Path, python: Path, ours: Path) -
         return [str(ours), "convert", str(model), "-o", f"{output}.tpum"]
     places = {"{python}": str(python), "{bin}": str(python.parent), "{in}": str(model), "{out}": str(output)}
     words = PEERS[tool]
-    for place, path in places.items():
-        words = [word.replace(place, path) for word in words]
+    for placeholder, path in places.items():
+        words = [word.replace(placeholder, path) for word in words]
     return words
 
 
@@ -235,8 +235,8 @@ def run(
                 measured.failure = once.failure
                 if once.seconds[0] > PATIENCE:
                     results[name, tool] = once
-                for made in folder.glob("output*"):
-                    made.unlink()
+                for output in folder.glob("output*"):
+                    output.unlink()
             print(f"{name}: round {count} of {rounds}", file=sys.stderr)
     return results
 
@@ -267,8 +267,8 @@ def promises(results: Results) -> list[str]:
     """Return lines with the limits and the measurements that they apply to."""
 
     def median(name: str, tool: str = "tpuconvert") -> float | None:
-        found = results.get((name, tool))
-        return found.median if found is not None and found.seconds and not found.failure else None
+        result = results.get((name, tool))
+        return result.median if result is not None and result.seconds and not result.failure else None
 
     def ratio(what: str, limit: float | None, upper: float | None, lower: float | None) -> list[str]:
         if upper is None or lower is None:

@@ -164,13 +164,13 @@ def _vit(g: NetworkBuilder, inputs: Sequence[Tensor], outliers: Outliers) -> lis
 def _bert(hidden: float, g: NetworkBuilder, inputs: Sequence[Tensor], outliers: Outliers) -> list[Tensor]:
     """Normalization after each residual. Tokens beyond the length of a text are masked by the number ``hidden``."""
     layers = _Layers(g, outliers)
-    x, given = inputs
-    given = reshape(g, given, 0, 1, 1, given.samples.shape[1])
+    x, lengths_mask = inputs
+    lengths_mask = reshape(g, lengths_mask, 0, 1, 1, lengths_mask.samples.shape[1])
     if math.isinf(hidden):
-        is_given = g.add("Greater", given, scalar(g, 0.5))
+        is_given = g.add("Greater", lengths_mask, scalar(g, 0.5))
         mask = partial(_select, g, is_given, scalar(g, hidden))
     else:
-        mask = partial(g.add, "Add", g.add("Mul", g.add("Sub", scalar(g, 1.0), given), scalar(g, hidden)))
+        mask = partial(g.add, "Add", g.add("Mul", g.add("Sub", scalar(g, 1.0), lengths_mask), scalar(g, hidden)))
     x = layers.norm(layers.stream(x))
     for _ in range(DEPTH):
         x = layers.norm(g.add("Add", x, layers.attention(x, mask)))
@@ -192,8 +192,8 @@ def _images(count: int, seed: int) -> dict[str, Array]:
 def _texts(count: int, seed: int) -> dict[str, Array]:
     random = np.random.default_rng(seed)
     tokens = 24
-    given = (np.arange(tokens) < random.integers(tokens // 2, tokens + 1, (count, 1))).astype(np.float32)
-    return {"hidden": random.normal(size=(count, tokens, WIDTH)).astype(np.float32), "mask": given}
+    token_mask = (np.arange(tokens) < random.integers(tokens // 2, tokens + 1, (count, 1))).astype(np.float32)
+    return {"hidden": random.normal(size=(count, tokens, WIDTH)).astype(np.float32), "mask": token_mask}
 
 
 OUTLIER_NETWORKS = {

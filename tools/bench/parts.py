@@ -73,8 +73,8 @@ def threads_part(settings: Settings) -> Part:
         jobs = [dataclasses.replace(job, threads=count) for job in model.jobs]
         jobs.append(dataclasses.replace(model.jobs[0], label=ALONE))
         settings.tell(f"{name}: INT8, {count} threads")
-        found = measure(jobs, list(settings.cpus), settings.rounds, settings.seconds)
-        results.append(Result(name, model.arithmetic, _macs(model), tuple(found), missing=model.missing))
+        engines = measure(jobs, list(settings.cpus), settings.rounds, settings.seconds)
+        results.append(Result(name, model.arithmetic, _macs(model), tuple(engines), missing=model.missing))
     about = "Shortest wall time. The last column is the speed-up of tpuconvert over one thread."
     return Part("threads", f"INT8, {count} threads", about, tuple(results))
 
@@ -94,15 +94,15 @@ def load_part(settings: Settings) -> Part:
     for name in settings.select(CLASSIFIERS):
         model = _int8(settings, name)
         settings.tell(f"{name}: loading")
-        found = measure_loads(model.jobs, list(settings.cpus[:1]), LOADS)
-        results.append(Result(name, model.arithmetic, _macs(model), tuple(found), missing=model.missing))
+        engines = measure_loads(model.jobs, list(settings.cpus[:1]), LOADS)
+        results.append(Result(name, model.arithmetic, _macs(model), tuple(engines), missing=model.missing))
     about = "Time to open an INT8 model: verification, planning and packing, without the import of the engine."
     return Part("load", "Loading, one thread", about, tuple(results))
 
 
 def memory_part(settings: Settings) -> Part:
     """Resident memory of a process that loads and runs a model with tpuconvert."""
-    found = []
+    rows = []
     for name in _all(settings):
         settings.tell(f"{name}: memory")
         (job, *_) = _int8(settings, name).jobs
@@ -112,25 +112,25 @@ def memory_part(settings: Settings) -> Part:
             worker.load()
             worker.run(3)
             peak = worker.peak_bytes()
-        found.append(Memory(name, before, peak, job.model.stat().st_size, _plan_memory(job)))
+        rows.append(Memory(name, before, peak, job.model.stat().st_size, _plan_memory(job)))
     about = (
         "Resident memory of a process that loads and runs an INT8 model: after the import and a small model, and at "
         "its peak. `rest` is the increase without arena and packed weights; the last column is the increase divided "
         "by both."
     )
-    return Part("memory", "Memory", about, memory=tuple(found))
+    return Part("memory", "Memory", about, memory=tuple(rows))
 
 
 def kernels_part(settings: Settings) -> Part:
     """Time per kernel of tpuconvert."""
-    found = []
+    tables = []
     for name in _all(settings):
         (job, *_) = _int8(settings, name).jobs
         settings.tell(f"{name}: kernels")
         with Worker(job, list(settings.cpus[:1])) as worker:
-            found.append(Kernels(name, tuple(worker.kernels(PROFILED_RUNS))))
+            tables.append(Kernels(name, tuple(worker.kernels(PROFILED_RUNS))))
     about = "Steps of the plan by kernel, one thread; medians over several runs."
-    return Part("kernels", "Time per kernel", about, kernels=tuple(found))
+    return Part("kernels", "Time per kernel", about, kernels=tuple(tables))
 
 
 def trained_part(settings: Settings) -> Part:
@@ -177,10 +177,10 @@ def _run_rounds(settings: Settings, model: Model, *, peak: bool = True) -> Resul
             jobs.append(Job("peak", PEAK, ready(probe, build_probe), model.jobs[0].feeds))
         except ProbeError as error:
             missing.append((PEAK, str(error)))
-    found = measure(jobs, list(settings.cpus[:1]), settings.rounds, settings.seconds)
-    engines, macs = [each for each in found if each.label != PEAK], _macs(model)
+    measurements = measure(jobs, list(settings.cpus[:1]), settings.rounds, settings.seconds)
+    engines, macs = [each for each in measurements if each.label != PEAK], _macs(model)
     result = Result(model.network, model.arithmetic, macs, tuple(engines), missing=tuple(missing))
-    limit = next((each for each in found if each.label == PEAK), None)
+    limit = next((each for each in measurements if each.label == PEAK), None)
     return result if limit is None else _with_peak(result, limit, steps_per_run(probe))
 
 

@@ -66,21 +66,21 @@ def milliseconds(runs: list[Callable[[], object]], repeats: int, clock: Callable
     """Median time of each function; the functions are interleaved, after three calls that are not measured."""
     times: list[list[float]] = [[] for _ in runs]
     for index in range(repeats + 3):
-        for run, found in zip(runs, times, strict=True):
+        for run, seconds in zip(runs, times, strict=True):
             start = clock()
             run()
             if index >= 3:
-                found.append(clock() - start)
-    return [statistics.median(found) * 1000 for found in times]
+                seconds.append(clock() - start)
+    return [statistics.median(seconds) * 1000 for seconds in times]
 
 
 def cosine(exact: Session, session: Session, samples: list[dict[str, Array]]) -> float:
     """Smallest cosine similarity between the output and the output of the float network."""
-    found = []
+    cosines = []
     for feeds in samples:
         pair = [next(iter(item.run(feeds).values())).ravel().astype(np.float64) for item in (exact, session)]
-        found.append(pair[0] @ pair[1] / np.sqrt((pair[0] @ pair[0]) * (pair[1] @ pair[1])))
-    return float(min(found))
+        cosines.append(pair[0] @ pair[1] / np.sqrt((pair[0] @ pair[0]) * (pair[1] @ pair[1])))
+    return float(min(cosines))
 
 
 def main() -> None:
@@ -100,8 +100,8 @@ def main() -> None:
             samples = [{"x": waves(seed, *shape[:3])} for seed in range(12)]
             quantized: dict[str, Any] = {"quantize": "int8", "calibration": samples[4:]}
             models = [
-                tc.convert(proto, strict_set=is_unrolled, **group_options(**given))
-                for given in ({}, quantized)
+                tc.convert(proto, strict_set=is_unrolled, **group_options(**quantization))
+                for quantization in ({}, quantized)
                 for is_unrolled in (False, True)
             ]
             session_options = onnxruntime.SessionOptions()

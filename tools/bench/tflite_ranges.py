@@ -28,10 +28,10 @@ SIGMOID = Range(1 / 256, -128)
 
 def ranges(network: QdqNetwork) -> dict[str, Range]:
     """Return scale and zero point of every value that is not a constant."""
-    found: dict[str, Range] = {}
+    range_of: dict[str, Range] = {}
     for group, members in _groups(network).items():
         if any(member in _sigmoids(network) for member in members):
-            found |= dict.fromkeys(members, SIGMOID)
+            range_of |= dict.fromkeys(members, SIGMOID)
             continue
         limits = []
         for member in members:
@@ -43,8 +43,8 @@ def ranges(network: QdqNetwork) -> dict[str, Range]:
             raise ValueError(f"'{group}' is not quantized")
         low, high = min(0.0, *(each[0] for each in limits)), max(0.0, *(each[1] for each in limits))
         scale = (high - low) / 255
-        found |= dict.fromkeys(members, Range(scale, round(-128 - low / scale)))
-    return found
+        range_of |= dict.fromkeys(members, Range(scale, round(-128 - low / scale)))
+    return range_of
 
 
 def _sigmoids(network: QdqNetwork) -> set[str]:

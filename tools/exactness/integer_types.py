@@ -229,24 +229,24 @@ def outcome(case: IntegerCase, chip: str, outputs: Sequence[Array]) -> str:
     is_warned = any(note.kind == "deviation" and note.node == "node" for note in model.notes)
     for backend in ("reference", "native"):
         with tc.Session(model, backend=backend) as session:
-            found = session.run(dict(case.inputs))
-        for wanted, got in zip(outputs, found.values(), strict=True):
-            is_equal = got.dtype == wanted.dtype and np.array_equal(got, wanted)
+            arrays = session.run(dict(case.inputs))
+        for reference, got in zip(outputs, arrays.values(), strict=True):
+            is_equal = got.dtype == reference.dtype and np.array_equal(got, reference)
             if not is_equal and not is_warned:
-                raise WrongIntegersError(f"{case} on {chip}, {backend}: {got.tolist()}, expected {wanted.tolist()}")
+                raise WrongIntegersError(f"{case} on {chip}, {backend}: {got.tolist()}, expected {reference.tolist()}")
     return WARNED if is_warned else EXACT
 
 
 def table() -> dict[str, dict[str, dict[str, set[str]]]]:
     """Run all cases of the standard: operator -> type -> chip -> outcomes."""
-    found: dict[str, dict[str, dict[str, set[str]]]] = {}
+    rows: dict[str, dict[str, dict[str, set[str]]]] = {}
     for case in cases():
         if not is_standard(case) or (outputs := expected(case)) is None:
             continue
         for chip in CHIPS:
-            row = found.setdefault(case.op, {}).setdefault(case.type, {})
+            row = rows.setdefault(case.op, {}).setdefault(case.type, {})
             row.setdefault(chip, set()).add(outcome(case, chip, outputs))
-    return found
+    return rows
 
 
 _TEXT = """# Integer types of ONNX operators

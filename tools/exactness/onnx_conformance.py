@@ -127,8 +127,8 @@ def load_cases(kinds: Sequence[str]) -> list[Any]:
     """Load all cases of these kinds, in the order of their names."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # cases with intended overflow in casts
-        found = [case for kind in kinds for case in load_model_tests(kind=kind)]
-    return sorted(found, key=lambda case: (case.kind, case.name))
+        loaded = [case for kind in kinds for case in load_model_tests(kind=kind)]
+    return sorted(loaded, key=lambda case: (case.kind, case.name))
 
 
 def run_case(case: Any, seconds: float, options: dict[str, Any]) -> Outcome:
@@ -138,7 +138,7 @@ def run_case(case: Any, seconds: float, options: dict[str, Any]) -> Outcome:
             warnings.simplefilter("ignore")
             how = _compare(case, options)
     except UnsupportedError as error:
-        problem = next((found for found in error.problems if found.kind is not UNKNOWN_SHAPE), error.problems[0])
+        problem = next((each for each in error.problems if each.kind is not UNKNOWN_SHAPE), error.problems[0])
         reason = _general(problem.message) or problem.kind.heading
         return Outcome(case.name, case.kind, "refused", problem.op, reason, problem.message)
     except UsageError as error:
@@ -206,16 +206,16 @@ def _first_lines(error: BaseException) -> str:
 
 def resume(path: Path | None) -> dict[str, Outcome]:
     """Return the outcomes of an earlier run. A case that was started but has no outcome crashed the process."""
-    found: dict[str, Outcome] = {}
+    earlier: dict[str, Outcome] = {}
     if path is None or not path.exists():
-        return found
+        return earlier
     for line in path.read_text(encoding="utf-8").splitlines():
         entry = json.loads(line)
         if "begun" in entry:
-            found[entry["begun"]] = Outcome(entry["begun"], entry["kind"], "error", "", "crash: the process ended")
+            earlier[entry["begun"]] = Outcome(entry["begun"], entry["kind"], "error", "", "crash: the process ended")
         else:
-            found[entry["name"]] = Outcome(**entry)
-    return found
+            earlier[entry["name"]] = Outcome(**entry)
+    return earlier
 
 
 @dataclass(frozen=True)
@@ -258,27 +258,27 @@ def write_store(store: Store, path: Path = STORE) -> None:
 
 def changes(outcomes: Sequence[Outcome], stored: Mapping[str, Outcome]) -> list[str]:
     """Return a line for each outcome that is not the stored one."""
-    found = []
+    lines = []
     for outcome in outcomes:
         old = stored.get(outcome.name)
         if old is None:
-            found.append(f"{outcome.name}: {outcome.outcome}, not stored")
+            lines.append(f"{outcome.name}: {outcome.outcome}, not stored")
         elif asdict(outcome) | {"detail": ""} != asdict(old):
             before, now = (" ".join(filter(None, (o.outcome, o.operator, o.reason))) for o in (old, outcome))
-            found.append(f"{outcome.name}: {now}; stored: {before}: {outcome.detail}")
-    return found
+            lines.append(f"{outcome.name}: {now}; stored: {before}: {outcome.detail}")
+    return lines
 
 
 def operators_of(case: Any) -> set[str]:
     """Operators of a case, also those in subgraphs and functions."""
     model = case.model if case.model is not None else onnx.load(str(Path(case.model_dir) / "model.onnx"))
-    found: set[str] = set()
+    operators: set[str] = set()
     pending = [*model.graph.node, *(node for function in model.functions for node in function.node)]
     while pending:
         node = pending.pop()
-        found.add(node.op_type)
+        operators.add(node.op_type)
         pending += [inner for attribute in node.attribute for inner in attribute.g.node]
-    return found
+    return operators
 
 
 def sample(cases: Sequence[Any], stored: Mapping[str, Outcome], count: int = 1) -> list[Any]:
@@ -381,29 +381,31 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--log", type=Path, help="outcomes are appended to it; cases that are in it are not run again")
     parser.add_argument("--write", action="store_true", help="store the outcomes, and write the page")
     parser.add_argument("--verbose", action="store_true", help="print every case that did not pass")
-    given = parser.parse_args(arguments)
-    part, parts = (int(number) for number in given.shard.split("/"))
+    options = parser.parse_args(arguments)
+    part, parts = (int(number) for number in options.shard.split("/"))
     every = load_cases(("node", *FILE_KINDS))
-    wanted = {name for name in given.operators.split(",") if name}
-    cases = [case for case in every if re.search(given.select, case.name) and case.kind in (given.kind or case.kind)]
-    cases = [case for case in cases if not wanted or wanted & operators_of(case)][part - 1 :: parts]
-    known = resume(given.log)
+    selected = {name for name in options.operators.split(",") if name}
+    cases = [
+        case for case in every if re.search(options.select, case.name) and case.kind in (options.kind or case.kind)
+    ]
+    cases = [case for case in cases if not selected or selected & operators_of(case)][part - 1 :: parts]
+    earlier = resume(options.log)
     outcomes = []
     begun = time.monotonic()
     for case in cases:
-        if case.name not in known:
-            _append(given.log, {"begun": case.name, "kind": case.kind})
-            known[case.name] = run_case(case, given.seconds, {"backend": "reference", "chip": given.chip})
-            _append(given.log, asdict(known[case.name]))
-        outcomes.append(outcome := known[case.name])
-        if given.verbose and outcome.outcome not in PASSED:
+        if case.name not in earlier:
+            _append(options.log, {"begun": case.name, "kind": case.kind})
+            earlier[case.name] = run_case(case, options.seconds, {"backend": "reference", "chip": options.chip})
+            _append(options.log, asdict(earlier[case.name]))
+        outcomes.append(outcome := earlier[case.name])
+        if options.verbose and outcome.outcome not in PASSED:
             print(f"{outcome.outcome}: {outcome.name}: {outcome.operator} {outcome.reason}: {outcome.detail}")
-    native = [] if given.reference_only else native_outcomes(cases, outcomes, given.seconds, given.chip)
+    native = [] if options.reference_only else native_outcomes(cases, outcomes, options.seconds, options.chip)
     stored = read_store()
     different = [*changes(outcomes, stored.reference), *(f"native: {line}" for line in changes(native, stored.native))]
     for line in different:
         print(line)
-    if given.write:
+    if options.write:
         write_page(stored, every, outcomes, native)
     counts = summary(outcomes)
     for kind in dict.fromkeys(entry.kind for entry in outcomes):
@@ -414,7 +416,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"native engine: {passed} of {len(native)}")
     print(f"{len(outcomes)} cases in {time.monotonic() - begun:.0f} s: {counts['passed']} passed")
     failed = [entry.name for entry in (*outcomes, *native) if entry.outcome in FAILED and entry.name not in KNOWN]
-    return int(bool(failed) or (bool(different) and not given.write))
+    return int(bool(failed) or (bool(different) and not options.write))
 
 
 def write_page(stored: Store, cases: Sequence[Any], outcomes: Sequence[Outcome], native: Sequence[Outcome]) -> None:
@@ -422,8 +424,8 @@ def write_page(stored: Store, cases: Sequence[Any], outcomes: Sequence[Outcome],
     names = {case.name for case in cases}
     run = {outcome.name for outcome in outcomes}
     plain = [
-        {outcome.name: replace(outcome, detail="") for outcome in found if outcome.name in names}
-        for found in (
+        {outcome.name: replace(outcome, detail="") for outcome in group if outcome.name in names}
+        for group in (
             [*stored.reference.values(), *outcomes],
             [*(outcome for outcome in stored.native.values() if outcome.name not in run), *native],
         )

@@ -35,24 +35,24 @@ def results(paths: list[str]) -> dict[tuple[str, str], str]:
     Raises:
         SystemExit: a test failed, or is missing.
     """
-    found = {}
+    cells = {}
     for case in itertools.chain.from_iterable(ET.parse(path).iter("testcase") for path in paths):
         properties = {item.get("name"): item.get("value") for item in case.iter("property")}
         if "case" not in properties or case.find("failure") is not None:
             continue
         name, chip, _ = str(properties["case"]).split()
-        found[name, chip] = str(properties["tensors"]) + (", then float" if name in cases.FLOAT_END else "")
-    missing = [f"{name} on {chip}" for name, chip, _ in cases.CASES if (name, chip) not in found]
+        cells[name, chip] = str(properties["tensors"]) + (", then float" if name in cases.FLOAT_END else "")
+    missing = [f"{name} on {chip}" for name, chip, _ in cases.CASES if (name, chip) not in cells]
     if missing:
         raise SystemExit(f"{paths}: no success of {', '.join(missing)}")
-    return found
+    return cells
 
 
-def cell(name: str, chip: str, found: dict[tuple[str, str], str]) -> str:
+def cell(name: str, chip: str, cells: dict[tuple[str, str], str]) -> str:
     """Return the number of tensors, or why there is none."""
-    if (name, chip) in found:
+    if (name, chip) in cells:
         note = ", layers compiled one by one" if (name, chip) in cases.WITHOUT_LAYER_GROUPS else ""
-        return found[name, chip] + note
+        return cells[name, chip] + note
     if (name, chip) in cases.COMPILER_FAILS:
         return f"compiler: {cases.COMPILER_FAILS[name, chip]}"
     if chip == "bm1684":
@@ -62,9 +62,9 @@ def cell(name: str, chip: str, found: dict[tuple[str, str], str]) -> str:
 
 def main() -> None:
     """Write the page."""
-    found = results(sys.argv[1:])
-    rows = [(f"`{name}`", *(cell(name, chip, found) for chip in CHIPS)) for name in names()]
-    counts = [sum((name, chip) in found for name in names()) for chip in CHIPS]
+    cells = results(sys.argv[1:])
+    rows = [(f"`{name}`", *(cell(name, chip, cells) for chip in CHIPS)) for name in names()]
+    counts = [sum((name, chip) in cells for name in names()) for chip in CHIPS]
     total = ", ".join(f"{count} on {chip}" for count, chip in zip(counts, CHIPS, strict=True))
     lines = [f"| {' | '.join(row)} |" for row in (("model", *CHIPS), ("---",) * (1 + len(CHIPS)), *rows)]
     text = f"{HEAD.format(date=measured_on())}Of {len(rows)} models, {total} are equal.\n\n" + "\n".join(lines) + "\n"

@@ -70,13 +70,13 @@ class Oracle:
 
     def tensors(self) -> dict[str, Array]:
         """Return every tensor that can be read after a run, by name."""
-        found = {}
+        arrays = {}
         for item in self.interpreter.get_tensor_details():
             try:
-                found[item["name"]] = self.interpreter.get_tensor(item["index"])
+                arrays[item["name"]] = self.interpreter.get_tensor(item["index"])
             except ValueError:  # no data: a scratch buffer, or a tensor without producer
                 continue
-        return found
+        return arrays
 
     def random_feeds(self, generator: np.random.Generator) -> Arrays:
         """Create random inputs in the model's order: integers over the whole range of their type, normal floats."""
@@ -106,12 +106,12 @@ class Line:
     first: str = ""
     problem: str = ""
 
-    def add(self, found: Array, want: Array) -> bool:
+    def add(self, array: Array, want: Array) -> bool:
         """Compare one output; return True if it differs."""
-        if found.shape != want.shape or found.dtype != want.dtype:
-            self.problem = f"{found.dtype} {found.shape} where {want.dtype} {want.shape} was expected"
+        if array.shape != want.shape or array.dtype != want.dtype:
+            self.problem = f"{array.dtype} {array.shape} where {want.dtype} {want.shape} was expected"
             return True
-        apart = np.abs(found.astype(np.float64) - want.astype(np.float64))
+        apart = np.abs(array.astype(np.float64) - want.astype(np.float64))
         self.elements += apart.size
         self.different += int((apart != 0).sum())
         self.largest = max(self.largest, float(apart.max(initial=0.0)))
@@ -157,26 +157,26 @@ def first_difference(model: tc.Model, backend: str, file: Path, feeds: Arrays) -
     """Return the first tensor in execution order whose integers differ from the reference kernels."""
     oracle = Oracle(file, keeps_tensors=True)
     oracle.run(feeds)
-    known = oracle.tensors()
-    found: list[str] = []
+    expected = oracle.tensors()
+    differences: list[str] = []
 
     def look(value: Value, array: Array) -> None:
         name = value.name.removesuffix(CHANNELS_FIRST)
-        want = known.get(name)
-        if found or want is None or want.dtype != array.dtype or want.size != array.size:
+        want = expected.get(name)
+        if differences or want is None or want.dtype != array.dtype or want.size != array.size:
             return
         if value.name != name:
             array = np.moveaxis(array, 1, -1)
         apart = np.abs(array.reshape(-1).astype(np.float64) - want.reshape(-1).astype(np.float64))
         if apart.any():
             source = value.producer.sources[0].op if value.producer and value.producer.sources else "input"
-            found.append(
+            differences.append(
                 f"first at '{name}' ({source}): {int((apart != 0).sum())} of {apart.size}, up to {apart.max():g}"
             )
 
     with tc.Session(model, backend=backend) as session:  # type: ignore[arg-type]  # the commands give one of the two
         session.run(outputs_by_name(session, feeds), observe=look)
-    return found[0] if found else "no tensor inside differs"
+    return differences[0] if differences else "no tensor inside differs"
 
 
 def measure(name: str, file: Path, samples: list[Arrays], options: argparse.Namespace) -> Line:
@@ -198,8 +198,8 @@ def measure(name: str, file: Path, samples: list[Arrays], options: argparse.Name
     feeds = samples + [oracle.random_feeds(generator) for _ in range(options.random)]
     with tc.Session(model, backend=options.backend) as session:
         for feed in feeds:
-            found, want = list(session.run(outputs_by_name(session, feed)).values()), oracle.run(feed)
-            differs = [line.add(*pair) for pair in zip(found, want, strict=True)]
+            results, want = list(session.run(outputs_by_name(session, feed)).values()), oracle.run(feed)
+            differs = [line.add(*pair) for pair in zip(results, want, strict=True)]
             if any(differs) and not line.first and options.rounding == "double":
                 line.first = first_difference(model, options.backend, file, feed)
     return line
@@ -213,12 +213,14 @@ def is_quantized(entry: Entry) -> bool:
 def trained_models(names: list[str], count: int) -> Iterator[tuple[str, Path, list[Arrays]]]:
     """Yield the models of the data set with their reference inputs and ``count`` evaluation samples."""
     root = data_root()
-    known = entries(root)
-    for name in names or [key for key, entry in known.items() if entry["format"] == "tflite" and is_quantized(entry)]:
-        if name not in known:
+    all_entries = entries(root)
+    for name in names or [
+        key for key, entry in all_entries.items() if entry["format"] == "tflite" and is_quantized(entry)
+    ]:
+        if name not in all_entries:
             yield name, Path(name), []
             continue
-        entry = known[name]
+        entry = all_entries[name]
         feeds = [list(sample.values()) for sample, _ in reference_samples(root, entry)]
         if "labels" in entry and count:
             feeds += [[sample] for sample in labeled_set(root, entry).samples[:count]]

@@ -135,8 +135,8 @@ def compare(sample: Sample, result: Result, folder: Path) -> None:
         result.rejected = str(error)
         return
     with tc.Session(tc.convert(file), backend="reference") as session:
-        found = list(session.run(outputs_by_name(session, feeds)).values())
-    for pair in zip(found, want, strict=True):
+        results = list(session.run(outputs_by_name(session, feeds)).values())
+    for pair in zip(results, want, strict=True):
         result.line.add(*pair)
     if result.line.problem:
         sys.exit(f"{sample.op} of {sample.dtype}: {result.line.problem}")
@@ -160,10 +160,12 @@ def exact_rows(results: Iterable[Result]) -> list[str]:
             exact.setdefault(result.op, []).append(result)
     rows = ["| operators | computation | elements compared |", "| --- | --- | --- |"]
     for text, names in COMPUTATIONS.items():
-        known = [name for name in names if name in exact]
-        elements = sum(result.line.elements for name in known for result in exact[name])
-        if known:
-            rows.append(f"| {', '.join(_operator(name, exact[name]) for name in known)} | {text} | {elements:,} |")
+        exact_names = [name for name in names if name in exact]
+        elements = sum(result.line.elements for name in exact_names for result in exact[name])
+        if exact_names:
+            rows.append(
+                f"| {', '.join(_operator(name, exact[name]) for name in exact_names)} | {text} | {elements:,} |"
+            )
     listed = {name for names in COMPUTATIONS.values() for name in names}
     if missing := [name for name in exact if name not in listed]:
         sys.exit(f"{TOOL}: COMPUTATIONS lacks {', '.join(missing)}")
@@ -185,11 +187,11 @@ def inexact_rows(results: Iterable[Result]) -> list[str]:
     for result in sorted(results, key=lambda item: (item.op, item.dtype)):
         if result.is_exact:
             continue
-        reason, most = DIFFERENCES.get((result.op, result.dtype), (None, 0))
+        reason, recorded = DIFFERENCES.get((result.op, result.dtype), (None, 0))
         if reason is None:
             missing.append(f"{result.op} of {result.dtype}: {result.line}")
             continue
-        largest = max(int(result.line.largest), most)
+        largest = max(int(result.line.largest), recorded)
         steps = f"{largest} step{'s' if largest != 1 else ''}"
         share = f"{result.line.different:,} of {result.line.elements:,}"
         rows.append(f"| `{result.op}` | {result.dtype} | {steps} | {share} | {reason} |")
@@ -207,14 +209,14 @@ def broken_promises(results: Iterable[Result], text: str) -> list[str]:
     """Operators of a short run that differ although the page lists them as exact, or that the page lacks."""
     exact = section(PAGE, text, "exact operators", TOOL)
     inexact = section(PAGE, text, "inexact operators", TOOL)
-    found = []
+    sentences = []
     for result in results:
         is_listed = f"| `{result.op}` | {result.dtype} |" in inexact
         if not is_listed and f"`{result.op}`" not in exact:
-            found.append(f"{result.op} of {result.dtype} is in no table")
+            sentences.append(f"{result.op} of {result.dtype} is in no table")
         elif not is_listed and not result.is_exact:
-            found.append(f"{result.op} of {result.dtype} is listed as exact: {result.line}")
-    return found
+            sentences.append(f"{result.op} of {result.dtype} is listed as exact: {result.line}")
+    return sentences
 
 
 def main(arguments: list[str] | None = None) -> int:

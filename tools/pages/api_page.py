@@ -145,24 +145,27 @@ def _input_types() -> Iterator[str]:
     yield ""
     yield f"| input | {' | '.join(GIVEN_TYPES)} |"
     yield "|---" * (len(GIVEN_TYPES) + 1) + "|"
-    for wanted in WANTED_TYPES:
-        cells = (_accepts(wanted.removeprefix("quantized "), given, wanted.startswith("q")) for given in GIVEN_TYPES)
-        yield f"| {wanted} | {' | '.join(cells)} |"
+    for dtype in WANTED_TYPES:
+        cells = (
+            _accepts(dtype.removeprefix("quantized "), array_dtype, dtype.startswith("q"))
+            for array_dtype in GIVEN_TYPES
+        )
+        yield f"| {dtype} | {' | '.join(cells)} |"
 
 
-def _accepts(wanted: str, given: str, is_quantized: bool) -> str:
-    kind = np.dtype(given).kind
-    limits: Any = [0, 1] if kind == "b" else np.iinfo(given) if kind in "iu" else np.finfo(given)
+def _accepts(dtype: str, array_dtype: str, is_quantized: bool) -> str:
+    kind = np.dtype(array_dtype).kind
+    limits: Any = [0, 1] if kind == "b" else np.iinfo(array_dtype) if kind in "iu" else np.finfo(array_dtype)
     extremes = limits if kind == "b" else [limits.min, limits.max]
-    found = []
+    accepted = []
     for values in ([0, 1], extremes):
         try:
-            convert_input(np.array(values, given), np.dtype(wanted), "x", is_quantized=is_quantized)
+            convert_input(np.array(values, array_dtype), np.dtype(dtype), "x", is_quantized=is_quantized)
         except tpuconvert.UsageError:
-            found.append(False)
+            accepted.append(False)
         else:
-            found.append(True)
-    return "yes" if all(found) else "fits" if found[0] else "-"
+            accepted.append(True)
+    return "yes" if all(accepted) else "fits" if accepted[0] else "-"
 
 
 def _entry(name: str, item: Any, heading: str) -> Iterator[str]:
@@ -207,18 +210,18 @@ def _parameters(item: Any) -> tuple[list[str], str]:
         stars = ["*"] if fields and all(field.kw_only for field in fields) else []
         return [*stars, *(_parameter(field.name, field.type, _default(field)) for field in fields)], ""
     signature = inspect.signature(item)
-    found, is_named = [], False
+    texts, is_named = [], False
     for number, each in enumerate(signature.parameters.values()):
         if number == 0 and each.name in ("self", "cls"):
             continue
         if each.kind is each.KEYWORD_ONLY and not is_named:
             is_named = True
-            found.append("*")
+            texts.append("*")
         star = "*" if each.kind is each.VAR_POSITIONAL else "**" if each.kind is each.VAR_KEYWORD else ""
         is_named |= each.kind is each.VAR_POSITIONAL
-        found.append(star + _parameter(each.name, each.annotation, each.default))
+        texts.append(star + _parameter(each.name, each.annotation, each.default))
     result = signature.return_annotation
-    return found, "" if isinstance(item, type) or result is signature.empty else f" -> {result}"
+    return texts, "" if isinstance(item, type) or result is signature.empty else f" -> {result}"
 
 
 ALIASES = {name: get_args(kind)[0] for name, kind in vars(plain_values).items() if get_origin(kind) is Annotated}

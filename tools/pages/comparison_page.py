@@ -29,10 +29,10 @@ class Place:
     def rows(self) -> list[Row]:
         """Return one dictionary per row, from the name of a column to the cell."""
         text = (DOCS / self.page).read_text(encoding="utf-8")
-        _, found, section = f"\n{text}".partition(f"\n{self.heading}\n")
+        _, separator, section = f"\n{text}".partition(f"\n{self.heading}\n")
         section = re.split(r"^#+ ", section, maxsplit=1, flags=re.MULTILINE)[0]
         lines = [_cells(line) for line in section.splitlines() if line.startswith("|")]
-        if not found or len(lines) < 3:
+        if not separator or len(lines) < 3:
             sys.exit(f"comparison_page.py: {self.page} has no table below '{self.heading}'; name its heading in Place")
         return [dict(zip(lines[0], row, strict=True)) for row in lines[2:]]
 
@@ -55,8 +55,8 @@ def speed_table() -> list[str]:
     cases = (("INT8", INT8), ("INT8, 2 threads", THREADS), ("float32", FLOAT), ("opening a file", LOADING))
     rows = [
         [row["network"], case, row["tpuconvert, ms"], *(_ratio(row.get(engine, "-")) for engine in ENGINES)]
-        for case, place in cases
-        for row in place.rows()
+        for case, table in cases
+        for row in table.rows()
     ]
     return _table(["network", "case", "tpuconvert, ms", *ENGINES], rows)
 
@@ -88,8 +88,8 @@ def behind_list() -> list[str]:
     """Return one line per kind of measurement in which another tool has the better figure, with the networks."""
     lines: list[tuple[str, list[str]]] = []
     kinds = (("INT8", INT8), ("INT8 with 2 threads", THREADS), ("float32", FLOAT), ("opening a file", LOADING))
-    for kind, place in kinds:
-        lines.append((f"Time, {kind}", [_slower(row, engine) for row in place.rows() for engine in ENGINES]))
+    for kind, table in kinds:
+        lines.append((f"Time, {kind}", [_slower(row, engine) for row in table.rows() for engine in ENGINES]))
     slow = [
         f"{_code(row['model'])}, {title}: {ratio} x our time"
         for row in CONVERSION.rows()
@@ -101,7 +101,9 @@ def behind_list() -> list[str]:
     for chip in ("BM1686", "BM1684"):
         lines.append((f"Changed classes, {chip}", list(_worse(FLIPS, chip, lambda ours, theirs: theirs < ours))))
         lines.append((f"Detections kept, {chip}", list(_worse(KEPT, chip, lambda ours, theirs: theirs > ours))))
-    return [f"- {kind}: {'; '.join(found)}." for kind, given in lines if (found := [item for item in given if item])]
+    return [
+        f"- {kind}: {'; '.join(nonempty)}." for kind, texts in lines if (nonempty := [item for item in texts if item])
+    ]
 
 
 def _slower(row: Row, engine: str) -> str:
@@ -119,16 +121,16 @@ def _faster_quantizers() -> Iterator[str]:
             yield f"{_code(row['network'])}, {row['tool']}: {_number(theirs):g} s, ours {_number(own):g} s"
 
 
-def _worse(place: Place, chip: str, is_better: Callable[[float, float], bool]) -> Iterator[str]:
-    for row in place.rows():
+def _worse(table: Place, chip: str, is_better: Callable[[float, float], bool]) -> Iterator[str]:
+    for row in table.rows():
         for tool in QUANTIZERS:
             if row[tool] != "-" and is_better(_number(row[chip]), _number(row[tool])):
                 yield f"{_code(row['network'])}, {tool}: {_number(row[tool]):g} %, ours {_number(row[chip]):g} %"
 
 
-def _accuracy_table(place: Place) -> list[str]:
+def _accuracy_table(table: Place) -> list[str]:
     columns = ["network", "images or detections", "BM1686", "BM1684", *QUANTIZERS]
-    return _table(columns, [[row[name].split(" (")[0] for name in columns] for row in place.rows()])
+    return _table(columns, [[row[name].split(" (")[0] for name in columns] for row in table.rows()])
 
 
 def _cells(line: str) -> list[str]:

@@ -57,11 +57,11 @@ class Fallback:
     @staticmethod
     def of(node: Node, reason: str) -> Fallback:
         """Describe a node."""
-        given, made = (
+        operand_types, result_types = (
             ", ".join("-" if value is None else value.dtype.name for value in values)
             for values in (node.inputs, node.outputs)
         )
-        return Fallback(node.op.name, f"{given} -> {made}", reason)
+        return Fallback(node.op.name, f"{operand_types} -> {result_types}", reason)
 
 
 @dataclass
@@ -146,10 +146,10 @@ def _survey_layer(survey: Survey, root: Path, case: Mapping[str, Any]) -> None:
     with np.load(root / case["io"]) as stored:
         arrays = [stored[f"in{index}"] for index in range(len(case["inputs"]))]
     shapes = {entry["name"]: array.shape for entry, array in zip(case["inputs"], arrays, strict=True) if array.size}
-    given = {name: shape for name, shape in shapes.items() if shape} if case["format"] == "onnx" else None
+    static_shapes = {name: shape for name, shape in shapes.items() if shape} if case["format"] == "onnx" else None
     try:
         model = tc.convert(
-            source, weights=paths.get("caffemodel"), source_options=tc.SourceOptions(input_shapes=given or {})
+            source, weights=paths.get("caffemodel"), source_options=tc.SourceOptions(input_shapes=static_shapes or {})
         )
         names = [port.name for port in model.graph.input_ports]
         survey.add(case["id"], model, dict(zip(names, arrays, strict=False)))
@@ -201,24 +201,24 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--no-layers", action="store_true", help="leave out the single layers")
     parser.add_argument("--print", action="store_true", help="print the page and write nothing")
     parser.add_argument("--check", action="store_true", help="write nothing, exit 1 when the page is out of date")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     warnings.simplefilter("ignore")
     root, survey = data_root(), Survey()
-    names = entries(root) if given.models is None else filter(None, given.models.split(","))
+    names = entries(root) if options.models is None else filter(None, options.models.split(","))
     survey_models(survey, root, names)
-    if not given.no_layers:
+    if not options.no_layers:
         survey_layers(survey, root)
-    for folder in given.zoo:
+    for folder in options.zoo:
         survey_zoo(survey, folder)
     text = page(survey)
     for title, reason in survey.refused.items():
         print(f"not converted: {title}: {reason}", file=sys.stderr)
-    if given.print:
+    if options.print:
         print(text)
-    elif given.check and text != PAGE.read_text(encoding="utf-8"):
+    elif options.check and text != PAGE.read_text(encoding="utf-8"):
         print("fallbacks.md is out of date: run python -m tools.pages.fallbacks", file=sys.stderr)
         return 1
-    elif not given.check:
+    elif not options.check:
         PAGE.write_text(text, encoding="utf-8")
     return int(bool(survey.unexplained))
 

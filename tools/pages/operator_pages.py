@@ -58,9 +58,9 @@ def _example(entry: Entry) -> list[str]:
     first = next(iter(expected.values()), None)
     op: Op = contract.build(entry, example["params"], None if first is None else DType.of(first.dtype))
     arrays: list[Array | None] = contract.arguments(entry, example)
-    given = {item.name: getattr(op, item.name) for item in dataclasses.fields(op)}
+    attributes = {item.name: getattr(op, item.name) for item in dataclasses.fields(op)}
     defaults = {item.name: item.default for item in dataclasses.fields(op)}
-    changed = [f"{name}={format_value(value)}" for name, value in given.items() if value != defaults[name]]
+    changed = [f"{name}={format_value(value)}" for name, value in attributes.items() if value != defaults[name]]
     lines = _wrap(f"{op.name}({', '.join(changed)})")
     for name, item in zip(_operand_names(contract, entry, example), arrays, strict=True):
         lines += [f"{name}: absent"] if item is None else _tensor(name, item)
@@ -81,8 +81,8 @@ def _operand_names(contract: Any, entry: Entry, example: Entry) -> list[str]:
     """Return the name of every array, in the order of ``contract.arguments``."""
     names = []
     for operand in entry["inputs"]:
-        given = example["inputs"].get(operand["name"])
-        names += [str(operand["name"])] * (len(given) if isinstance(given, list) else 1)
+        operands = example["inputs"].get(operand["name"])
+        names += [str(operand["name"])] * (len(operands) if isinstance(operands, list) else 1)
     return names + list(contract.tensor_parameters(entry))
 
 
@@ -227,7 +227,7 @@ def _section_link(citation: re.Match[str]) -> str:
 
 def _escape(text: str) -> str:
     """Escape asterisks next to a word, underscores at its ends, and angle brackets, which Markdown would interpret."""
-    return re.sub(r"(?<=\S)\*|\*(?=\S)|(?<!\w)_|_(?!\w)|<(?=[\w/!?])", lambda found: f"\\{found[0]}", text)
+    return re.sub(r"(?<=\S)\*|\*(?=\S)|(?<!\w)_|_(?!\w)|<(?=[\w/!?])", lambda match: f"\\{match[0]}", text)
 
 
 def _cell(text: str) -> str:
@@ -239,8 +239,8 @@ def _wrap(text: str) -> list[str]:
 
 
 def _anchor(heading: str) -> str:
-    kept = "".join(c for c in heading.lower() if c.isalnum() or c in " -_")
-    return kept.replace(" ", "-")
+    letters = "".join(c for c in heading.lower() if c.isalnum() or c in " -_")
+    return letters.replace(" ", "-")
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -248,27 +248,27 @@ def _anchor(heading: str) -> str:
 
 def files() -> dict[Path, str]:
     """Return path -> content of every generated file."""
-    found = notes()
+    entries = notes()
     descriptions = [
-        describe(definition, notes=found) for definition in all_ops().values() if definition.kind is not OpKind.CUSTOM
+        describe(definition, notes=entries) for definition in all_ops().values() if definition.kind is not OpKind.CUSTOM
     ]
-    families = list(dict.fromkeys(entry["family"] for entry in _in_order(found)))
+    families = list(dict.fromkeys(entry["family"] for entry in _in_order(entries)))
     families += [name for name in OTHERS.values() if any(about.family == name for about in descriptions)]
     pages = {PAGES / f"{about.name}.md": page(about) for about in descriptions}
-    text = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+    text = json.dumps(entries, indent=1, ensure_ascii=False) + "\n"
     return {NOTES: text, PAGES / INDEX: index(descriptions, list(dict.fromkeys(families))), **pages}
 
 
-def _in_order(found: dict[str, Entry]) -> list[Entry]:
+def _in_order(entries: dict[str, Entry]) -> list[Entry]:
     """Return the entries in the order of the specification."""
-    return [found[entry["name"]] for entry in contract.defined_entries()]
+    return [entries[entry["name"]] for entry in contract.defined_entries()]
 
 
-def out_of_date(root: Path, wanted: dict[Path, str]) -> list[str]:
+def out_of_date(root: Path, contents: dict[Path, str]) -> list[str]:
     """Return the stale files, which must be written or removed."""
-    wrong = [str(path) for path, text in wanted.items() if _read(root / path) != text]
-    kept = {root / path for path in wanted}
-    return wrong + [str(path.relative_to(root)) for path in sorted((root / PAGES).glob("*.md")) if path not in kept]
+    wrong = [str(path) for path, text in contents.items() if _read(root / path) != text]
+    pages = {root / path for path in contents}
+    return wrong + [str(path.relative_to(root)) for path in sorted((root / PAGES).glob("*.md")) if path not in pages]
 
 
 def _read(path: Path) -> str | None:
@@ -277,16 +277,16 @@ def _read(path: Path) -> str | None:
 
 def main(arguments: list[str]) -> int:
     """Write or check the files. Return 1 if ``--check`` finds a stale file."""
-    wanted = files()
-    stale = out_of_date(ROOT, wanted)
+    contents = files()
+    stale = out_of_date(ROOT, contents)
     if arguments == ["--check"]:
         if stale:
             print(f"out of date: {', '.join(stale)}: run {COMMAND}", file=sys.stderr)
         return int(bool(stale))
     (ROOT / PAGES).mkdir(parents=True, exist_ok=True)
     for name in stale:
-        if Path(name) in wanted:
-            (ROOT / name).write_text(wanted[Path(name)], encoding="utf-8")
+        if Path(name) in contents:
+            (ROOT / name).write_text(contents[Path(name)], encoding="utf-8")
         else:
             (ROOT / name).unlink()
     return 0

@@ -86,8 +86,8 @@ def images_of(root: Path, entry: Entry, part: str) -> Images:
     if kind == "imagenet":
         listed = [item for item in listed if item["role"] == ("eval" if part == "test" else "calib")]
     named = "label" if kind == "imagenet" else "person"
-    given = {key: value for key, value in how.items() if key not in ("kind", "images")}
-    rule = Preprocess.from_mapping(given)
+    keys = {key: value for key, value in how.items() if key not in ("kind", "images")}
+    rule = Preprocess.from_mapping(keys)
     plain = replace(rule, mean=(0.0,), scale=(1.0,), color="RGB", layout="NHWC")
     pixels = {
         fit: np.concatenate([replace(plain, fit=fit).load(folder / item["file"]) for item in listed]).astype(np.uint8)
@@ -187,8 +187,8 @@ def _transpose(images: Images) -> Given | None:
 
 def _other_fit(images: Images) -> Given:
     """Exchange the two ways of resizing: crop and stretch."""
-    given = _given_images(images, replace(images.rule, fit="crop" if images.rule.fit == "stretch" else "stretch"))
-    return replace(given, originals=images.originals)
+    resized = _given_images(images, replace(images.rule, fit="crop" if images.rule.fit == "stretch" else "stretch"))
+    return replace(resized, originals=images.originals)
 
 
 def _with(images: Images, **changes: Any) -> Given:
@@ -222,6 +222,6 @@ def cases(images: Images) -> Iterator[tuple[str, Given | None]]:
     """Yield every mistake with its samples; None if it does not apply or does not change the model input."""
     want = right(images).normalized
     for name, mistake in MISTAKES.items():
-        given = mistake(images)
-        same = given is not None and np.allclose(given.normalized, want, rtol=1e-4, atol=1e-4 * float(np.ptp(want)))
-        yield name, None if same else given
+        changed = mistake(images)
+        same = changed is not None and np.allclose(changed.normalized, want, rtol=1e-4, atol=1e-4 * float(np.ptp(want)))
+        yield name, None if same else changed

@@ -107,35 +107,37 @@ def measure(root: Path, entry: Entry, part: str) -> Row:
     images = images_of(root, entry, part)
     row: Row = {}
     for way, hand_over in (("images", as_images), ("arrays", as_arrays)):
-        given = hand_over(subject, right(images))
-        if given is None or (way == "arrays" and "images" in row and given[0][0].size > MOST_ELEMENTS):
+        samples_and_rule = hand_over(subject, right(images))
+        if samples_and_rule is None or (
+            way == "arrays" and "images" in row and samples_and_rule[0][0].size > MOST_ELEMENTS
+        ):
             continue
-        best, *warned = examine(subject, given[0], given[1], images.labels)
+        best, *warned = examine(subject, samples_and_rule[0], samples_and_rule[1], images.labels)
         row[way] = {RIGHT: {"cost": 0.0, "labels": warned[0], "statistics": warned[1]}}
         for name, mistake in cases(images):
             samples = None if mistake is None else hand_over(subject, mistake)
             if samples is not None:
-                top1, *found = examine(subject, samples[0], samples[1], images.labels)
-                row[way][name] = {"cost": best - top1, "labels": found[0], "statistics": found[1]}
+                top1, *letters = examine(subject, samples[0], samples[1], images.labels)
+                row[way][name] = {"cost": best - top1, "labels": letters[0], "statistics": letters[1]}
     return row
 
 
-def as_images(subject: Subject, given: Given) -> tuple[Array | list[Array], Preprocess] | None:
+def as_images(subject: Subject, given_images: Given) -> tuple[Array | list[Array], Preprocess] | None:
     """Return images and a preprocessing; None for inputs that are not images.
 
     For pixels that are already resized, the preprocessing does not crop.
     """
     if len(subject.port.shape) != 4:
         return None
-    layout = "NHWC" if subject.port.shape[-1] == given.pixels.shape[-1] else "NCHW"
-    if given.originals is not None:
-        return given.originals, replace(given.rule, layout=layout)
-    return given.pixels, replace(given.rule, fit="stretch", layout=layout)
+    layout = "NHWC" if subject.port.shape[-1] == given_images.pixels.shape[-1] else "NCHW"
+    if given_images.originals is not None:
+        return given_images.originals, replace(given_images.rule, layout=layout)
+    return given_images.pixels, replace(given_images.rule, fit="stretch", layout=layout)
 
 
-def as_arrays(subject: Subject, given: Given) -> tuple[Array, None]:
+def as_arrays(subject: Subject, images: Given) -> tuple[Array, None]:
     """Return normalized arrays in layout and type of the model input, without preprocessing."""
-    x = given.normalized
+    x = images.normalized
     if len(subject.port.shape) == 4 and subject.port.shape[-1] != x.shape[-1]:
         x = x.transpose(0, 3, 1, 2)
     x = np.ascontiguousarray(x).reshape(len(x), *subject.port.shape[1:])
@@ -172,8 +174,8 @@ def _count(items: list[dict[str, float | bool]], key: str) -> int:
 def _cell(item: dict[str, float | bool] | None, name: str) -> str:
     if item is None:
         return ""
-    found = "".join(letter for letter, key in zip("LS", _ARMS, strict=True) if item[key]) or "-"
-    return found if name == RIGHT else f"{item['cost']:.0f} {found}"
+    letters = "".join(letter for letter, key in zip("LS", _ARMS, strict=True) if item[key]) or "-"
+    return letters if name == RIGHT else f"{item['cost']:.0f} {letters}"
 
 
 def main() -> int:
@@ -183,27 +185,27 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing, exit 1 if the page is out of date")
     parser.add_argument("--part", choices=("test", "development"), default="test")
     parser.add_argument("--results", type=Path, help="JSON file of rows: those there are reused, others are added")
-    given = parser.parse_args()
+    options = parser.parse_args()
     root = data_root()
-    known = {name: entry for name, entry in entries(root).items() if "labels" in entry}
+    labeled = {name: entry for name, entry in entries(root).items() if "labels" in entry}
     rows: dict[str, Row] = {}
-    if given.results is not None and given.results.is_file():
-        rows = json.loads(given.results.read_text(encoding="utf-8"))
-    for name in given.models or known:
+    if options.results is not None and options.results.is_file():
+        rows = json.loads(options.results.read_text(encoding="utf-8"))
+    for name in options.models or labeled:
         if name not in rows:
-            rows[name] = measure(root, known[name], given.part)
+            rows[name] = measure(root, labeled[name], options.part)
             print(name, file=sys.stderr, flush=True)
-            if given.results is not None:
-                given.results.write_text(json.dumps(rows, indent=1), encoding="utf-8")
-    text = table({name: rows[name] for name in given.models or known})
-    if given.models or given.part != "test":
+            if options.results is not None:
+                options.results.write_text(json.dumps(rows, indent=1), encoding="utf-8")
+    text = table({name: rows[name] for name in options.models or labeled})
+    if options.models or options.part != "test":
         print(text)
         return 0
     page = PAGE.read_text(encoding="utf-8")
     content = replace_section(PAGE, page, "mistakes", "tools.pages.preprocessing_table", text.splitlines())
     if content == page:
         return 0
-    if given.check:
+    if options.check:
         print(f"{PAGE.name} is out of date: run python -m tools.pages.preprocessing_table", file=sys.stderr)
         return 1
     PAGE.write_text(content, encoding="utf-8")

@@ -41,11 +41,11 @@ def git(*arguments: str) -> str:
 def new_subjects() -> dict[str, str]:
     """Return the subjects of the new commits by abbreviated hash."""
     base = git("merge-base", "HEAD", "origin/main")
-    known = [base] if base and base != git("rev-parse", "HEAD") else []
+    old_commits = [base] if base and base != git("rev-parse", "HEAD") else []
     if git("cat-file", "-t", START) == "commit":
-        known.append(START)
-    limit = [] if known else [f"--max-count={FALLBACK}"]
-    log = git("log", "--no-merges", "--format=%h %s", *limit, "HEAD", *(f"^{commit}" for commit in known))
+        old_commits.append(START)
+    limit = [] if old_commits else [f"--max-count={FALLBACK}"]
+    log = git("log", "--no-merges", "--format=%h %s", *limit, "HEAD", *(f"^{commit}" for commit in old_commits))
     return {commit: subject for commit, _, subject in (line.partition(" ") for line in log.splitlines())}
 
 
@@ -64,9 +64,9 @@ def main(arguments: list[str]) -> int:
     else:
         print("commit subjects are not checked: this folder has no git history", file=sys.stderr)
         return 0
-    problems = {commit: found for commit, subject in subjects.items() if (found := subject_problem(subject))}
-    for commit, found in problems.items():
-        print(f"{commit}: {subjects[commit]!r}: {found}", file=sys.stderr)
+    problems = {commit: problem for commit, subject in subjects.items() if (problem := subject_problem(subject))}
+    for commit, problem in problems.items():
+        print(f"{commit}: {subjects[commit]!r}: {problem}", file=sys.stderr)
     return 1 if problems else 0
 
 

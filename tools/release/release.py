@@ -48,30 +48,30 @@ def version_problems(root: Path, tag: str | None) -> Iterator[str]:
     if newest.split()[0] != version:
         yield f"CHANGELOG.md: the newest heading is '{newest}', expected {version} as in setup.cfg"
     for name, pattern in SHOWN.items():
-        found = pattern.findall((root / name).read_text(encoding="utf-8"))
-        if not found:
+        versions = pattern.findall((root / name).read_text(encoding="utf-8"))
+        if not versions:
             yield f"{name}: shows no version; expected {version}"
-        yield from (f"{name}: shows version {other}, expected {version}" for other in found if other != version)
+        yield from (f"{name}: shows version {other}, expected {version}" for other in versions if other != version)
     if tag is not None and tag != f"v{version}":
         yield f"the tag is {tag}, expected v{version} as in setup.cfg"
 
 
 def distribution_problems(folder: Path, version: str) -> Iterator[str]:
     """Yield a sentence for each file that is missing from a folder of distributions, too large or unexpected."""
-    wanted = {(abi, platform) for abi in ABIS for platform in PLATFORMS}
+    absent = {(abi, platform) for abi in ABIS for platform in PLATFORMS}
     sources = f"tpuconvert-{version}.tar.gz"
     if not (folder / sources).is_file():
         yield f"{sources} is missing"
     for file in sorted(folder.iterdir()):
         if file.name == sources:
             continue
-        fits = {(abi, platform) for abi, platform in wanted if is_wheel(file.name, version, abi, platform)}
+        fits = {(abi, platform) for abi, platform in absent if is_wheel(file.name, version, abi, platform)}
         if not fits:
             yield f"{file.name} is unexpected, or there are two of its kind"
         elif file.stat().st_size > MOST_WHEEL_BYTES:
             yield f"{file.name} has {file.stat().st_size} bytes, expected at most {MOST_WHEEL_BYTES}"
-        wanted -= fits
-    yield from (f"the wheel {abi} for {platform} is missing" for abi, platform in sorted(wanted))
+        absent -= fits
+    yield from (f"the wheel {abi} for {platform} is missing" for abi, platform in sorted(absent))
 
 
 def is_wheel(name: str, version: str, abi: str, platform: str) -> bool:
@@ -85,10 +85,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tag", help="tag of the release")
     parser.add_argument("--dist", type=Path, help="folder with the files to publish, and nothing else")
-    given = parser.parse_args()
-    problems = list(version_problems(ROOT, given.tag))
-    if given.dist is not None:
-        problems += distribution_problems(given.dist, read_version())
+    options = parser.parse_args()
+    problems = list(version_problems(ROOT, options.tag))
+    if options.dist is not None:
+        problems += distribution_problems(options.dist, read_version())
     for problem in problems:
         print(problem, file=sys.stderr)
     if not problems:

@@ -62,14 +62,14 @@ def install(wheel: Path, python: str, folder: Path, pip_options: list[str]) -> P
     return ours
 
 
-def check_engine(doctor: dict[str, Any], wanted: str | None) -> None:
+def check_engine(doctor: dict[str, Any], instruction_set: str | None) -> None:
     """Check what ``tpuconvert doctor --json`` printed.
 
     Raises:
         SmokeError: the engine is missing, does not use the expected instruction set, or gives other bytes.
     """
     engine, test = doctor["engine"], doctor["self_test"]
-    if engine["instruction_set"] is None or wanted not in (None, engine["instruction_set"]):
+    if engine["instruction_set"] is None or instruction_set not in (None, engine["instruction_set"]):
         raise SmokeError(f"the native engine has instruction set {engine['instruction_set']}: {engine['problem']}")
     if test is None or test["problem"] or test["different"] or not test["samples"]:
         raise SmokeError(f"the self-test failed: {test}")
@@ -89,12 +89,13 @@ def smoke(python: list[str], folder: Path, environment: dict[str, str], version:
     """
     command = [*python, "-m", "tpuconvert"]
     text, seconds = run([*command, "doctor", "--json"], folder, environment)
-    found = json.loads(text)
-    if version not in (None, found["version"]):
-        raise SmokeError(f"found version {found['version']}, expected {version}")
-    check_engine(found, None)
-    isas = found["engine"]["instruction_sets"]
-    print(f"tpuconvert doctor: {seconds:.1f} s; Python {found['python']}, {found['system']}, {', '.join(isas)}")
+    installation = json.loads(text)
+    if version not in (None, installation["version"]):
+        raise SmokeError(f"found version {installation['version']}, expected {version}")
+    check_engine(installation, None)
+    isas = installation["engine"]["instruction_sets"]
+    machine = f"Python {installation['python']}, {installation['system']}, {', '.join(isas)}"
+    print(f"tpuconvert doctor: {seconds:.1f} s; {machine}")
     for isa in isas:
         text, _ = run([*command, "doctor", "--json"], folder, {**environment, "TPUCONVERT_ISA": isa})
         check_engine(json.loads(text), isa)
@@ -114,19 +115,19 @@ def main() -> int:
     parser.add_argument("--installed", action="store_true", help="check the package of the running Python")
     parser.add_argument("--python", default=sys.executable, help="Python for the new environment")
     parser.add_argument("--pip-option", action="append", default=[], help="such as --pip-option=--no-index")
-    given = parser.parse_args()
-    if given.installed == (given.wheel is not None):
+    options = parser.parse_args()
+    if options.installed == (options.wheel is not None):
         parser.error("give either a wheel or --installed")
     try:
         with tempfile.TemporaryDirectory(prefix="tpuconvert-smoke-") as name:
             folder = Path(name)
-            if given.installed:
+            if options.installed:
                 smoke([sys.executable], folder, dict(os.environ), None)
                 return 0
-            wheel = given.wheel.resolve()
+            wheel = options.wheel.resolve()
             if wheel.stat().st_size > MOST_WHEEL_BYTES:
                 raise SmokeError(f"{wheel.name} has {wheel.stat().st_size} bytes, expected at most {MOST_WHEEL_BYTES}")
-            python = install(wheel, given.python, folder, given.pip_option)
+            python = install(wheel, options.python, folder, options.pip_option)
             smoke([str(python)], folder, clean_environment(python.parent), wheel.name.split("-")[1])
     except SmokeError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -41,9 +41,9 @@ def make(
     torch.set_num_threads(1)
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # hide warnings about missing torchvision
     folder.mkdir(parents=True, exist_ok=True)
-    known = list(networks())
-    describe(known).save(folder)
-    for network in known:
+    all_networks = list(networks())
+    describe(all_networks).save(folder)
+    for network in all_networks:
         if names and network.name not in names:
             continue
         exports = [
@@ -68,17 +68,17 @@ def make(
                 print(f"{export.name}: {reason or 'made'}", flush=True)
 
 
-def describe(known: Iterable[Network]) -> Made:
+def describe(all_networks: Iterable[Network]) -> Made:
     """Return the families of networks, and the versions of the packages that define and export them."""
-    packages = {network.name: network.package for network in known if network.package}
+    packages = {network.name: network.package for network in all_networks if network.package}
     versions = {name: version(name) for name in ("torch", "onnx", *sorted(set(packages.values())))}
-    return Made(versions, {network.name: network.family or network.name for network in known}, packages)
+    return Made(versions, {network.name: network.family or network.name for network in all_networks}, packages)
 
 
 def samples(network: Network) -> dict[str, np.ndarray[Any, Any]]:
     """Return samples of batch 1, stacked along a new first axis, by the name of the input."""
-    made = [_pytree.tree_flatten(network.arguments(seed, 1))[0] for seed in range(SAMPLES)]
-    return {name: np.stack([one[k].numpy() for one in made]) for k, name in enumerate(network.input_names)}
+    arguments = [_pytree.tree_flatten(network.arguments(seed, 1))[0] for seed in range(SAMPLES)]
+    return {name: np.stack([one[k].numpy() for one in arguments]) for k, name in enumerate(network.input_names)}
 
 
 def export_one(
@@ -172,7 +172,7 @@ def first_line(error: Exception) -> str:
 def quiet() -> Iterator[None]:
     """Suppress warnings and output; the exporters also print from C++."""
     sys.stdout.flush()
-    kept = [os.dup(descriptor) for descriptor in (1, 2)]
+    copies = [os.dup(descriptor) for descriptor in (1, 2)]
     try:
         with warnings.catch_warnings(), Path(os.devnull).open("w") as nowhere:
             warnings.simplefilter("ignore")
@@ -181,6 +181,6 @@ def quiet() -> Iterator[None]:
             yield
     finally:
         sys.stdout.flush()
-        for descriptor, saved in zip((1, 2), kept, strict=True):
+        for descriptor, saved in zip((1, 2), copies, strict=True):
             os.dup2(saved, descriptor)
             os.close(saved)

@@ -27,7 +27,7 @@ def page(outcomes: Sequence[Outcome], folder: Path, explanations: Mapping[str, s
         folder: folder of the zoo.
         explanations: network -> reason for an outcome that is not reached.
     """
-    made = Made.load(folder)
+    export_facts = Made.load(folder)
     counts = Counter(outcome.outcome for outcome in outcomes)
     lines = [
         "# Exporters",
@@ -35,7 +35,7 @@ def page(outcomes: Sequence[Outcome], folder: Path, explanations: Mapping[str, s
         "<!-- Made by `python -m tools.zoo run FOLDER --markdown docs/exporters.md`. -->",
         "",
         "Well-known network architectures, exported by both exporters of",
-        f"{_packages(made)},",
+        f"{_packages(export_facts)},",
         "with batch 1 or with a dynamic batch. Each model is checked and converted in float; a small one is also",
         "compared with its source, tensor by tensor. Then it is converted to INT8, calibrated with 8 samples. Both are",
         f"compared with ONNX Runtime {onnxruntime.__version__} on 4 other samples. A dynamic batch runs",
@@ -58,7 +58,7 @@ def page(outcomes: Sequence[Outcome], folder: Path, explanations: Mapping[str, s
         "The first command needs the extra `zoo` (PyTorch), the second does not; `make zoo` runs each in a",
         "separate environment.",
         "",
-        *_summary(outcomes, made),
+        *_summary(outcomes, export_facts),
         "",
         "| outcome | models | meaning |",
         "|---|---|---|",
@@ -92,7 +92,7 @@ def page(outcomes: Sequence[Outcome], folder: Path, explanations: Mapping[str, s
         "",
         f"| {' | '.join(COLUMNS)} |",
         "|---" * len(COLUMNS) + "|",
-        *_rows(outcomes, made),
+        *_rows(outcomes, export_facts),
     ]
     reasons = _reasons(outcomes)
     if reasons:
@@ -112,9 +112,11 @@ def page(outcomes: Sequence[Outcome], folder: Path, explanations: Mapping[str, s
 
 def _left_out(outcomes: Sequence[Outcome], folder: Path) -> list[str]:
     """Return a line with the networks that were exported but have no outcome: they count in no share."""
-    known = {outcome.export.network for outcome in outcomes if outcome.outcome != EXPORTER}
+    with_outcome = {outcome.export.network for outcome in outcomes if outcome.outcome != EXPORTER}
     names = dict.fromkeys(
-        export.network for export in exports(folder) if export.network not in known and not export.refusal(folder)
+        export.network
+        for export in exports(folder)
+        if export.network not in with_outcome and not export.refusal(folder)
     )
     return [f"Networks without any run, which no share counts: {', '.join(names)}.", ""] if names else []
 
@@ -125,20 +127,22 @@ def _earlier(outcomes: Sequence[Outcome]) -> list[str]:
     return [f"Networks with rows of an earlier run: {', '.join(names)}.", ""] if names else []
 
 
-def _packages(made: Made) -> str:
+def _packages(export_facts: Made) -> str:
     """Return the names and versions of the packages."""
     names = {"torch": "PyTorch"}
-    versions = {name: number.partition("+")[0] for name, number in made.versions.items() if name != "onnx"}
+    versions = {name: number.partition("+")[0] for name, number in export_facts.versions.items() if name != "onnx"}
     (first, *others) = [f"{names.get(name, name)} {number}" for name, number in versions.items()]
     return first + (f" (networks of {', '.join(others)} and hand-written ones)" if others else "")
 
 
-def _summary(outcomes: Sequence[Outcome], made: Made) -> list[str]:
+def _summary(outcomes: Sequence[Outcome], export_facts: Made) -> list[str]:
     """Return a table with the number of families that reach the limits."""
     families: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
         if outcome.outcome != EXPORTER:
-            families.setdefault(made.families.get(outcome.export.network, outcome.export.network), []).append(outcome)
+            families.setdefault(export_facts.families.get(outcome.export.network, outcome.export.network), []).append(
+                outcome
+            )
     floats = sum(all(map(is_float_equal, group)) for group in families.values())
     integers = sum(all(map(is_int8_close, group)) for group in families.values())
     measured = [group for group in families.values() if any(one.peer is not None for one in group)]
@@ -182,7 +186,7 @@ def is_peer_close(outcome: Outcome) -> bool:
     return outcome.peer is None or outcome.peer >= MIN_COSINE
 
 
-def _rows(outcomes: Iterable[Outcome], made: Made) -> list[str]:
+def _rows(outcomes: Iterable[Outcome], export_facts: Made) -> list[str]:
     """Return one row for each group of opsets with the same outcome."""
     groups: dict[tuple[str, str, str, str], list[Outcome]] = {}
     for outcome in outcomes:
@@ -190,7 +194,7 @@ def _rows(outcomes: Iterable[Outcome], made: Made) -> list[str]:
         groups.setdefault((export.network, export.exporter, export.batch, outcome.outcome), []).append(outcome)
     rows = []
     for (network, exporter, batch, end), group in groups.items():
-        cells = [network, made.packages.get(network, ""), exporter, batch]
+        cells = [network, export_facts.packages.get(network, ""), exporter, batch]
         cells += [", ".join(str(outcome.export.opset) for outcome in group), end]
         errors = [outcome.difference for outcome in group if outcome.difference is not None]
         cells += [f"{max(errors):.0e}" if errors else ""]
@@ -210,19 +214,19 @@ def _nodes(group: Sequence[Outcome]) -> list[str]:
         [one.float_nodes for one in group],
         [one.int8_nodes for one in group],
     )
-    return list(filter(None, (_range(found, 0) for found in counts)))
+    return list(filter(None, (_range(numbers, 0) for numbers in counts)))
 
 
 def _seconds(group: Sequence[Outcome]) -> list[str]:
     """Return the times of the float and of the INT8 conversion."""
     times = ([one.float_seconds for one in group], [one.int8_seconds for one in group])
-    return list(filter(None, (_range(found, 1) for found in times)))
+    return list(filter(None, (_range(seconds, 1) for seconds in times)))
 
 
 def _range(values: Iterable[float | None], digits: int, unit: str = "") -> str:
     """Return the smallest and the largest value as text, or one value if they round to the same text."""
-    known = [value for value in values if value is not None]
-    texts = dict.fromkeys(f"{value:.{digits}f}" for value in (min(known), max(known))) if known else {}
+    numbers = [value for value in values if value is not None]
+    texts = dict.fromkeys(f"{value:.{digits}f}" for value in (min(numbers), max(numbers))) if numbers else {}
     return " to ".join(texts) + unit if texts else ""
 
 
@@ -255,8 +259,8 @@ def _missed(outcomes: Iterable[Outcome], explanations: Mapping[str, str]) -> lis
     rows = []
     for network, group in groups.items():
         cosine = _range([one.cosine for one in group], 4)
-        kept = _percent(one.kept for one in group)
-        figures = f"cosine {cosine}" if cosine else f"boxes {kept}" if kept else ""
+        box_share = _percent(one.kept for one in group)
+        figures = f"cosine {cosine}" if cosine else f"boxes {box_share}" if box_share else ""
         result = figures or ", ".join(dict.fromkeys(one.outcome for one in group))
         peer = _range([one.peer for one in group], 4)
         rows.append(f"| {network} | {len(group)} | {result} | {peer} | {explanations.get(network, 'not examined')} |")

@@ -55,7 +55,7 @@ class Trial:
         self.samples = load_samples(folder, export.network)
         self.stage = "check"
         self.needs_number = ""
-        self._found: list[dict[str, Any]] = []
+        self._measured: list[dict[str, Any]] = []
         self._batch_axes = batch_axes(self.path)
         self._source_nodes = len(onnx.load(str(self.path), load_external_data=False).graph.node)
         self._runtime = session(self.path)
@@ -83,7 +83,7 @@ class Trial:
             if any(problem.kind is not UNKNOWN_SHAPE for problem in error.problems):
                 raise
             self.needs_number = ", ".join(dict.fromkeys(problem.op for problem in error.problems))
-            self._found.clear()
+            self._measured.clear()
             for size in OPEN_BATCHES:
                 self._run((size,), self._shapes(size))
 
@@ -92,40 +92,40 @@ class Trial:
         worst: dict[str, Any] = {"source_nodes": self._source_nodes}
         chosen = {"difference": max} | dict.fromkeys(("cosine", "centered", "sqnr", "kept", "peer"), min)
         for key, choose in chosen.items():
-            values = [found[key] for found in self._found if found.get(key) is not None]
+            values = [run[key] for run in self._measured if run.get(key) is not None]
             worst[key] = choose(values) if values else None
         for key in ("share", "float_nodes", "int8_nodes", "float_seconds", "int8_seconds"):
-            worst[key] = self._found[0].get(key) if self._found else None
+            worst[key] = self._measured[0].get(key) if self._measured else None
         return worst
 
     def _run(self, sizes: Sequence[int], shapes: dict[str, tuple[int, ...]]) -> None:
         """Convert once, with samples of the first batch size, and run with batches of every size."""
-        found: dict[str, Any] = {}
+        measured: dict[str, Any] = {}
         options: dict[str, Any] = {"chip": self.chip, "input_shapes": shapes}
         self.stage = "check"
         tc.check(self.path, plugins=self.plugins, **group_options(**options))
-        self._found.append(found)
+        self._measured.append(measured)
         feeds = self._feeds(sizes[0], self.samples[:CALIBRATION])
         if not self.export.is_quantized:
-            self._run_float(sizes, feeds, options, found)
+            self._run_float(sizes, feeds, options, measured)
         self.stage = "int8"
         begun = time.process_time()
         calibration: dict[str, Any] = {} if self.export.is_quantized else {"quantize": "int8", "calibration": feeds}
         model = tc.convert(self.path, plugins=self.plugins, **group_options(**calibration, **options))
-        found |= {"int8_seconds": time.process_time() - begun, "int8_nodes": len(model.graph.nodes)}
-        found["share"] = integer_share(model.graph.nodes)
+        measured |= {"int8_seconds": time.process_time() - begun, "int8_nodes": len(model.graph.nodes)}
+        measured["share"] = integer_share(model.graph.nodes)
         self.stage = "run int8"
         with tc.Session(model, threads=1) as running:
             if set(self._names) >= NAMES:
-                found["kept"] = self._share_of_boxes(running.run)
+                measured["kept"] = self._share_of_boxes(running.run)
                 return
             compared = self._compare(running.run, sizes)
-        found["cosine"] = min(one.cosine for one in compared)
-        found["centered"] = min((one.centered for one in compared if one.centered is not None), default=None)
-        found["sqnr"] = min(one.sqnr for one in compared)
+        measured["cosine"] = min(one.cosine for one in compared)
+        measured["centered"] = min((one.centered for one in compared if one.centered is not None), default=None)
+        measured["sqnr"] = min(one.sqnr for one in compared)
 
     def _run_float(
-        self, sizes: Sequence[int], feeds: list[dict[str, Array]], options: dict[str, Any], found: dict[str, Any]
+        self, sizes: Sequence[int], feeds: list[dict[str, Array]], options: dict[str, Any], measured: dict[str, Any]
     ) -> None:
         """Convert in float and compare.
 
@@ -138,7 +138,7 @@ class Trial:
         self.stage = "float"
         begun = time.process_time()
         model = tc.convert(self.path, plugins=self.plugins, **group_options(**options))
-        found |= {"float_seconds": time.process_time() - begun, "float_nodes": len(model.graph.nodes)}
+        measured |= {"float_seconds": time.process_time() - begun, "float_nodes": len(model.graph.nodes)}
         if sum(macs(node) or 0 for node in model.graph.nodes) <= VERIFIED_MACS:
             self.stage = "verify"
             verification = verify_source(model, Source(self.path), Options.of(**options), feeds, samples=1)
@@ -147,10 +147,10 @@ class Trial:
         self.stage = "run float"
         with tc.Session(model, threads=1) as running:
             compared = self._compare(running.run, sizes)
-        found["difference"] = max(one.relative for one in compared)
+        measured["difference"] = max(one.relative for one in compared)
         limit = HALF_TOLERANCE if self.export.exporter == "half" else FLOAT_TOLERANCE
         limits = [limit for _ in compared]
-        if found["difference"] > limit:  # rounding alone may change which box or index is the largest
+        if measured["difference"] > limit:  # rounding alone may change which box or index is the largest
             plain = session(self.path, is_optimized=False)
             own = self._compare(lambda feeds: dict(zip(self._names, plain.run(self._names, feeds), strict=True)), sizes)
             limits = [max(limit, 2 * one.relative) for one in own]
@@ -177,7 +177,7 @@ class Trial:
             except Exception as error:  # of another package: it has no figure then
                 print(f"{self.export.name}: ONNX Runtime: {type(error).__name__}: {str(error)[:200]}", flush=True)
                 return
-        self._found[0]["peer"] = min(one.cosine for one in compared)
+        self._measured[0]["peer"] = min(one.cosine for one in compared)
 
     def _shapes(self, size: int) -> dict[str, tuple[int, ...]]:
         """Return the input shapes that fix the symbolic batch to this size."""
@@ -199,28 +199,28 @@ class Trial:
 
     def _share_of_boxes(self, run: Run) -> float | None:
         """Return the share of ONNX Runtime's boxes that a model finds in the samples that did not calibrate."""
-        kept = Kept()
+        counts = Kept()
         for feeds in self._feeds(1, self.samples[CALIBRATION:] or self.samples):
-            kept.add(dict(zip(self._names, self._runtime.run(self._names, feeds), strict=True)), run(feeds))
-        return kept.share
+            counts.add(dict(zip(self._names, self._runtime.run(self._names, feeds), strict=True)), run(feeds))
+        return counts.share
 
     def _compare(self, run: Run, sizes: Sequence[int]) -> list[Comparison]:
         """Compare every output with ONNX Runtime's, on batches of every size of samples that did not calibrate."""
         samples = self.samples[CALIBRATION:] or self.samples
-        found = {name: Comparison() for name in self._names}
+        comparisons = {name: Comparison() for name in self._names}
         for feeds in (feeds for size in sizes for feeds in self._feeds(size, samples)):
-            given = run(feeds)
-            wanted = self._runtime.run(self._names, feeds)
-            for name, array in zip(self._names, wanted, strict=True):
-                found[name].add(array, given[name])
-        return list(found.values())
+            results = run(feeds)
+            expected = self._runtime.run(self._names, feeds)
+            for name, array in zip(self._names, expected, strict=True):
+                comparisons[name].add(array, results[name])
+        return list(comparisons.values())
 
 
 def batch_axes(path: Path) -> dict[str, int]:
     """Return input name -> axis of the symbolic batch, for inputs that have one."""
-    found = {}
+    axes = {}
     for value in onnx.load(str(path), load_external_data=False).graph.input:
         for axis, extent in enumerate(value.type.tensor_type.shape.dim):
             if extent.dim_param:
-                found[value.name] = axis
-    return found
+                axes[value.name] = axis
+    return axes

@@ -39,8 +39,8 @@ def page(rows: Iterable[Row], facts: Mapping[str, str], command: str) -> str:
     networks: dict[str, list[Row]] = {}
     for row in rows:
         networks.setdefault(row.network, []).append(row)
-    classifiers = {name: found for name, found in networks.items() if _has(found, "images")}
-    detectors = {name: found for name, found in networks.items() if _has(found, "detections")}
+    classifiers = {name: measurements for name, measurements in networks.items() if _has(measurements, "images")}
+    detectors = {name: measurements for name, measurements in networks.items() if _has(measurements, "detections")}
     sections = [INTRODUCTION.format(command=command)]
     sections.append("## Machine\n\n" + "\n".join(f"- {name}: {value}" for name, value in facts.items()) + "\n")
     if classifiers:
@@ -48,7 +48,7 @@ def page(rows: Iterable[Row], facts: Mapping[str, str], command: str) -> str:
     if detectors:
         sections.append(f"## Detections kept\n\n{_table(_summary(detectors))}")
     sections.append(_where_others_are_better(networks))
-    sections += [_section(name, found) for name, found in [*classifiers.items(), *detectors.items()]]
+    sections += [_section(name, measurements) for name, measurements in [*classifiers.items(), *detectors.items()]]
     return "\n".join(sections)
 
 
@@ -76,13 +76,13 @@ def _where_others_are_better(networks: Mapping[str, Sequence[Row]]) -> str:
     """Networks on which the best setting of another tool has a smaller loss, by chip."""
     lines = []
     for chip in TOOLS[OURS].settings:
-        found = []
+        settings = []
         for network, rows in networks.items():
             ours = next((row for row in rows if row.tool == OURS and row.setting == chip and row.numbers), None)
             peers = [row for tool in TOOLS if tool != OURS and (row := best(rows, tool))]
             better = sorted((row for row in peers if ours and loss(row) < loss(ours)), key=loss)
-            found += [f"`{network}` ({TOOLS[row.tool].label}, {row.setting})" for row in better[:1]]
-        lines.append(f"- {chip}: {', '.join(found) or 'none'}.")
+            settings += [f"`{network}` ({TOOLS[row.tool].label}, {row.setting})" for row in better[:1]]
+        lines.append(f"- {chip}: {', '.join(settings) or 'none'}.")
     return "## Networks on which another tool is better\n\n" + "\n".join(lines) + "\n"
 
 
@@ -100,8 +100,8 @@ def _summary(networks: Mapping[str, Sequence[Row]]) -> list[tuple[str, ...]]:
         total = max(row.numbers.get("images", row.numbers.get("detections", 0)) for row in rows)
         cells = [_cell(measured.get(setting)) for setting in ours]
         for name in peers:
-            found = best(rows, name)
-            cells.append(_cell(found) + (f" ({found.setting})" if found else ""))
+            best_row = best(rows, name)
+            cells.append(_cell(best_row) + (f" ({best_row.setting})" if best_row else ""))
         table.append((f"`{network}`", f"{total:g}", *cells))
     return table
 
@@ -116,10 +116,10 @@ def _cell(row: Row | None) -> str:
 
 def _section(network: str, rows: Sequence[Row]) -> str:
     """Table of all settings of a network, and below it what is missing."""
-    marked = {found.key for tool in TOOLS if tool != OURS and (found := best(rows, tool))}
+    marked = {best_row.key for tool in TOOLS if tool != OURS and (best_row := best(rows, tool))}
     order = {(tool, setting): index for index, (tool, setting) in enumerate(_settings())}
-    known = [row for row in rows if (row.tool, row.setting) in order]
-    rows = sorted(known, key=lambda row: order[row.tool, row.setting])
+    listed = [row for row in rows if (row.tool, row.setting) in order]
+    rows = sorted(listed, key=lambda row: order[row.tool, row.setting])
     is_classifier = _has(rows, "images")
     table: list[tuple[str, ...]] = [CLASSIFIER_HEADING if is_classifier else DETECTOR_HEADING]
     for row in rows:
@@ -149,11 +149,11 @@ def _failures(rows: Iterable[Row]) -> list[tuple[str, str]]:
     for row in rows:
         if row.error:
             reasons.setdefault((row.tool, row.error), []).append(row.setting)
-    found = []
+    failures = []
     for (tool, error), settings in reasons.items():
         is_all = len(settings) == len(TOOLS[tool].settings)
-        found.append((TOOLS[tool].label if is_all else f"{TOOLS[tool].label} ({'; '.join(settings)})", error))
-    return found
+        failures.append((TOOLS[tool].label if is_all else f"{TOOLS[tool].label} ({'; '.join(settings)})", error))
+    return failures
 
 
 def _classifier_cells(row: Row) -> tuple[str, ...]:

@@ -65,12 +65,12 @@ class Subject:
         self.entry: Entry = entries(data_root())[name]
         self.labels: Array | None = None
         if self.detector is None:
-            found = labeled_set(data_root(), self.entry)
-            self.calibration, self.samples = found.calibration, found.samples
-            self.labels = np.array(found.labels) + self.entry["labels"]["output_offset"]
+            dataset = labeled_set(data_root(), self.entry)
+            self.calibration, self.samples = dataset.calibration, dataset.samples
+            self.labels = np.array(dataset.labels) + self.entry["labels"]["output_offset"]
         else:
-            given = {key: value for key, value in self.entry["preprocessing"].items() if key not in ("kind", "images")}
-            self.preprocess = Preprocess.from_mapping(given)
+            rule = {key: value for key, value in self.entry["preprocessing"].items() if key not in ("kind", "images")}
+            self.preprocess = Preprocess.from_mapping(rule)
             images = images_of(data_root(), self.detector)
             self.calibration, self.samples = ([self.preprocess.load(path) for path in paths] for paths in images)
 
@@ -127,13 +127,15 @@ class Subject:
         """Run a network on the evaluation images."""
         return [{name: np.array(array) for name, array in run(sample).items()} for sample in self.samples]
 
-    def measure(self, found: Sequence[Outputs]) -> Numbers:
+    def measure(self, quantized_outputs: Sequence[Outputs]) -> Numbers:
         """Compare the outputs for the evaluation images with the outputs of the float network."""
         if self.labels is not None:
-            before, after = (np.array([_scores(each) for each in outputs]) for outputs in (self.float_outputs, found))
+            before, after = (
+                np.array([_scores(each) for each in outputs]) for outputs in (self.float_outputs, quantized_outputs)
+            )
             return compare_classes(before, after, self.labels)
         return compare_detections(
-            *([self.detections(each) for each in outputs] for outputs in (self.float_outputs, found))
+            *([self.detections(each) for each in outputs] for outputs in (self.float_outputs, quantized_outputs))
         )
 
     def detections(self, outputs: Outputs) -> Detections:
@@ -185,7 +187,7 @@ def compare_detections(before: Sequence[Detections], after: Sequence[Detections]
     pairs = zip(before, after, strict=True)
     return {
         "detections": sum(len(each.scores) for each in before),
-        "kept": sum(len(match_detections(reference, found, KEPT_IOU)) for reference, found in pairs),
+        "kept": sum(len(match_detections(reference, actual, KEPT_IOU)) for reference, actual in pairs),
         "found": sum(len(each.scores) for each in after),
     }
 

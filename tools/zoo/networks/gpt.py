@@ -37,8 +37,8 @@ class GptAttention(nn.Module):
         new, every = q.shape[-2], k.shape[-2]
         is_seen = self.causal[:, :, every - new : every, :every]
         scores = torch.where(is_seen, scores, torch.full([], torch.finfo(scores.dtype).min)) + mask
-        found = torch.matmul(functional.softmax(scores, -1), v)
-        return self.out(found.permute(0, 2, 1, 3).reshape(x.shape)), k, v
+        heads = torch.matmul(functional.softmax(scores, -1), v)
+        return self.out(heads.permute(0, 2, 1, 3).reshape(x.shape)), k, v
 
 
 class GptBlock(nn.Module):
@@ -52,8 +52,8 @@ class GptBlock(nn.Module):
 
     def forward(self, x: Tensor, past: tuple[Tensor, Tensor], mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the state, and all keys and values."""
-        found, k, v = self.attention(self.norm1(x), past, mask)
-        x = x + found
+        attended, k, v = self.attention(self.norm1(x), past, mask)
+        x = x + attended
         return x + self.mlp(self.norm2(x)), k, v
 
 
@@ -119,8 +119,8 @@ class LlamaBlock(nn.Module):
         v = self.value(normal).view(batch, new, GROUPS, SIZE).transpose(1, 2)
         k, v = torch.cat((past[0], k), 2), torch.cat((past[1], v), 2)
         wide = [self.repeat(part) for part in (k, v)]
-        found = functional.scaled_dot_product_attention(q, wide[0], wide[1], attn_mask=mask)
-        x = x + self.out(found.transpose(1, 2).reshape(batch, new, CHANNELS))
+        heads = functional.scaled_dot_product_attention(q, wide[0], wide[1], attn_mask=mask)
+        x = x + self.out(heads.transpose(1, 2).reshape(batch, new, CHANNELS))
         normal = self.norm2(x)
         return x + self.down(functional.silu(self.gate(normal)) * self.up(normal)), k, v
 
