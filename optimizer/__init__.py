@@ -2,18 +2,15 @@
 
 from tpuconvert.optimizer.chip_lowering import fit_to_chip
 from tpuconvert.optimizer.constant_operands import provide_tensors
-from tpuconvert.optimizer.engine.engine import Trace
 from tpuconvert.optimizer.expand_composites import (
     expand_composites,
     expand_where_illegal,
     is_expandable,
     why_not_expandable,
 )
-from tpuconvert.optimizer.pipeline import STAGES, optimize
+from tpuconvert.optimizer.pipeline import optimize
 
 __all__ = [
-    "STAGES",
-    "Trace",
     "expand_composites",
     "expand_where_illegal",
     "fit_to_chip",

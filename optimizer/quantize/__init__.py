@@ -1,9 +1,8 @@
 """Calibration, quantization and legalization: from a float graph to one chip's integer operators."""
 
-from tpuconvert.optimizer.precision_rules import Method
 from tpuconvert.optimizer.prepare_quantization import prepare
 from tpuconvert.optimizer.quantize.calibration.calibration import calibrate
-from tpuconvert.optimizer.quantize.legalize import FloatNode, Legalized, as_float, legalize
+from tpuconvert.optimizer.quantize.legalize import Legalized, as_float, legalize
 from tpuconvert.optimizer.quantize.precision.precision import Precision, apply_rules
 from tpuconvert.optimizer.quantize.ranges.ranges import Range
 from tpuconvert.optimizer.quantize.refinement.refinement import refine
@@ -13,9 +12,7 @@ from tpuconvert.optimizer.quantize.search.deciding import Quantize, float_paths,
 
 __all__ = [
     "Balancing",
-    "FloatNode",
     "Legalized",
-    "Method",
     "Precision",
     "Quantize",
     "Range",

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
 import numpy as np
 
 from tpuconvert.schema.arithmetic.pooling import Span, first_maxima, window_counts, window_sum
-from tpuconvert.schema.definition.op import Extents, Operand, tpu_op
-from tpuconvert.schema.definition.shape_checks import check_ranks
-from tpuconvert.schema.ops.pool_int import IntegerPooling, OutCeilMode, PoolQuantMode, check_windows
-from tpuconvert.schema.types import I32, Array, DType, TensorType
+from tpuconvert.schema.definition.op import Operand, tpu_op
+from tpuconvert.schema.ops.pool_int import IntegerPooling, OutCeilMode, PoolQuantMode
+from tpuconvert.schema.types import Array, DType, TensorType
 
 
 @tpu_op("pool3d_int", kw_only=True)
@@ -47,9 +43,6 @@ class Pool3dInt(IntegerPooling):
     inputs = (Operand("tensor_i", (5,), "NCTHW"),)
     outputs = (Operand("tensor_o", (5,), "NCTHW"), Operand("tensor_mask", (5,), "NCTHW", optional=True))
 
-    def __post_init__(self) -> None:
-        check_windows(self, (*self._kernel, *self._strides), tuple(pad for pair in self._pads for pad in pair))
-
     @property
     def _kernel(self) -> tuple[int, int, int]:
         return self.kernel_t, self.kernel_h, self.kernel_w
@@ -61,17 +54,6 @@ class Pool3dInt(IntegerPooling):
     @property
     def _pads(self) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
         return (self.pad_t_0, self.pad_t_1), (self.pad_h_0, self.pad_h_1), (self.pad_w_0, self.pad_w_1)
-
-    def count_macs(self, operands: Sequence[Extents], results: Sequence[Extents]) -> int:
-        """One MAC per element of every window."""
-        return math.prod(results[0]) * math.prod(self._kernel)
-
-    def infer(self, x: TensorType) -> tuple[TensorType, ...]:
-        check_ranks(self, x)
-        axes = zip(x.shape[2:], self._pads, self._kernel, self._strides, strict=True)
-        extents = (self.count(x, extent, pads, kernel, stride) for extent, pads, kernel, stride in axes)
-        y = TensorType(x.dtype, (*x.shape[:2], *extents))
-        return (y,) if self.is_avg_pooling else (y, TensorType(I32, y.shape))
 
     def reference(self, x: Array) -> tuple[Array, ...]:
         """Pool within planes first. Then pool along t, where the results of a plane are flattened to one axis."""

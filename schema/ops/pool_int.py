@@ -36,6 +36,7 @@ class PoolQuantMode(enum.IntEnum):
 class IntegerPooling(Op):
     """Base of pool_int and pool3d_int, for any number of axes."""
 
+    is_avg_pooling: bool
     out_ceil_mode: OutCeilMode
     quant_mode: PoolQuantMode
     scale: int
@@ -45,6 +46,40 @@ class IntegerPooling(Op):
         case({"tensor_i": _DATA, "tensor_o": _DATA, "tensor_mask": (I32,)}, POOL_INT_SAME, compute="EXACT_INT")
     )
     locality = LOCAL
+
+    @property
+    def _kernel(self) -> tuple[int, ...]:
+        """Extents of a window."""
+        raise NotImplementedError
+
+    @property
+    def _strides(self) -> tuple[int, ...]:
+        raise NotImplementedError
+
+    @property
+    def _pads(self) -> tuple[tuple[int, int], ...]:
+        """Padding before and after the image, per axis."""
+        raise NotImplementedError
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "out_ceil_mode", OutCeilMode(self.out_ceil_mode))
+        object.__setattr__(self, "quant_mode", PoolQuantMode(self.quant_mode))
+        if min(*self._kernel, *self._strides) < 1:
+            raise ValueError(f"{self.name}: kernel and strides must be at least 1, found {self}")
+        if min(map(min, self._pads)) < 0:
+            raise ValueError(f"{self.name}: pads must not be negative, found {self}")
+        if not (I32.holds(self.scale) and 0 <= self.rshift <= 63):
+            raise ValueError(f"{self.name}: scale is INT32 and rshift 0..63, found {self}")
+
+    def count_macs(self, operands: Sequence[Extents], results: Sequence[Extents]) -> int:
+        """One MAC per element of every window."""
+        return math.prod(results[0]) * math.prod(self._kernel)
+
+    def infer(self, x: TensorType) -> tuple[TensorType, ...]:
+        check_ranks(self, x)
+        axes = zip(x.shape[2:], self._pads, self._kernel, self._strides, strict=True)
+        y = TensorType(x.dtype, (*x.shape[:2], *(self.count(x, *axis) for axis in axes)))
+        return (y,) if self.is_avg_pooling else (y, TensorType(I32, y.shape))
 
     def count(self, x: TensorType, extent: Dim, pads: tuple[int, int], kernel: int, stride: int) -> Dim:
         """Number of windows along one axis.
@@ -67,22 +102,6 @@ class IntegerPooling(Op):
             return saturate(divide_half_away(total, counts), dtype)
         # |total| < 2^31 for windows of up to 2^16 elements: the product fits into INT64.
         return saturate(rrs(total * self.scale, self.rshift), dtype)
-
-
-def check_windows(op: IntegerPooling, sizes: tuple[int, ...], pads: tuple[int, ...]) -> None:
-    """Check the parameters of a pooling, and convert integers to members of their enumerations.
-
-    Raises:
-        ValueError: a parameter is out of range.
-    """
-    object.__setattr__(op, "out_ceil_mode", OutCeilMode(op.out_ceil_mode))
-    object.__setattr__(op, "quant_mode", PoolQuantMode(op.quant_mode))
-    if min(sizes) < 1:
-        raise ValueError(f"{op.name}: kernel and strides must be at least 1, found {op}")
-    if min(pads) < 0:
-        raise ValueError(f"{op.name}: pads must not be negative, found {op}")
-    if not (I32.holds(op.scale) and 0 <= op.rshift <= 63):
-        raise ValueError(f"{op.name}: scale is INT32 and rshift 0..63, found {op}")
 
 
 @tpu_op("pool_int", kw_only=True)
@@ -114,24 +133,17 @@ class PoolInt(IntegerPooling):
     inputs = (Operand("tensor_i", (4,), "NCHW"),)
     outputs = (Operand("tensor_o", (4,), "NCHW"), Operand("tensor_mask", (4,), "NCHW", optional=True))
 
-    def count_macs(self, operands: Sequence[Extents], results: Sequence[Extents]) -> int:
-        """One MAC per element of every window."""
-        return math.prod(results[0]) * self.kernel_h * self.kernel_w
+    @property
+    def _kernel(self) -> tuple[int, int]:
+        return self.kernel_h, self.kernel_w
 
-    def __post_init__(self) -> None:
-        check_windows(
-            self,
-            (self.kernel_h, self.kernel_w, self.stride_h, self.stride_w),
-            (self.pad_h_t, self.pad_h_b, self.pad_w_l, self.pad_w_r),
-        )
+    @property
+    def _strides(self) -> tuple[int, int]:
+        return self.stride_h, self.stride_w
 
-    def infer(self, x: TensorType) -> tuple[TensorType, ...]:
-        check_ranks(self, x)
-        n, c, h, w = x.shape
-        oh = self.count(x, h, (self.pad_h_t, self.pad_h_b), self.kernel_h, self.stride_h)
-        ow = self.count(x, w, (self.pad_w_l, self.pad_w_r), self.kernel_w, self.stride_w)
-        y = TensorType(x.dtype, (n, c, oh, ow))
-        return (y,) if self.is_avg_pooling else (y, TensorType(I32, y.shape))
+    @property
+    def _pads(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        return (self.pad_h_t, self.pad_h_b), (self.pad_w_l, self.pad_w_r)
 
     def reference(self, x: Array) -> tuple[Array, ...]:
         dtype = DType.of(x.dtype)

@@ -5,7 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.optimizer import Trace, optimize
+from tpuconvert.optimizer import optimize
+from tpuconvert.optimizer.engine.trace import Trace
 from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops.activation import Active, ActiveType
