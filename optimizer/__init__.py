@@ -1,6 +1,5 @@
 """Graph rewriting: rules and their engine, constant folding, chip lowering, quantization and legalization."""
 
-from tpuconvert.optimizer.chip_lowering import fit_to_chip
 from tpuconvert.optimizer.constant_operands import provide_tensors
 from tpuconvert.optimizer.expand_composites import (
     expand_composites,
@@ -8,6 +7,7 @@ from tpuconvert.optimizer.expand_composites import (
     is_expandable,
     why_not_expandable,
 )
+from tpuconvert.optimizer.fit_to_chip import fit_to_chip
 from tpuconvert.optimizer.pipeline import optimize
 
 __all__ = [

@@ -1,8 +1,7 @@
-"""Lowering of float operators that a chip does not support to operators that it supports.
+"""Pass that lowers float operators that a chip does not support, with the rules of ``rules.chip_lowering``.
 
 This is the first half of legalization; the other half, ``optimizer.quantize.legalize``, lowers quantized nodes to
-integer operators. The rules are in ``rules.chip_lowering``. They are tried only on nodes that are illegal on the target
-chip.
+integer operators. The rules are tried only on nodes that are illegal on the target chip.
 """
 
 from __future__ import annotations
