@@ -136,6 +136,19 @@ def test_folders_have_few_modules(repository: Path) -> None:
     assert counts["converter"] - 1 <= MOST_LOOSE
 
 
+def test_picture_names_rooms(repository: Path) -> None:
+    """A folder in ``docs/images/architecture.svg`` is in the top-level folder that is named before it."""
+    picture = (repository / "docs" / "images" / "architecture.svg").read_text(encoding="utf-8")
+    names = re.findall(r"([a-z]\w+)/", " ".join(re.findall(r"<text[^>]*>([^<]*)</text>", picture)))
+    top, absent = "", []
+    for name in names:
+        top = name if name in FOLDERS else top
+        if name not in FOLDERS and not (repository / top / name).is_dir():
+            absent.append(f"{top}/{name}")
+    assert set(FOLDERS) <= set(names)
+    assert absent == []
+
+
 def test_the_table_is_read(repository: Path) -> None:
     """A table that is not found would let everything pass."""
     found = tables(repository)
