@@ -9,11 +9,11 @@ They are constants of the model: every run uses the same numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import numpy as np
 
-from tpuconvert.frontends.onnx.file.element_types import ELEMENTS, FLOAT, Element, describe
+from tpuconvert.frontends.onnx.file.element_types import ELEMENTS, FLOAT, describe
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, onnx_op
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import UNSUPPORTED_TYPE
@@ -44,58 +44,31 @@ def _words(seed: float, count: int) -> Array:
     return words
 
 
-@onnx_op("RandomNormal", since=1, kind=Kind.FOLDED, limits=_LIMITS)
+@onnx_op("RandomNormal", "RandomNormalLike", since=1, kind=Kind.FOLDED, limits=_LIMITS)
 def random_normal(node: OnnxNode, g: Graph) -> Folded:
     """Normally distributed numbers as a constant."""
-    return _normal(node, g, node.required_attr("shape", (0,)), FLOAT)
+    mean, scale = node.attr("mean", 0.0), node.attr("scale", 1.0)
+    return _folded(node, g, lambda seed, count: normal_numbers(seed, count) * scale + mean)
 
 
-@onnx_op("RandomNormalLike", since=1, kind=Kind.FOLDED, limits=_LIMITS)
-def random_normal_like(node: OnnxNode, g: Graph) -> Folded:
-    """Normally distributed numbers in the shape of the input, as a constant."""
-    return _normal(node, g, node.shape(0), node.element(0))
-
-
-@onnx_op("RandomUniform", since=1, kind=Kind.FOLDED, limits=_LIMITS)
+@onnx_op("RandomUniform", "RandomUniformLike", since=1, kind=Kind.FOLDED, limits=_LIMITS)
 def random_uniform(node: OnnxNode, g: Graph) -> Folded:
     """Uniformly distributed numbers as a constant."""
-    return _uniform(node, g, node.required_attr("shape", (0,)), FLOAT)
-
-
-@onnx_op("RandomUniformLike", since=1, kind=Kind.FOLDED, limits=_LIMITS)
-def random_uniform_like(node: OnnxNode, g: Graph) -> Folded:
-    """Uniformly distributed numbers in the shape of the input, as a constant."""
-    return _uniform(node, g, node.shape(0), node.element(0))
-
-
-def _normal(node: OnnxNode, g: Graph, shape: Sequence[int], default: Element) -> Folded:
-    mean, scale = node.attr("mean", 0.0), node.attr("scale", 1.0)
-    element = _element(node, default)
-    count = _count(node, shape)
-    return _folded(normal_numbers(_seed(node, g), count) * scale + mean, shape, element)
-
-
-def _uniform(node: OnnxNode, g: Graph, shape: Sequence[int], default: Element) -> Folded:
     low, high = node.attr("low", 0.0), node.attr("high", 1.0)
-    element = _element(node, default)
-    count = _count(node, shape)
-    return _folded(uniform_numbers(_seed(node, g), count) * (high - low) + low, shape, element)
+    return _folded(node, g, lambda seed, count: uniform_numbers(seed, count) * (high - low) + low)
 
 
-def _folded(numbers: Array, shape: Sequence[int], element: Element) -> Folded:
-    return Folded(numbers.astype(element.numpy).reshape([int(extent) for extent in shape]), element)
-
-
-def _element(node: OnnxNode, default: Element) -> Element:
-    code = node.attr("dtype", default.code)
+def _folded(node: OnnxNode, g: Graph, numbers: Callable[[float, int], Array]) -> Folded:
+    """Return numbers in the shape and type of the attributes, or of the input of a Like form."""
+    is_like = bool(node.inputs)
+    shape = node.shape(0) if is_like else node.required_attr("shape", (0,))
+    code = node.attr("dtype", (node.element(0) if is_like else FLOAT).code)
     if code not in ELEMENTS or not ELEMENTS[code].is_float:
         raise node.fail(UNSUPPORTED_TYPE, f"dtype is {describe(code)}", "supported: floating point")
-    return ELEMENTS[code]
-
-
-def _count(node: OnnxNode, shape: Sequence[int]) -> int:
     node.budget(shape, 8)
-    return math.prod(int(extent) for extent in shape)
+    extents = [int(extent) for extent in shape]
+    array = numbers(_seed(node, g), math.prod(extents))
+    return Folded(array.astype(ELEMENTS[code].numpy).reshape(extents), ELEMENTS[code])
 
 
 def _seed(node: OnnxNode, g: Graph) -> float:

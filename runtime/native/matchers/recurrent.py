@@ -13,6 +13,7 @@ from tpuconvert.runtime.native.matchers.matcher import Site, computes
 from tpuconvert.schema.definition.op import Op
 from tpuconvert.schema.graph.graph import Node
 from tpuconvert.schema.ops.recurrent.recurrent import Gru, Lstm, Rnn
+from tpuconvert.schema.ops.recurrent.recurrent_int import GruInt, RnnInt
 from tpuconvert.schema.types import F32, I32, Array
 
 _CONSTANT = ("weight", "recurrent_weight", "bias", "peephole")
@@ -25,23 +26,23 @@ def _has_constant_weights(op: Lstm | Gru | Rnn, node: Node, site: Site) -> bool:
 
 
 @singledispatch
-def _cell(op: Op) -> dict[str, object]:
-    """Fields of the spec that depend on the operator."""
+def cell_fields(op: Op) -> dict[str, object]:
+    """Fields of the spec that depend on the operator; in integers too."""
     raise AssertionError(f"{op.name} is not recurrent")
 
 
-@_cell.register
+@cell_fields.register
 def _(op: Lstm) -> dict[str, object]:
     return {"kind": "lstm", "input_forget": op.input_forget, "cell_clip": op.cell_clip}
 
 
-@_cell.register
-def _(op: Gru) -> dict[str, object]:
+@cell_fields.register
+def _(op: Gru | GruInt) -> dict[str, object]:
     return {"kind": "gru_linear" if op.linear_before_reset else "gru"}
 
 
-@_cell.register
-def _(op: Rnn) -> dict[str, object]:
+@cell_fields.register
+def _(op: Rnn | RnnInt) -> dict[str, object]:
     return {"kind": "rnn"}
 
 
@@ -99,7 +100,7 @@ def recurrent(builder: Builder, node: Node, op: Lstm | Gru | Rnn) -> None:
             clip=op.clip,
             is_precise=is_precise,
             operator_name=op.name,
-            **_cell(op),
+            **cell_fields(op),
         )
 
 

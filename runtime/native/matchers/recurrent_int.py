@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import singledispatch
-
 import numpy as np
 
 from tpuconvert.runtime.native.builder.builder import Builder
@@ -12,8 +10,7 @@ from tpuconvert.runtime.native.matchers.convolution import Geometry, Image
 from tpuconvert.runtime.native.matchers.epilogue import STORED_BIAS, TWO_ROUNDINGS, Epilogue
 from tpuconvert.runtime.native.matchers.linear_int import LinearOp, convolve
 from tpuconvert.runtime.native.matchers.matcher import Site, computes
-from tpuconvert.runtime.native.matchers.recurrent import part_of, sequence_of
-from tpuconvert.schema.definition.op import Op
+from tpuconvert.runtime.native.matchers.recurrent import cell_fields, part_of, sequence_of
 from tpuconvert.schema.graph.graph import Node, Value
 from tpuconvert.schema.ops.recurrent.recurrent_int import GruInt, LstmInt, RnnInt
 from tpuconvert.schema.types import I8, I16, I32, U8, Array
@@ -38,13 +35,7 @@ def _has_kernel(op: LstmInt | GruInt | RnnInt, node: Node, site: Site) -> bool:
     return bool((largest < _LARGEST_SUM).all())
 
 
-@singledispatch
-def _cell(op: Op) -> dict[str, object]:
-    """Fields of the spec that depend on the operator."""
-    raise AssertionError(f"{op.name} is not recurrent")
-
-
-@_cell.register
+@cell_fields.register
 def _(op: LstmInt) -> dict[str, object]:
     return {
         "kind": "lstm",
@@ -53,16 +44,6 @@ def _(op: LstmInt) -> dict[str, object]:
         "product_shift": 15 + op.cell_bits,
         "cell_limit": op.cell_limit,
     }
-
-
-@_cell.register
-def _(op: GruInt) -> dict[str, object]:
-    return {"kind": "gru_linear" if op.linear_before_reset else "gru"}
-
-
-@_cell.register
-def _(op: RnnInt) -> dict[str, object]:
-    return {"kind": "rnn"}
 
 
 @computes(
@@ -122,7 +103,7 @@ def recurrent_int(builder: Builder, node: Node, op: LstmInt | GruInt | RnnInt) -
             y_zero=op.y_zero + STORED_BIAS,
             is_reverse=is_reverse,
             operator_name=op.name,
-            **_cell(op),
+            **cell_fields(op),
         )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tpuconvert.exporters.lowerings import NoExactForm
@@ -51,21 +53,16 @@ def integer_softmax(op: SoftmaxInt, node: Node, d: Lowering) -> None:
 @lowers(Conv)
 def conv(op: Conv, node: Node, d: Lowering) -> None:
     """Lower a float convolution."""
+    _convolution("Conv", op, node, d, pads=(op.pad_h_t, op.pad_w_l, op.pad_h_b, op.pad_w_r))
+
+
+def _convolution(name: str, op: Conv | Deconv, node: Node, d: Lowering, **attributes: Any) -> None:
     x, w, y = node.inputs[0], node.inputs[1], node.output
     assert x is not None and w is not None
     _check_float(y)
-    result = d.add(
-        "Conv",
-        x,
-        w,
-        *_flat_bias(node),
-        dilations=(op.dh, op.dw),
-        group=op.groups,
-        kernel_shape=extents(w, 2, 3),
-        pads=(op.pad_h_t, op.pad_w_l, op.pad_h_b, op.pad_w_r),
-        strides=(op.stride_h, op.stride_w),
-    )
-    d.define(y, d.mark_rounded(result))
+    window = {"kernel_shape": extents(w, 2, 3), "strides": (op.stride_h, op.stride_w), "dilations": (op.dh, op.dw)}
+    attributes |= {"group": op.groups, **window}
+    d.define(y, d.mark_rounded(d.add(name, x, w, *_flat_bias(node), **attributes)))
 
 
 def _flat_bias(node: Node) -> tuple[Argument, ...]:
@@ -80,22 +77,8 @@ def _flat_bias(node: Node) -> tuple[Argument, ...]:
 @lowers(Deconv)
 def deconv(op: Deconv, node: Node, d: Lowering) -> None:
     """Lower a float transposed convolution. A negative trailing pad becomes output padding."""
-    x, w, y = node.inputs[0], node.inputs[1], node.output
-    assert x is not None and w is not None
-    _check_float(y)
-    result = d.add(
-        "ConvTranspose",
-        x,
-        w,
-        *_flat_bias(node),
-        dilations=(op.dh, op.dw),
-        group=op.groups,
-        kernel_shape=extents(w, 2, 3),
-        output_padding=(max(-op.pad_h_b, 0), max(-op.pad_w_r, 0)),
-        pads=(op.pad_h_t, op.pad_w_l, max(op.pad_h_b, 0), max(op.pad_w_r, 0)),
-        strides=(op.stride_h, op.stride_w),
-    )
-    d.define(y, d.mark_rounded(result))
+    pads = (op.pad_h_t, op.pad_w_l, max(op.pad_h_b, 0), max(op.pad_w_r, 0))
+    _convolution("ConvTranspose", op, node, d, pads=pads, output_padding=(max(-op.pad_h_b, 0), max(-op.pad_w_r, 0)))
 
 
 @lowers(MatrixMul)
