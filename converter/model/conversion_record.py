@@ -148,12 +148,12 @@ def _read_tensors(table: Mapping[str, Any], tensors: list[str]) -> dict[str, Ten
     columns = (table[name] for name in COLUMNS)
     for position, low, high, threshold, method, clipped, exponent, levels in zip(*columns, strict=True):
         statistics[tensors[_index(position, len(tensors))]] = TensorStatistics(
-            _number(low),
-            _number(high),
-            _number(threshold),
+            finite_number(low),
+            finite_number(high),
+            finite_number(threshold),
             methods[_index(method, len(methods))],
-            None if clipped is None else _number(clipped),
-            _number(math.ldexp(1.0, exponent)) if levels else 0.0,
+            None if clipped is None else finite_number(clipped),
+            finite_number(math.ldexp(1.0, exponent)) if levels else 0.0,
             tuple(base64.b64decode(levels, validate=True)),
         )
     return statistics
@@ -161,13 +161,14 @@ def _read_tensors(table: Mapping[str, Any], tensors: list[str]) -> dict[str, Ten
 
 def _read_convergence(table: Mapping[str, Any], tensors: list[str]) -> Convergence:
     samples = tuple(_index(count, 1 << 53) for count in table["samples"])
-    columns = [tuple(map(_number, table[name])) for name in ("median", "smallest")]
+    columns = [tuple(map(finite_number, table[name])) for name in ("median", "smallest")]
     if any(len(column) != len(samples) for column in columns):
         raise ValueError("columns of different lengths")
     return Convergence(samples, columns[0], columns[1], tensors[_index(table["slowest"], len(tensors))])
 
 
-def _number(value: Any) -> float:
+def finite_number(value: Any) -> float:
+    """Return a number of a JSON text. Raises ValueError for anything else, NaN and infinity."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"{value!r} is not a number")
     return float(value)

@@ -15,6 +15,11 @@ BYTE_UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 """Units of large numbers of bytes, and their sizes."""
 
 
+def time_text(seconds: float) -> str:
+    """Format a time in milliseconds or microseconds."""
+    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"
+
+
 def several(count: int, what: str) -> str:
     """Format a count with its noun: ``1 sample``, ``2 samples``."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"

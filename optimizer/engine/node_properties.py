@@ -9,6 +9,7 @@ from tpuconvert.schema.definition.op import Op
 from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic_with_scalar import Divs, Muls
+from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.reduce import Reduce
 from tpuconvert.schema.types import F32, I32
 
@@ -23,6 +24,11 @@ def operand(node: Node, index: int = 0) -> Value:
 def operands(node: Node) -> list[Value]:
     """The operands that are not absent."""
     return [value for value in node.inputs if value is not None]
+
+
+def concatenates_channels(node: Node) -> bool:
+    """Return True for a concat along axis 1."""
+    return isinstance(node.op, Concat) and node.op.axis % node.outputs[0].rank == 1
 
 
 def element_operands(node: Node) -> list[Value | None]:

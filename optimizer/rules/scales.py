@@ -24,7 +24,7 @@ import numpy as np
 
 from tpuconvert.optimizer.engine.annotations import rounds
 from tpuconvert.optimizer.engine.engine import Replacement, Skip, rule
-from tpuconvert.optimizer.engine.node_properties import computed_operands
+from tpuconvert.optimizer.engine.node_properties import computed_operands, concatenates_channels
 from tpuconvert.optimizer.engine.pattern import Match, Pattern, p
 from tpuconvert.optimizer.rules.affine import Affine, fold_affine_after, fold_affine_before, is_affine, read_affine
 from tpuconvert.schema.definition.op import Trait
@@ -104,13 +104,9 @@ def _channel_axis(linear: Node, reshape: Node) -> int | None:
     return len(after) - 1 if len(before) == 2 and before[1] == after[-1] else None
 
 
-def _concatenates_channels(node: Node) -> bool:
-    return isinstance(node.op, Concat) and node.op.axis % node.outputs[0].rank == 1
-
-
 def _concatenates_linears(node: Node) -> bool:
     producers = [value.producer for value in node.inputs if value is not None]
-    return _concatenates_channels(node) and all(
+    return concatenates_channels(node) and all(
         item is not None and Trait.LINEAR in item.op.traits and not rounds(item) for item in producers
     )
 
@@ -142,7 +138,7 @@ def _scaled_branches(node: Node) -> list[Node]:
 
 
 def _concatenates_scaled(node: Node) -> bool:
-    return _concatenates_channels(node) and bool(_scaled_branches(node))
+    return concatenates_channels(node) and bool(_scaled_branches(node))
 
 
 @rule(

@@ -19,7 +19,7 @@ from tpuconvert.schema.file.file_header import ALIGNMENT, Header
 from tpuconvert.schema.graph.graph import Value
 from tpuconvert.schema.graph.graph_elements import DroppedData
 from tpuconvert.schema.system.content_digest import Digest
-from tpuconvert.schema.system.mapped_pages import truncated
+from tpuconvert.schema.system.mapped_pages import read_at
 from tpuconvert.schema.types import Array, DType
 
 IS_SUPPORTED = hasattr(os, "preadv")
@@ -68,7 +68,7 @@ class ConstantFile:
     def read_metadata(self) -> bytearray:
         """Read the bytes after the weight segment."""
         metadata = bytearray(self._header.metadata_size)
-        self._fill(self._header.metadata_offset, memoryview(metadata))
+        read_at(self._descriptor, self._path, self._header.metadata_offset, memoryview(metadata))
         return metadata
 
     def read(self, metadata: bytes | bytearray) -> bool:
@@ -76,7 +76,7 @@ class ConstantFile:
         digest, memory = Digest(), []
         for piece in self._pieces:
             array = _allocate(piece.end - piece.start)
-            self._fill(self._header.weights_offset + piece.start, array.data)
+            read_at(self._descriptor, self._path, self._header.weights_offset + piece.start, array.data)
             digest.update(array.data)
             array.flags.writeable = False
             memory.append(array)
@@ -122,13 +122,6 @@ class ConstantFile:
                 value.data = self.view(buffer, value.dtype, value.type.static_shape)
             self._values.clear()
             self.forget()
-
-    def _fill(self, start: int, part: memoryview) -> None:
-        while part:
-            size = os.preadv(self._descriptor, [part], start)
-            if not size:
-                raise truncated(self._path)
-            start, part = start + size, part[size:]
 
 
 def _pieces(buffers: Sequence[tpum.Buffer], size: int) -> list[_Piece]:

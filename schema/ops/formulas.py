@@ -19,6 +19,7 @@ from tpuconvert.schema.ops.arithmetic import Add, BinaryArithmetic, Div, Mul, Su
 from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Muls, Rsubs
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.compare import Gts, Lts
+from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.permute import Permute
@@ -142,6 +143,16 @@ def mean(g: Graph, x: Value, axes: Sequence[int]) -> Value:
 def total(g: Graph, x: Value, axes: Sequence[int]) -> Value:
     """Sum along axes, which keep extent 1."""
     return reduce(g, ReduceMethodType.REDUCE_SUM, x, axes)
+
+
+def matmul(g: Graph, x: Value, w: Value, bias: Value | None = None) -> Value:
+    """``x @ w + bias``."""
+    return g.add(MatrixMul(), x, w) if bias is None else g.add(MatrixMul(), x, w, bias)
+
+
+def concat(g: Graph, parts: Sequence[Value], axis: int) -> Value:
+    """Join tensors along an axis; one tensor stays as it is."""
+    return g.add(Concat(axis), *parts) if len(parts) > 1 else parts[0]
 
 
 def reshape(g: Graph, x: Value, shape: Sequence[int]) -> Value:

@@ -61,6 +61,19 @@ def _read_file(descriptor: int, path: str | os.PathLike[str], size: int) -> memo
     return content.toreadonly()
 
 
+def read_at(descriptor: int, path: str | os.PathLike[str], start: int, part: memoryview) -> None:
+    """Fill ``part`` with the bytes of an open file from ``start`` on.
+
+    Raises:
+        UsageError: the file ends before.
+    """
+    while part:
+        size = os.preadv(descriptor, [part], start)
+        if not size:
+            raise truncated(path)
+        start, part = start + size, part[size:]
+
+
 def truncated(path: str | os.PathLike[str]) -> UsageError:
     """Return the error for a file that became shorter while it was read."""
     return UsageError("it was truncated while it was read", file=os.fspath(path), hint="try again with all of it")
@@ -110,7 +123,7 @@ class MappedFile(mmap.mmap):
         with self._lock:
             if self._is_digested and start - self._digested <= CHUNK:
                 self._digest_up_to(start)  # include the bytes between two constants
-            self._read(start, part)
+            read_at(self._descriptor, self._path, start, part)
             digested = self._digested - start
             if self._is_digested and 0 <= digested < len(part):
                 self._digest.update(part[digested:])
@@ -134,16 +147,9 @@ class MappedFile(mmap.mmap):
         buffer = aligned_buffer(CHUNK) if self._digested < end else memoryview(b"")
         while self._digested < end:
             part = buffer[: end - self._digested]
-            self._read(self._digested, part)
+            read_at(self._descriptor, self._path, self._digested, part)
             self._digest.update(part)
             self._digested += len(part)
-
-    def _read(self, start: int, part: memoryview) -> None:
-        while part:
-            size = os.preadv(self._descriptor, [part], start)
-            if not size:
-                raise truncated(self._path)
-            start, part = start + size, part[size:]
 
 
 def large_file(array: Array) -> MappedFile | None:

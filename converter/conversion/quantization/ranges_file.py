@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from tpuconvert.conversion.quantization.auto_methods import calibrate_and_check
 from tpuconvert.conversion.quantization.calibration_feeds import calibration_feeds
 from tpuconvert.conversion.source import Source
 from tpuconvert.conversion.source_loading import is_quantized_source, load_source, with_preprocessing_of
+from tpuconvert.model.conversion_record import finite_number
 from tpuconvert.optimizer.prepare_quantization import prepare
 from tpuconvert.optimizer.quantize import apply_rules
 from tpuconvert.optimizer.quantize.ranges.range_statistics import BINS, RangeStatistics, sample_counts
@@ -284,7 +284,7 @@ def _range(fields: Mapping[str, Any]) -> Range:
     statistics = _statistics(fields["statistics"]) if "statistics" in fields else None
     if channels is None:
         return Range(low, high, threshold, None, method, statistics, has_zero_point)
-    columns = {key: tuple(map(_number, channels[key])) for key in _COLUMNS}
+    columns = {key: tuple(map(finite_number, channels[key])) for key in _COLUMNS}
     if len({len(column) for column in columns.values()}) > 1:
         raise ValueError("channels of different numbers")
     return Range(low, high, threshold, Channels(**columns), method, statistics, has_zero_point)
@@ -294,25 +294,19 @@ def _statistics(fields: Mapping[str, Any]) -> RangeStatistics:
     levels, clipped = bytes.fromhex(fields["levels"]), fields["clipped"]
     if len(levels) not in (0, BINS):
         raise ValueError(f"a histogram of {len(levels)} bins, expected {BINS}")
-    growth, samples = tuple(map(_number, fields["growth"])), int(fields["samples"])
+    growth, samples = tuple(map(finite_number, fields["growth"])), int(fields["samples"])
     if growth and len(growth) != len(sample_counts(samples)):
         raise ValueError(f"{len(growth)} numbers about {samples} samples")
-    clipped = None if clipped is None else _number(clipped)
+    clipped = None if clipped is None else finite_number(clipped)
     return RangeStatistics(str(fields["method"]), levels, int(fields["exponent"]), clipped, growth, samples)
 
 
 def _float32(value: Any) -> float:
     """Return a finite number that is an element of a float32 tensor: larger ones would have no scale."""
-    number = _number(value)
+    number = finite_number(value)
     if abs(number) > _LARGEST:
         raise ValueError(f"{number} exceeds float32")
     return number
 
 
 _LARGEST = float(np.finfo(np.float32).max)
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"{value!r} is not a number")
-    return float(value)

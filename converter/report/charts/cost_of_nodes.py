@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tpuconvert.model.description import Description
 from tpuconvert.report.charts.drawing import HALF_LINE, LEFT, RIGHT, WIDTH, chart, legend, mark, text
-from tpuconvert.text.text_format import several, shorten
+from tpuconvert.text.text_format import several, shorten, time_text
 
 _MOST = 12
 """Number of nodes with a separate bar."""
@@ -62,7 +62,7 @@ def cost_by_node(description: Description) -> tuple[str, str]:
         height += 30
     first = shown[0]
     lead = (
-        f"Least time on the chip, computed and not measured: {_time(seconds)} node by node, {_count(macs)}. "
+        f"Least time on the chip, computed and not measured: {time_text(seconds)} node by node, {_count(macs)}. "
         f"'{shorten(first.name)}' takes {first.seconds / seconds:.1%} of it; "
         f"the {several(len(shown), 'node')} below take {sum(cost.seconds for cost in shown) / seconds:.1%}."
     )
@@ -131,13 +131,8 @@ def _totals(costs: list[_Cost]) -> tuple[float, int]:
 
 def _amounts(cost: _Cost, seconds: float, macs: int) -> str:
     """Format the time and the multiply-accumulates of a node, with their shares of the whole model."""
-    time_text = f"{cost.seconds / seconds:.1%} {_time(cost.seconds)}"
-    return f"{time_text}, {cost.macs / macs:.1%} {_count(cost.macs)}" if cost.macs else time_text
-
-
-def _time(seconds: float) -> str:
-    """Format a time with a suitable unit."""
-    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"
+    with_share = f"{cost.seconds / seconds:.1%} {time_text(cost.seconds)}"
+    return f"{with_share}, {cost.macs / macs:.1%} {_count(cost.macs)}" if cost.macs else with_share
 
 
 def _count(macs: int) -> str:

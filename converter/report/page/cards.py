@@ -8,7 +8,7 @@ from tpuconvert.model.description import Description
 from tpuconvert.report.page.elements import FULL_BAR, bar
 from tpuconvert.report.report_data import integer_shares
 from tpuconvert.schema.text.html_text import escape
-from tpuconvert.text.text_format import bytes_text, several
+from tpuconvert.text.text_format import bytes_text, several, time_text
 from tpuconvert.verify.difference import AS_READ, EQUAL_WORDS, LAYER_SQNR, SAME
 from tpuconvert.verify.text import sqnr_text
 
@@ -109,12 +109,12 @@ def _cost(description: Description) -> list[Card]:
     if cost is None:
         return []
     seconds, before = cost["seconds"], cost["seconds_node_by_node"]
-    least = f"on {cost['chip']}" + (f", {_time(before)} node by node" if before > seconds else "")
+    least = f"on {cost['chip']}" + (f", {time_text(before)} node by node" if before > seconds else "")
     traffic = f"{cost['saved']:.0%} saved by {several(len(cost['groups']), 'group')}" if cost["groups"] else "no groups"
     return [
         Card("MACs", _count(cost["macs"]), "multiply-accumulates"),
         Card("Memory traffic", bytes_text(cost["bytes"]), traffic),
-        Card("Least time", _time(seconds), least),
+        Card("Least time", time_text(seconds), least),
     ]
 
 
@@ -123,7 +123,3 @@ def _count(count: int) -> str:
         if count >= size:
             return f"{count / size:.3g} {unit}"
     return str(count)
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} us"

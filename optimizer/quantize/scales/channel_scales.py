@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from tpuconvert.optimizer.engine.node_properties import operand, operands
+from tpuconvert.optimizer.engine.node_properties import concatenates_channels, operand, operands
 from tpuconvert.optimizer.quantize.lowering.lowering import params_of
 from tpuconvert.optimizer.quantize.ranges.ranges import Range
 from tpuconvert.optimizer.quantize.traits import (
@@ -36,7 +36,6 @@ from tpuconvert.optimizer.quantize.traits import (
 )
 from tpuconvert.schema.definition.op import Trait
 from tpuconvert.schema.graph.graph import Graph, Node, Value
-from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.convolution.conv import Conv
 from tpuconvert.schema.ops.convolution.conv3d import Conv3d
 from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
@@ -92,12 +91,12 @@ def scale_channels(
     """
     chosen = _candidates(graph, ranges, floats, layers)
     order = [node for node in graph.sorted_nodes() if node.outputs[0] in chosen]
-    scaled_values = [node.outputs[0] for node in order if not _passes_on(node) and not _joins_channels(node)]
+    scaled_values = [node.outputs[0] for node in order if not _passes_on(node) and not concatenates_channels(node)]
     for value, scales in choose_scales(scaled_values, chosen, ranges, layers).items():
         value.quant = per_channel(scales.tolist(), params_of(value).dtype)
     for node in order:
         x, y = operand(node), node.outputs[0]
-        if _joins_channels(node):
+        if concatenates_channels(node):
             y.quant = _concat_scales(node, params_of(y).dtype)
         elif _passes_on(node) and x.quant is not None:
             y.quant = _passed_on(node, x.quant, ranges)
@@ -235,7 +234,7 @@ def _scale_users(value: Value, chosen: set[Value]) -> list[Node]:
     """Linear operators and adds that use the value, directly or through nodes that pass its scales on."""
     users: list[Node] = []
     for user in value.users:
-        if user.outputs[0] in chosen and (_passes_on(user) or _joins_channels(user)):
+        if user.outputs[0] in chosen and (_passes_on(user) or concatenates_channels(user)):
             users += _scale_users(user.outputs[0], chosen)
         elif has_constant_weight(user) or _can_sum_absorb(user):
             users.append(user)
@@ -348,7 +347,7 @@ def _scales_of(value: Value, scales: Mapping[Value, Vector], chosen: set[Value])
         return np.zeros(extent)
     if value in chosen:
         assert node is not None
-        sources = operands(node) if _joins_channels(node) else [operand(node)]
+        sources = operands(node) if concatenates_channels(node) else [operand(node)]
         joined: Vector = np.concatenate([_scales_of(source, scales, chosen) for source in sources])
         return joined
     return np.full(extent, value.quant.scale[0])
@@ -393,7 +392,9 @@ def has_channels(value: Value, quant: QuantParams | None, ranges: Mapping[str, R
 
 
 def _can_make(node: Node) -> bool:
-    return has_constant_weight(node) or node.op.name in ("add", "sub") or _passes_on(node) or _joins_channels(node)
+    return (
+        has_constant_weight(node) or node.op.name in ("add", "sub") or _passes_on(node) or concatenates_channels(node)
+    )
 
 
 def _passes_on(node: Node) -> bool:
@@ -413,10 +414,6 @@ def _same_type(node: Node) -> bool:
     return x is not None and y is not None and x.dtype is y.dtype
 
 
-def _joins_channels(node: Node) -> bool:
-    return isinstance(node.op, Concat) and node.op.axis % node.outputs[0].rank == 1
-
-
 def _is_fed(value: Value, chosen: set[Value]) -> bool:
     """Return True if the operands of a node can have per-channel scales.
 
@@ -424,7 +421,7 @@ def _is_fed(value: Value, chosen: set[Value]) -> bool:
     """
     node = value.producer
     assert node is not None
-    if _joins_channels(node):
+    if concatenates_channels(node):
         types = {None if item.quant is None else item.quant.dtype for item in operands(node)}
         is_symmetric = not any(item.quant is not None and any(item.quant.zero_point) for item in operands(node))
         return len(types) == 1 and None not in types and is_symmetric
@@ -437,7 +434,7 @@ def _can_users_absorb(value: Value, chosen: set[Value], floats: set[str], layers
         or _can_linear_absorb(user, index, value)
         or (layers is None and _can_sum_absorb(user))
         or (
-            (_passes_on(user) or _joins_channels(user))
+            (_passes_on(user) or concatenates_channels(user))
             and user.outputs[0] in chosen
             and (layers is None or _has_equal_bounds(user))
         )

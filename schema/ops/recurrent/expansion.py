@@ -12,8 +12,7 @@ from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops import formulas as f
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.compare import Gts
-from tpuconvert.schema.ops.concat import Concat, Split
-from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.concat import Split
 from tpuconvert.schema.ops.recurrent.functions import FUNCTIONS
 from tpuconvert.schema.ops.shape_change import ExpandDims, Squeeze
 from tpuconvert.schema.types import F32, Scalar
@@ -112,7 +111,7 @@ class Cell(NamedTuple):
                     state = None if hidden is None else f.mul(g, reset, hidden)
                     candidate = _add_recurrent(g, candidate, state, last, last_bias)
                 else:
-                    inner_sum = last_bias if hidden is None else _product(g, hidden, last, last_bias)
+                    inner_sum = last_bias if hidden is None else f.matmul(g, hidden, last, last_bias)
                     assert inner_sum is not None
                     candidate = f.add(g, candidate, f.mul(g, reset, inner_sum))
             candidate = f.mul(g, f.rsubs(g, 1, update), _apply(g, inner, _clip(g, candidate, clip)))
@@ -199,11 +198,11 @@ def expand_layer(
             assert state is not None
             last_states.append(_with_unit_axes(g, state, 1))
     sequences = [
-        _concat(g, [_concat(g, step, 1) for step in last_states], 0)
+        f.concat(g, [f.concat(g, step, 1) for step in last_states], 0)
         for last_states in (outputs, recorded)
         if last_states[0]
     ]
-    return (sequences[0], *(_concat(g, last_states, 0) for last_states in last), *sequences[1:])
+    return (sequences[0], *(f.concat(g, last_states, 0) for last_states in last), *sequences[1:])
 
 
 def _row_columns(g: Graph, x: Value, steps: int) -> list[Value]:
@@ -250,10 +249,10 @@ def _inputs(g: Graph, x: Value, weights: Weights) -> list[Value]:
     if x.type.is_static:
         _, batch, size = x.type.static_shape
         rows = f.reshape(g, x, (steps * batch, size))
-        total = _product(g, rows, weights.input, weights.input_bias)
+        total = f.matmul(g, rows, weights.input, weights.input_bias)
         return [f.slice_axis(g, total, 0, step * batch, (step + 1) * batch) for step in range(steps)]
     parts = g.add_all(Split(0, steps), x) if steps > 1 else [x]
-    return [_product(g, g.add(Squeeze((0,)), part), weights.input, weights.input_bias) for part in parts]
+    return [f.matmul(g, g.add(Squeeze((0,)), part), weights.input, weights.input_bias) for part in parts]
 
 
 def _matrix(g: Graph, x: Value, direction: int) -> Value:
@@ -278,15 +277,11 @@ def _masks(g: Graph, lengths: Value, steps: int) -> list[tuple[Value, Value]]:
     return [(mask, f.rsubs(g, 1, mask)) for mask in masks]
 
 
-def _product(g: Graph, x: Value, w: Value, bias: Value | None) -> Value:
-    return g.add(MatrixMul(), x, w) if bias is None else g.add(MatrixMul(), x, w, bias)
-
-
 def _add_recurrent(g: Graph, part: Value, state: Value | None, w: Value, bias: Value | None) -> Value:
     """``part + state @ w + bias``, where a state of None is zero."""
     if state is None:
         return part if bias is None else f.add(g, part, bias)
-    return f.add(g, part, _product(g, state, w, bias))
+    return f.add(g, part, f.matmul(g, state, w, bias))
 
 
 def _columns(g: Graph, x: Value, first: int, last: int, units: int) -> Value:
@@ -318,7 +313,3 @@ def _with_unit_axes(g: Graph, x: Value, count: int) -> Value:
     for _ in range(count):
         x = g.add(ExpandDims(0), x)
     return x
-
-
-def _concat(g: Graph, parts: Sequence[Value], axis: int) -> Value:
-    return g.add(Concat(axis), *parts) if len(parts) > 1 else parts[0]

@@ -32,7 +32,8 @@ class RecurrentFunction(NamedTuple):
     expand: Callable[[Graph, Value, float, float], Value]
 
 
-def _sigmoid(x: Array) -> Array:
+def sigmoid(x: Array) -> Array:
+    """Logistic function, in the type of ``x``."""
     result: Array = 1 / (1 + np.exp(-x))
     return result
 
@@ -45,7 +46,7 @@ def _expand_elu(g: Graph, x: Value, alpha: float) -> Value:
 
 
 FUNCTIONS: dict[str, RecurrentFunction] = {
-    "sigmoid": RecurrentFunction(None, None, lambda x, a, b: _sigmoid(x), lambda g, x, a, b: f.sigmoid(g, x)),
+    "sigmoid": RecurrentFunction(None, None, lambda x, a, b: sigmoid(x), lambda g, x, a, b: f.sigmoid(g, x)),
     "tanh": RecurrentFunction(None, None, lambda x, a, b: np.tanh(x), lambda g, x, a, b: f.tanh(g, x)),
     "relu": RecurrentFunction(None, None, lambda x, a, b: np.maximum(x, 0), lambda g, x, a, b: f.relu(g, x)),
     "affine": RecurrentFunction(

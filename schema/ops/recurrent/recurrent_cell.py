@@ -15,22 +15,13 @@ from tpuconvert.schema.definition.shape_checks import check_bias, check_extent, 
 from tpuconvert.schema.graph.composite import Composite, check_float
 from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops import formulas as f
-from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.recurrent.functions import sigmoid
 from tpuconvert.schema.types import Array, TensorType
-
-
-def _sigmoid(x: Array) -> Array:
-    result: Array = 1 / (1 + np.exp(-x))
-    return result
 
 
 def _product(x: Array, w: Array, bias: Array | None) -> Array:
     result: Array = np.matmul(x.astype(np.float64), w.astype(np.float64))
     return result if bias is None else result + bias
-
-
-def _multiply(g: Graph, x: Value, w: Value, bias: Value | None) -> Value:
-    return g.add(MatrixMul(), x, w) if bias is None else g.add(MatrixMul(), x, w, bias)
 
 
 class RecurrentCell(Composite):
@@ -107,8 +98,8 @@ class LstmCell(RecurrentCell):
         with np.errstate(all="ignore"):
             sums = _product(x, weight, bias) + _product(hidden, recurrent_weight, None)
             enter, leave, forget, candidate = np.split(sums, 4, axis=1)
-            state = _sigmoid(forget) * cell + _sigmoid(enter) * np.tanh(candidate)
-            return (_sigmoid(leave) * np.tanh(state)).astype(np.float32), state.astype(np.float32)
+            state = sigmoid(forget) * cell + sigmoid(enter) * np.tanh(candidate)
+            return (sigmoid(leave) * np.tanh(state)).astype(np.float32), state.astype(np.float32)
 
     def expand(
         self, g: Graph, x: Value, hidden: Value, cell: Value, weight: Value, recurrent_weight: Value,
@@ -116,7 +107,7 @@ class LstmCell(RecurrentCell):
     ) -> tuple[Value, Value]:  # fmt: skip
         """Expand to two matmuls for all gates, then element-wise operators per gate."""
         units = f.extents(self, hidden)[1]
-        sums = f.add(g, _multiply(g, x, weight, bias), _multiply(g, hidden, recurrent_weight, None))
+        sums = f.add(g, f.matmul(g, x, weight, bias), f.matmul(g, hidden, recurrent_weight, None))
         enter, leave, forget, candidate = (f.slice_axis(g, sums, 1, k * units, (k + 1) * units) for k in range(4))
         old_part = f.mul(g, f.sigmoid(g, forget), cell)
         state = f.add(g, old_part, f.mul(g, f.sigmoid(g, enter), f.tanh(g, candidate)))
@@ -174,7 +165,7 @@ class GruCell(RecurrentCell):
         with np.errstate(all="ignore"):
             part = _product(x, weight, bias)
             sums = part[:, gates] + _product(hidden, recurrent_weight[:, gates], biases[:, gates])
-            update, reset = np.split(_sigmoid(sums), 2, axis=1)
+            update, reset = np.split(sigmoid(sums), 2, axis=1)
             if self.linear_before_reset:
                 recurrent = reset * _product(hidden, recurrent_weight[:, last], biases[:, last])
             else:
@@ -195,9 +186,9 @@ class GruCell(RecurrentCell):
         def recurrent(value: Value, first: int, last: int) -> Value:
             f.extents(self, recurrent_weight)
             summand = None if recurrent_bias is None else columns(recurrent_bias, first, last)
-            return _multiply(g, value, columns(recurrent_weight, first, last), summand)
+            return f.matmul(g, value, columns(recurrent_weight, first, last), summand)
 
-        part = _multiply(g, x, weight, bias)
+        part = f.matmul(g, x, weight, bias)
         f.extents(self, part)
         sums = f.sigmoid(g, f.add(g, columns(part, 0, 2), recurrent(hidden, 0, 2)))
         update, reset = columns(sums, 0, 1), columns(sums, 1, 2)

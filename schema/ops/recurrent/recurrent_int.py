@@ -24,7 +24,6 @@ from tpuconvert.schema.ops import formulas as f
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.arithmetic_with_scalar import Rsubs
 from tpuconvert.schema.ops.clamp import Clamp
-from tpuconvert.schema.ops.concat import Concat
 from tpuconvert.schema.ops.recurrent import fixed_point_steps as fixed
 from tpuconvert.schema.ops.recurrent.expansion import MAX_EXPANSION_NODES
 from tpuconvert.schema.ops.recurrent.recurrent import SequenceLayer, check_layer
@@ -233,9 +232,9 @@ class IntegerLayer(SequenceLayer):
                 recorded[step].append(f.reshape(g, new[-1], (1, 1, batch, units)))
             for state, last_states in zip(states, last, strict=True):
                 last_states.append(f.reshape(g, state, (1, batch, units)))
-        results = [_concat(g, [_concat(g, step, 1) for step in outputs], 0), *(_concat(g, part, 0) for part in last)]
+        results = [f.concat(g, [f.concat(g, step, 1) for step in outputs], 0), *(f.concat(g, part, 0) for part in last)]
         if self.cells_of((0,)) is not None:
-            results.append(_concat(g, [_concat(g, step, 1) for step in recorded], 0))
+            results.append(f.concat(g, [f.concat(g, step, 1) for step in recorded], 0))
         return tuple(results)
 
     def _zeros(self, g: Graph, dtype: DType, shape: tuple[int, ...], index: int) -> Value:
@@ -298,10 +297,6 @@ def _matrix(g: Graph, x: Value, direction: int) -> Value:
 def _row(g: Graph, x: Value, direction: int, first: int, last: int) -> Value:
     row = f.slice_axis(g, f.slice_axis(g, x, 0, direction, direction + 1), 1, first, last)
     return f.reshape(g, row, (last - first,))
-
-
-def _concat(g: Graph, parts: list[Value], axis: int) -> Value:
-    return g.add(Concat(axis), *parts) if len(parts) > 1 else parts[0]
 
 
 def _dtypes(*states: DType) -> ChipTable:
