@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tpuconvert.optimizer.rule_order import ORDER
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "contributing"
 FOLDERS = ("converter", "examples", "frontends", "optimizer", "runtime", "schema", "tests", "tools", "docs")
@@ -335,6 +337,7 @@ def test_rule_page(copy: Copy) -> None:
     forgotten = copy.run(".venv/bin/pytest tests/optimizer/engine/test_every_rule.py -k has_a_pattern")
     assert "remove_negation_before_cos" in forgotten.stdout
     assert "add a function with @pattern to tests/support/rules/*_patterns.py" in forgotten.stdout
+    assert [stage for stage in ORDER if f"`{stage}`" not in page.text] == []
 
 
 def test_head_page(copy: Copy) -> None:
