@@ -67,9 +67,9 @@ def assembler(source: str) -> str:
     Raises:
         RuntimeError: if the build does not compile this file.
     """
-    wanted = REPOSITORY / "runtime" / "kernels" / source
+    file = REPOSITORY / "runtime" / "kernels" / source
     for entry in json.loads((build_folder() / "compile_commands.json").read_text(encoding="utf-8")):
-        if Path(entry["file"]) != wanted:
+        if Path(entry["file"]) != file:
             continue
         words = [word for word in shlex.split(entry["command"]) if Path(word).name != "ccache"]
         target = words.index("-o")
@@ -81,17 +81,17 @@ def assembler(source: str) -> str:
 
 def functions(text: str) -> dict[str, list[str]]:
     """Lines of each function, by its demangled name."""
-    found: dict[str, list[str]] = {}
+    lines_of: dict[str, list[str]] = {}
     name = ""
     for line in text.splitlines():
         start = re.match(r"^(_Z[\w.]+):", line)
         if start:
             name = start[1]
-            found[name] = []
+            lines_of[name] = []
         elif name:
-            found[name].append(line)
-    demangled = subprocess.run(["c++filt", *found], check=True, capture_output=True, text=True).stdout.splitlines()
-    return dict(zip(demangled, found.values(), strict=True))
+            lines_of[name].append(line)
+    demangled = subprocess.run(["c++filt", *lines_of], check=True, capture_output=True, text=True).stdout.splitlines()
+    return dict(zip(demangled, lines_of.values(), strict=True))
 
 
 def innermost_loops(lines: list[str]) -> list[Loop]:

@@ -78,8 +78,8 @@ def scores(model: tc.Model, samples: list[Array]) -> tuple[Array, float]:
     with tc.Session(model) as session:
         (name,) = (item.name for item in session.inputs)
         start = time.perf_counter()
-        found = [next(iter(session.run({name: x}).values())).reshape(-1).astype(np.float64) for x in samples]
-        return np.array(found), (time.perf_counter() - start) / len(samples)
+        rows = [next(iter(session.run({name: x}).values())).reshape(-1).astype(np.float64) for x in samples]
+        return np.array(rows), (time.perf_counter() - start) / len(samples)
 
 
 def measure(entry: Entry, data: LabeledSet, chip: str, method: str, exact_on: str = "none") -> Row:
@@ -124,13 +124,13 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--method", default="auto", choices=("auto", "minmax", "kl", "mse"))
     parser.add_argument("--exact-on", default="none", choices=("none", "bm1684x", "bm1688", "bm1684"))
     options = parser.parse_args(arguments)
-    known = entries(data_root())
+    all_entries = entries(data_root())
     chosen = options.models or classifiers()
     print(f"chip {options.chip}, calibration {options.method}")
     print("| " + " | ".join(HEADING) + " |")
     print("|" + " --- |" * len(HEADING))
     for name in chosen:
-        data = labeled_set(data_root(), known[name])
-        row = measure(known[name], data, options.chip, options.method, options.exact_on)
+        data = labeled_set(data_root(), all_entries[name])
+        row = measure(all_entries[name], data, options.chip, options.method, options.exact_on)
         print("| " + " | ".join(row.cells()) + " |", flush=True)
     return 0

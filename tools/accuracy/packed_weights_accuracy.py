@@ -133,9 +133,9 @@ def main() -> None:
                 weight_type=kind, weight_group=group, weight_zero_points=zero, activation_type=activations
             ),
         )
-        found = logits_of(model, test)
-        cosine = (found * exact).sum() / math.sqrt((found**2).sum() * (exact**2).sum())
-        same = (found.argmax(axis=1) == exact.argmax(axis=1)).mean()
+        logits = logits_of(model, test)
+        cosine = (logits * exact).sum() / math.sqrt((logits**2).sum() * (exact**2).sum())
+        same = (logits.argmax(axis=1) == exact.argmax(axis=1)).mean()
         has_zero, count = "yes" if zero else "no", "no" if calibration is None else len(calibration)
         print(f"| {kind} | {group} | {has_zero} | {activations} | {count} | {cosine:.4f} | {same:.1%} |", flush=True)
 

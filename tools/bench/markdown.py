@@ -75,16 +75,16 @@ def _memory_rows(memory: tuple[Memory, ...]) -> list[list[str]]:
     rows = [["network", "before, MB", "peak, MB", "file, MB", *(f"{part.replace('_', ' ')}, MB" for part in parts)]]
     rows[0] += ["rest, MB", "of packed and arena"]
     for each in memory:
-        known, used = each.plan.get("arena", 0) + each.plan.get("packed", 0), each.peak - each.before
-        sizes = [each.before, each.peak, each.file, *(each.plan.get(part) for part in parts), used - known]
+        planned, used = each.plan.get("arena", 0) + each.plan.get("packed", 0), each.peak - each.before
+        sizes = [each.before, each.peak, each.file, *(each.plan.get(part) for part in parts), used - planned]
         cells = ["-" if size is None else f"{size / 1e6:.1f}" for size in sizes]
-        rows.append([each.network, *cells, f"{used / known:.2f}" if known else "-"])
+        rows.append([each.network, *cells, f"{used / planned:.2f}" if planned else "-"])
     return rows
 
 
-def _kernel_rows(found: Kernels) -> list[list[str]]:
+def _kernel_rows(table: Kernels) -> list[list[str]]:
     rows = [["kernel", "steps", "ms", "share", "MMAC", "GMAC/s"]]
-    for kernel in found.kernels:
+    for kernel in table.kernels:
         speed = kernel.macs_per_second
         rows.append(
             [

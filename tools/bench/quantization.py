@@ -95,8 +95,8 @@ def run(
             for tool, into in measured.items():
                 if not into.failure:
                     measure(command_of(tool, model, data, folder / "output"), cpus, environment, into)
-                for made in folder.glob("output*"):
-                    made.unlink()
+                for output in folder.glob("output*"):
+                    output.unlink()
                 times = f"{into.seconds[-1]:.1f} s, {into.cpu_seconds[-1]:.1f} s of processor time"
                 state = into.failure or f"{times}, {into.peak_mib:.0f} MiB"
                 print(f"{network}, round {count + 1} of {rounds}, {tool}: {state}", file=sys.stderr)
@@ -169,10 +169,10 @@ def main() -> int:
     if arguments.many is not None:
         peaks: Results = {}
         for count in (arguments.samples, arguments.many):
-            for network, found in run(
+            for network, measured in run(
                 arguments.folder, arguments.many_networks.split(","), ["tpuconvert"], count, cpus, 1
             ).items():
-                peaks.setdefault(network, {})[f"{count:,}"] = found["tpuconvert"]
+                peaks.setdefault(network, {})[f"{count:,}"] = measured["tpuconvert"]
         memory = f"\n## Many samples\n\n{memory_table(peaks)}\n"
     described = "\n".join(f"- {name}: {value}" for name, value in facts().items())
     on = "one processor" if len(cpus) == 1 else f"{len(cpus)} processors"

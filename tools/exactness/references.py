@@ -22,9 +22,9 @@ from tpuconvert.schema.types import Array
 HEADING = ("model", "nodes", "seconds to convert", "samples", "largest difference", "equal integers")
 
 
-def difference(found: Array, want: Array) -> tuple[float, float]:
+def difference(actual: Array, want: Array) -> tuple[float, float]:
     """Return the largest difference (floats: share of the range; integers: steps) and the share of equal elements."""
-    apart = np.abs(found.astype(np.float64) - want.astype(np.float64))
+    apart = np.abs(actual.astype(np.float64) - want.astype(np.float64))
     unit = 1.0 if want.dtype.kind in "iu" else float(np.ptp(want)) or 1.0
     return float(apart.max()) / unit, float((apart == 0).mean())
 
@@ -41,8 +41,8 @@ def measure(name: str) -> tuple[str, ...]:
     rows = []
     with tc.Session(model) as session:
         for feeds, expected in samples:
-            found = session.run(feeds)
-            rows += [difference(found[output], want) for output, want in expected.items()]
+            results = session.run(feeds)
+            rows += [difference(results[output], want) for output, want in expected.items()]
     worst, equal = max(row[0] for row in rows), float(np.mean([row[1] for row in rows]))
     integers = all(want.dtype.kind in "iu" for want in samples[0][1].values())
     cells = (f"{worst:.0f} steps", f"{100 * equal:.2f} %") if integers else (f"{worst:.1e}", "")

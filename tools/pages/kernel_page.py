@@ -85,15 +85,19 @@ def _rows_without_kernels() -> list[str]:
         SystemExit: an operator has neither a matcher nor a reason.
     """
     taken = {name for entry in matchers() for name in entry.operators}
-    found: dict[str, list[str]] = {reason: [] for reason in REASONS}
+    names_by_reason: dict[str, list[str]] = {reason: [] for reason in REASONS}
     for name, op in sorted(all_ops().items()):
         if name in taken:
             continue
         reason = next((reason for reason, applies in REASONS.items() if applies(op)), None)
         if reason is None:
             sys.exit(f"{name} has no kernel: write one, or add a reason to tools/pages/kernel_page.py")
-        found[reason].append(name)
-    return [f"| {', '.join(f'`{name}`' for name in names)} | {reason} |" for reason, names in found.items() if names]
+        names_by_reason[reason].append(name)
+    return [
+        f"| {', '.join(f'`{name}`' for name in names)} | {reason} |"
+        for reason, names in names_by_reason.items()
+        if names
+    ]
 
 
 def _matcher_row(entry: MatcherEntry) -> str:

@@ -80,8 +80,8 @@ def models_table() -> list[str]:
     root = data_root()
     rows = ["| model | nodes read | after optimizing | permutes left |", "|---|---|---|---|"]
     for name in entries(root):
-        found = count(load(root, name))
-        rows.append(f"| {name} | {found.before} | {found.after} | {found.permutes} |")
+        counts = count(load(root, name))
+        rows.append(f"| {name} | {counts.before} | {counts.after} | {counts.permutes} |")
     return rows
 
 
@@ -121,9 +121,9 @@ def simplifiers_table() -> list[str]:
         "|---|---|---|---|---|---|",
     ]
     for name in onnx_models(root):
-        found = simplify(root, name)
+        counts = simplify(root, name)
         rows.append(
-            f"| {name} | {found.onnx} | {found.simplified} | {found.operators} | {found.ours} | {found.tools} |"
+            f"| {name} | {counts.onnx} | {counts.simplified} | {counts.operators} | {counts.ours} | {counts.tools} |"
         )
     return rows
 

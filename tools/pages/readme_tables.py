@@ -67,10 +67,10 @@ def options_table() -> list[str]:
     for name in OPTIONS:
         default = default_of(name)
         shown = default.value.lower() if isinstance(default, Chip) else str(default).lower()
-        place = f"{GROUP_OF[name].__name__}({name}=...)" if name in GROUP_OF else f"{name}=..."
+        argument = f"{GROUP_OF[name].__name__}({name}=...)" if name in GROUP_OF else f"{name}=..."
         about = declaration(name).help.replace("``", "`")
         cell = "" if default in (None, (), {}) else f"`{shown}`"
-        rows.append(f"| `{flags_of(OPTIONS[name])}` | `{name}` | `{place}` | {cell} | {about} |")
+        rows.append(f"| `{flags_of(OPTIONS[name])}` | `{name}` | `{argument}` | {cell} | {about} |")
     return rows
 
 

@@ -64,13 +64,13 @@ def _line(row: dict[str, Any], has_versions: bool) -> str:
 
 def main(arguments: list[str]) -> int:
     """Write or check the page; return 1 if ``--check`` finds it stale."""
-    wanted = page()
-    is_stale = not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != wanted
+    text = page()
+    is_stale = not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != text
     if arguments == ["--check"]:
         if is_stale:
             print(f"{PAGE.name} is out of date: run {COMMAND}", file=sys.stderr)
         return int(is_stale)
-    PAGE.write_text(wanted, encoding="utf-8")
+    PAGE.write_text(text, encoding="utf-8")
     return 0
 
 

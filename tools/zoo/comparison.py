@@ -13,23 +13,23 @@ class Comparison:
     """Comparison of one output with ONNX Runtime's, over all samples."""
 
     def __init__(self) -> None:
-        self._wanted: list[Array] = []
-        self._given: list[Array] = []
+        self._expected: list[Array] = []
+        self._actual: list[Array] = []
 
-    def add(self, wanted: Array, given: Array) -> None:
+    def add(self, expected: Array, actual: Array) -> None:
         """Add the output of one run.
 
         Raises:
             DifferentError: the shapes differ.
         """
-        if wanted.shape != given.shape:
-            raise DifferentError(f"an output has shape {given.shape}, ONNX Runtime gives {wanted.shape}")
-        self._wanted.append(wanted.astype(np.float64).ravel())
-        self._given.append(given.astype(np.float64).ravel())
+        if expected.shape != actual.shape:
+            raise DifferentError(f"an output has shape {actual.shape}, ONNX Runtime gives {expected.shape}")
+        self._expected.append(expected.astype(np.float64).ravel())
+        self._actual.append(actual.astype(np.float64).ravel())
 
     @property
     def _pair(self) -> tuple[Array, Array]:
-        return np.concatenate(self._wanted), np.concatenate(self._given)
+        return np.concatenate(self._expected), np.concatenate(self._actual)
 
     @property
     def relative(self) -> float:
@@ -52,8 +52,8 @@ class Comparison:
         Elements that are equal in all samples add nothing to it, unlike to the cosine similarity. None if all outputs
         of the source are equal.
         """
-        count = sum(array.shape == self._wanted[0].shape for array in self._wanted)
-        a, b = (np.stack(arrays[:count]) for arrays in (self._wanted, self._given))
+        count = sum(array.shape == self._expected[0].shape for array in self._expected)
+        a, b = (np.stack(arrays[:count]) for arrays in (self._expected, self._actual))
         a, b = a - a.mean(0), b - b.mean(0)
         if not a.any():
             return None

@@ -19,10 +19,10 @@ class Kept:
     def __init__(self) -> None:
         self.wanted = self.found = 0
 
-    def add(self, wanted: Mapping[str, Array], given: Mapping[str, Array]) -> None:
+    def add(self, expected: Mapping[str, Array], actual: Mapping[str, Array]) -> None:
         """Add the detections of one image. A box matches at most one box of the source, with the same label."""
-        overlaps = overlap(wanted["boxes"], given["boxes"])
-        overlaps[wanted["labels"][:, None] != given["labels"][None, :]] = 0.0
+        overlaps = overlap(expected["boxes"], actual["boxes"])
+        overlaps[expected["labels"][:, None] != actual["labels"][None, :]] = 0.0
         self.wanted += len(overlaps)
         for row in overlaps:
             best = int(row.argmax()) if row.size else 0

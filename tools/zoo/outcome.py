@@ -99,14 +99,14 @@ class Outcome:
 
 def read_log(log: Path | None) -> dict[Export, Outcome]:
     """Return the outcomes of an earlier run. A model that was started but has no outcome crashed the process."""
-    found: dict[Export, Outcome] = {}
+    outcomes: dict[Export, Outcome] = {}
     if log is None or not log.exists():
-        return found
+        return outcomes
     for line in log.read_text(encoding="utf-8").splitlines():
         if line.startswith('{"begun"'):
             export = Export(**json.loads(line)["begun"])
-            found[export] = Outcome(export, INTERNAL, reason="the process ended")
+            outcomes[export] = Outcome(export, INTERNAL, reason="the process ended")
         else:
             outcome = Outcome.from_line(line)
-            found[outcome.export] = outcome
-    return found
+            outcomes[outcome.export] = outcome
+    return outcomes

@@ -53,8 +53,8 @@ def quantize_by_nncf(source: Path, target: Path, samples: Samples) -> None:
     """Quantize a model by NNCF, with its default settings."""
     import nncf  # a large package, which only this variant needs
 
-    found = nncf.quantize(onnx.load(str(source)), nncf.Dataset(samples), subset_size=len(samples))
-    onnx.save(found, str(target))
+    quantized = nncf.quantize(onnx.load(str(source)), nncf.Dataset(samples), subset_size=len(samples))
+    onnx.save(quantized, str(target))
 
 
 def quantize_by_torch(module: nn.Module, samples: Sequence[tuple[Tensor, ...]]) -> nn.Module:
@@ -63,15 +63,15 @@ def quantize_by_torch(module: nn.Module, samples: Sequence[tuple[Tensor, ...]]) 
     The module must be traceable by ``torch.fx``.
     """
     config = get_default_qat_qconfig_mapping("x86", version=0)  # without fused nodes, which no exporter supports
-    found = prepare_qat_fx(module.train(), config, samples[0])
-    found.eval()
-    found.apply(torch.ao.quantization.disable_fake_quant)
+    quantized = prepare_qat_fx(module.train(), config, samples[0])
+    quantized.eval()
+    quantized.apply(torch.ao.quantization.disable_fake_quant)
     with torch.no_grad():
         for sample in samples:
-            found(*sample)
-    found.apply(torch.ao.quantization.enable_fake_quant)
-    found.apply(torch.ao.quantization.disable_observer)
-    return found
+            quantized(*sample)
+    quantized.apply(torch.ao.quantization.enable_fake_quant)
+    quantized.apply(torch.ao.quantization.disable_observer)
+    return quantized
 
 
 def half_module(module: nn.Module) -> nn.Module:

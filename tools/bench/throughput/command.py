@@ -19,34 +19,36 @@ from tools.bench.throughput.servers import SERVERS, Service
 
 def main(arguments: Sequence[str]) -> int:
     """Measure the selected networks under the selected loads, and print the page or write it."""
-    given = _parser().parse_args(arguments)
+    options = _parser().parse_args(arguments)
     cells = [
-        _measure(given, network, clients, batch)
-        for network in given.networks
-        for clients in given.clients
-        for batch in given.batches
-        if batch == 1 or clients <= len(given.cpus)
+        _measure(options, network, clients, batch)
+        for network in options.networks
+        for clients in options.clients
+        for batch in options.batches
+        if batch == 1 or clients <= len(options.cpus)
     ]
-    shown = ["--networks", ",".join(given.networks), "--clients", ",".join(map(str, given.clients))]
-    shown += ["--batches", ",".join(map(str, given.batches))]
-    shown += ["--rounds", str(given.rounds), "--seconds", f"{given.seconds:g}"]
-    text = page(cells, facts(), shlex.join(["python", "-m", "tools.bench", "throughput", *shown]), len(given.cpus))
-    if given.markdown is None:
+    shown = ["--networks", ",".join(options.networks), "--clients", ",".join(map(str, options.clients))]
+    shown += ["--batches", ",".join(map(str, options.batches))]
+    shown += ["--rounds", str(options.rounds), "--seconds", f"{options.seconds:g}"]
+    text = page(cells, facts(), shlex.join(["python", "-m", "tools.bench", "throughput", *shown]), len(options.cpus))
+    if options.markdown is None:
         print(text)
     else:
-        given.markdown.write_text(text, encoding="utf-8")
+        options.markdown.write_text(text, encoding="utf-8")
     return 0
 
 
-def _measure(given: argparse.Namespace, network: str, clients: int, batch: int) -> Cell:
+def _measure(options: argparse.Namespace, network: str, clients: int, batch: int) -> Cell:
     print(f"{network}: {clients} clients, batch {batch}", file=sys.stderr, flush=True)
-    model = int8_model(network, given.work, "native")
+    model = int8_model(network, options.work, "native")
     services = [
-        Service(job.engine, job.label, job.model, job.feeds, len(given.cpus), batch, clients)
+        Service(job.engine, job.label, job.model, job.feeds, len(options.cpus), batch, clients)
         for job in model.jobs
         if job.engine in SERVERS
     ]
-    return Cell(network, clients, batch, tuple(measure_load(services, list(given.cpus), given.rounds, given.seconds)))
+    return Cell(
+        network, clients, batch, tuple(measure_load(services, list(options.cpus), options.rounds, options.seconds))
+    )
 
 
 def _parser() -> argparse.ArgumentParser:

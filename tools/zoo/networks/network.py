@@ -124,12 +124,12 @@ def strengthen(name: str, values: Tensor, norm: str) -> None:
         else:
             nn.init.uniform_(values, 0.5, 1.0 if is_batch else 1.5)
     elif values.ndim > 1:
-        wanted = (1.5 / values[0].numel()) ** 0.5 if name.startswith("weight") else 0.2
-        found = float(values.std()) if values.numel() > 1 else 0.0
-        if 0.0 < found < 0.75 * wanted:
-            values.mul_(wanted / found)
-        elif found == 0.0 and not values.any():
-            nn.init.normal_(values, std=wanted)
+        target = (1.5 / values[0].numel()) ** 0.5 if name.startswith("weight") else 0.2
+        deviation = float(values.std()) if values.numel() > 1 else 0.0
+        if 0.0 < deviation < 0.75 * target:
+            values.mul_(target / deviation)
+        elif deviation == 0.0 and not values.any():
+            nn.init.normal_(values, std=target)
     elif "bias" not in name and values.numel() > 1 and float(values.abs().max()) < 0.1:
         nn.init.uniform_(values, 0.2, 0.8)  # layer scale
 
