@@ -40,5 +40,5 @@ def make_view(view: Path) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit("usage: package_view.py FOLDER")
+        sys.exit("usage: python -m tools.release.package_view FOLDER")
     make_view(Path(sys.argv[1]))
