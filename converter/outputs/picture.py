@@ -109,7 +109,7 @@ class _Picture:
 
     Args:
         image: the PIL image.
-        found: the results, in pixels of the image.
+        results: the results, in pixels of the image.
 
     """
 

@@ -69,7 +69,7 @@ class InputTypes:
 
     Args:
         infos: type information of the file.
-        given: shapes from the caller, by input name; a name instead of a number keeps the extent symbolic.
+        input_shapes: shapes from the caller, by input name; a name instead of a number keeps the extent symbolic.
         limits: bounds on sizes.
         file: name for messages.
     """

@@ -15,11 +15,11 @@ from tpuconvert.schema.errors import UNKNOWN_SHAPE
 from tpuconvert.schema.ops.host.slice import clamped_range
 
 
-def attr_or_input(node: OnnxNode, name: str, index: int, input_since: int) -> tuple[int, ...] | None:
-    """Read integers that are an attribute before opset ``input_since``, and an optional input since then."""
+def axes_argument(node: OnnxNode, input_since: int) -> tuple[int, ...] | None:
+    """Read axes, which are an attribute before opset ``input_since``, and an optional second input since then."""
     if node.version < input_since:
-        return node.ints_attr(name)
-    return node.ints(index) if node.has_input(index) else None
+        return node.ints_attr("axes")
+    return node.ints(1) if node.has_input(1) else None
 
 
 def reshape_target(node: OnnxNode) -> tuple[int, ...]:
@@ -64,7 +64,7 @@ def flatten_target(node: OnnxNode) -> tuple[int, int]:
 def squeeze_target(node: OnnxNode) -> tuple[int, ...]:
     """Result shape of Squeeze."""
     shape = node.shape(0)
-    axes = attr_or_input(node, "axes", 1, 13)
+    axes = axes_argument(node, 13)
     if axes is None:
         return tuple(extent for extent in shape if extent != 1)  # raises an error for a symbolic extent
     removed = node.axes(axes, len(shape))
@@ -75,14 +75,14 @@ def squeeze_target(node: OnnxNode) -> tuple[int, ...]:
 
 def squeezed_symbolic_axes(node: OnnxNode) -> tuple[int, ...]:
     """Axes that Squeeze removes if one of them is symbolic, so that it has to be 1 when the model runs; else ()."""
-    axes = node.axes(attr_or_input(node, "axes", 1, 13) or (), node.rank(0))
+    axes = node.axes(axes_argument(node, 13) or (), node.rank(0))
     return tuple(axes) if any(is_open(node.shape(0)[axis]) for axis in axes) else ()
 
 
 def unsqueeze_target(node: OnnxNode) -> tuple[int, ...]:
     """Result shape of Unsqueeze; the axes are axes of the result."""
     shape = node.shape(0)
-    axes = attr_or_input(node, "axes", 1, 13)
+    axes = axes_argument(node, 13)
     if axes is None:
         raise node.invalid("lacks its axes")
     rank = len(shape) + len(axes)
@@ -105,7 +105,7 @@ def transpose_order(node: OnnxNode) -> tuple[int, ...]:
 def reduce_axes(node: OnnxNode, input_since: int) -> tuple[int, ...]:
     """Axes of a reduction; by default all, or none with ``noop_with_empty_axes``."""
     rank = node.rank(0)
-    axes = attr_or_input(node, "axes", 1, input_since)
+    axes = axes_argument(node, input_since)
     no_op = node.attr("noop_with_empty_axes", 0) if node.version >= input_since else 0
     if not axes:
         return () if no_op else tuple(range(rank))

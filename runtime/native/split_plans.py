@@ -121,7 +121,7 @@ class SplitPlans:
         threads: at least 1.
         is_subgraph: True for the body of a loop or a branch, whose symbolic extents may change in every call.
         memory_limit: of the plan of each part, see ``NativePlan``.
-        kept: maximum number of plans of a part; the least recently used one is dropped.
+        max_plans: maximum number of plans of a part; the least recently used one is dropped.
     """
 
     caches: None = None  # states are not kept in place, see ``Plans``

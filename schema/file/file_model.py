@@ -16,7 +16,7 @@ class LateMetadata(Mapping[str, Json]):
     """Metadata mapping whose last entry is computed when it is first accessed.
 
     Args:
-        known: all entries except the last.
+        entries: all entries except the last.
         key: key of the last entry.
         make: computes the value of the last entry.
     """

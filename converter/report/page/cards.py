@@ -77,7 +77,7 @@ def _accuracy(description: Description) -> list[Card]:
     value = f"{text} dB" if worst["sqnr_db"] is not None else text
     cosine = "-" if worst["cosine"] is None else f"{worst['cosine']:.6f}"
     detail = f"cosine {cosine}, {several(verification['samples'], 'sample')}"
-    return [_sqnr_card("Output SQNR", value, detail, worst["sqnr_db"])]
+    return [_sqnr_card(value, detail, worst["sqnr_db"])]
 
 
 def _attributed(description: Description) -> list[Card]:
@@ -89,14 +89,14 @@ def _attributed(description: Description) -> list[Card]:
     value = "exact" if sqnr is None and model["noise"] == 0.0 else "-" if sqnr is None else f"{sqnr:.1f} dB"
     cosine = "-" if model["cosine"] is None else f"{model['cosine']:.6f}"
     detail = f"cosine {cosine}, {several(attribution['samples'], 'sample')}"
-    return [_sqnr_card("Output SQNR", value, detail, sqnr)]
+    return [_sqnr_card(value, detail, sqnr)]
 
 
-def _sqnr_card(label: str, value: str, detail: str, sqnr: float | None) -> Card:
+def _sqnr_card(value: str, detail: str, sqnr: float | None) -> Card:
     if sqnr is None:
-        return Card(label, value, detail)
+        return Card("Output SQNR", value, detail)
     kind = "good" if sqnr >= _GOOD_SQNR else "warn" if sqnr < LAYER_SQNR else ""
-    return Card(label, value, detail, max(0.0, sqnr) / FULL_BAR, kind)
+    return Card("Output SQNR", value, detail, max(0.0, sqnr) / FULL_BAR, kind)
 
 
 def _size(description: Description) -> list[Card]:

@@ -61,14 +61,14 @@ def convolution(node: CaffeNode, g: Graph) -> list[Value]:
 def depthwise_convolution(node: CaffeNode, g: Graph) -> list[Value]:
     """Convolution with one group per channel; Caffe forks omit the parameter ``group``."""
     p = node.params("convolution_param")
-    channels = _image_shape(node, 0)[1]
+    channels = _image_shape(node)[1]
     if p.has("group") and p.whole("group") not in (1, channels):
         raise node.fail(f"group: {p.whole('group')}", f"supported: one group per channel ({channels})")
     return _convolution(node, g, channels)
 
 
 def _convolution(node: CaffeNode, g: Graph, groups: int) -> list[Value]:
-    channels, count = _image_shape(node, 0)[1], node.params("convolution_param").whole("num_output")
+    channels, count = _image_shape(node)[1], node.params("convolution_param").whole("num_output")
     _check_groups(node, groups, channels, count)
     filters = _filters(node, groups, (count, channels // groups))
     convolve = _convolve_volume if len(filters.window.kernel) == _VOLUME else _convolve_plane
@@ -80,7 +80,7 @@ def _convolution(node: CaffeNode, g: Graph, groups: int) -> list[Value]:
 def deconvolution(node: CaffeNode, g: Graph) -> list[Value]:
     """Transposed convolution over one, two or three spatial axes, with a stored kernel [ic, oc / groups, ...]."""
     p = node.params("convolution_param")
-    channels, count, groups = _image_shape(node, 0)[1], p.whole("num_output"), p.whole("group")
+    channels, count, groups = _image_shape(node)[1], p.whole("num_output"), p.whole("group")
     _check_groups(node, groups, channels, count)
     filters = _filters(node, groups, (channels, count // groups))
     if len(filters.window.kernel) == _VOLUME:
@@ -158,7 +158,7 @@ def _deconvolve_volume(node: CaffeNode, g: Graph, x: Value, filters: _Filters, c
 def im2col(node: CaffeNode, g: Graph) -> Value:
     """Copy each window to a column of channels, by a depthwise convolution with one-hot kernels."""
     p = node.params("convolution_param")
-    channels = _image_shape(node, 0)[1]
+    channels = _image_shape(node)[1]
     window = read_window(node, p)
     if len(window.kernel) != _PLANE:
         raise node.fail(f"an input of shape {list(node.shape(0))}", "supported: four axes, NCHW")
@@ -168,8 +168,8 @@ def im2col(node: CaffeNode, g: Graph) -> Value:
     return g.add(plane_operator(window, channels), node.input(0), node.constant(single, "places"))
 
 
-def _image_shape(node: CaffeNode, index: int) -> tuple[int, ...]:
-    shape = node.shape(index)
+def _image_shape(node: CaffeNode) -> tuple[int, ...]:
+    shape = node.shape(0)
     if not 3 <= len(shape) <= _VOLUME + 2:
         text = "supported: batch x channels x one, two or three spatial axes"
         raise node.fail(f"an input of shape {list(shape)}", text)

@@ -25,12 +25,12 @@ class _NotConstantError(Exception):
     """A condition is computed from inputs of the model."""
 
 
-def _read_condition(node: OnnxNode, tensor: OnnxTensor, what: str) -> bool:
+def _read_condition(node: OnnxNode, tensor: OnnxTensor) -> bool:
     """Return the value of a condition, which must be constant."""
     if tensor.array is None:
         raise _NotConstantError
     if tensor.array.size != 1:
-        raise node.invalid(f"its {what} has {tensor.array.size} elements")
+        raise node.invalid(f"its condition has {tensor.array.size} elements")
     return bool(tensor.array.reshape(-1)[0])
 
 
@@ -43,7 +43,7 @@ def if_(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
             return host_control_flow.convert_if(node, g)
         g.notes.append(f"'{node.name}' squeezes axes of extent 1 only: inputs for which they are longer are refused")
         return node.inline(then_branch, [], "then")
-    taken = then_branch if _read_condition(node, node.tensor(0), "condition") else else_branch
+    taken = then_branch if _read_condition(node, node.tensor(0)) else else_branch
     return node.inline(taken, [], "then" if taken is then_branch else "else")
 
 
@@ -72,7 +72,7 @@ def loop(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
 
 def _unrolled_loop(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
     body = graph_attribute(node, "body")
-    going = _read_condition(node, node.tensor(1), "condition") if node.has_input(1) else True
+    going = _read_condition(node, node.tensor(1)) if node.has_input(1) else True
     trips = int(node.scalar(0)) if node.has_input(0) else None
     states = [_state(node, index) for index in range(2, len(node.inputs))]
     collected: list[list[OnnxTensor]] = [[] for _ in range(len(body.output) - 1 - len(states))]
@@ -83,7 +83,7 @@ def _unrolled_loop(node: OnnxNode, g: Graph) -> list[OnnxTensor]:
         counter = OnnxTensor.constant("trip", element_types.INT64, np.full(shapes[0], trip, np.int64))
         condition = OnnxTensor.constant("condition", element_types.BOOL, np.full(shapes[1], True))
         results = node.inline(body, [counter, condition, *states], str(trip))
-        going = _read_condition(node, results[0], "condition")
+        going = _read_condition(node, results[0])
         states = results[1 : 1 + len(states)]
         for column, tensor in zip(collected, results[1 + len(states) :], strict=True):
             column.append(tensor)

@@ -20,7 +20,7 @@ class FirstSamples:
     """Selection of the first feeds.
 
     Args:
-        most: maximum number of samples, in whole feeds. Eight feeds are used even if they have more samples.
+        max_samples: maximum number of samples, in whole feeds. Eight feeds are used even if they have more samples.
     """
 
     def __init__(self, max_samples: int) -> None:
@@ -40,7 +40,7 @@ class FirstMeans:
     """Means per channel (axis 1) of the float tensors over the first samples, recorded during a calibration.
 
     Args:
-        most: as for ``FirstSamples``.
+        max_samples: as for ``FirstSamples``.
         floats: records other float tensors of the calibration.
 
     Attributes:

@@ -206,7 +206,7 @@ class OutputError:
         graph: the float graph.
         chip: the target, whose arithmetic is used.
         feeds: samples, at least one. Samples whose outputs exceed ``_MEMORY`` together are left out.
-        known: float outputs of the first feeds. The graph is not run if they cover all feeds.
+        float_outputs: float outputs of the first feeds. The graph is not run if they cover all feeds.
     """
 
     def __init__(

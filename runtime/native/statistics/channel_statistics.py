@@ -112,7 +112,7 @@ class TensorStatistics:
     """Statistics of a tensor that the native engine collects in runs of an observed plan.
 
     Args:
-        place: where the elements are in the memory of a run.
+        location: where the elements are in the memory of a run.
         rows: a view of them, [outer, channels, positions].
         has_histogram: whether to count magnitudes.
     """

@@ -228,7 +228,7 @@ class _LoopMemory:
 
     Args:
         body: the body of the loop.
-        given: the values of the loop.
+        operands: the values of the loop.
     """
 
     def __init__(self, body: Subgraph, operands: Sequence[Array]) -> None:

@@ -41,7 +41,11 @@ class Case:
         image: batch, height and width of the input.
         channels: input and output channels.
         kernel: height and width of the window.
-        options: `stride`, `pad`, `pad_end` (bottom and right, `pad` by default), `dilation` and `groups`.
+        stride: step of the window, in both directions.
+        pad: padding at the top and at the left.
+        pad_end: padding at the bottom and at the right, `pad` by default.
+        dilation: distance of the elements of the window.
+        groups: number of groups of channels.
     """
 
     def __init__(self, image, channels, kernel=1, *, stride=1, pad=0, pad_end=None, dilation=1, groups=1):

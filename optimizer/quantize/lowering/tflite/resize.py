@@ -55,7 +55,7 @@ def resize_bilinear(node: Node, lowering: Lowering) -> Lowered | None:
     (height, width), (rows, columns) = static(x.shape)[2:], static(node.outputs[0].shape)[2:]
     down, along = line(op, height, rows), line(op, width, columns)
     name = node.outputs[0].name
-    real = integers_to_float(lowering, lowering.quantized_value(x), f"{name}:real", with_zero_point=True)
+    real = integers_to_float(lowering, lowering.quantized_value(x), f"{name}:real")
     return with_params((form(lowering, real, down, along, name),), params)
 
 

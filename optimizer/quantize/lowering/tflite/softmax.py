@@ -62,7 +62,7 @@ def softmax_of_16_bits(node: Node, lowering: Lowering) -> Lowered | None:
         return None
     exps = _exps(lowering, x, axis, name)
     if extent <= _MOST_IN_FLOAT:
-        parts = integers_to_float(lowering, exps, f"{name}:exp:real", with_zero_point=True)
+        parts = integers_to_float(lowering, exps, f"{name}:exp:real")
         total = _reduce(lowering, ReduceMethodType.REDUCE_SUM, parts, axis, f"{name}:sum")
     else:
         rows = _leading_bits(lowering, sum_of_integers(lowering, exps, [axis], f"{name}:sum"), f"{name}:sum")
@@ -79,7 +79,7 @@ def _reduce(lowering: Lowering, method: ReduceMethodType, x: Value, axis: int, n
 
 def _exps(lowering: Lowering, x: Value, axis: int, name: str) -> Value:
     assert x.quant is not None
-    real = integers_to_float(lowering, lowering.quantized_value(x), f"{name}:real", with_zero_point=True)
+    real = integers_to_float(lowering, lowering.quantized_value(x), f"{name}:real")
     largest = _reduce(lowering, ReduceMethodType.REDUCE_MAX, real, axis, f"{name}:largest")
     below = lowering.g.add(Sub(), real, largest, name=f"{name}:below")
     difference = float_to_int32(lowering, below, f"{name}:below:int32")

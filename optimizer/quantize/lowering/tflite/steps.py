@@ -132,11 +132,9 @@ def join_bytes(lowering: Lowering, high: Value, low: Value, name: str) -> Value:
     return lowering.g.add(Add(), grown, low, name=name)
 
 
-def integers_to_float(lowering: Lowering, x: Value, name: str, *, with_zero_point: bool) -> Value:
-    """Convert integers to FLOAT32 exactly, with the zero point included or subtracted."""
-    assert x.quant is not None
-    zero = 0 if with_zero_point else x.quant.zero_point[0]
-    return lowering.g.add(DequantIntToFp32(scale_val=1.0, offset_val=zero), x, name=name)
+def integers_to_float(lowering: Lowering, x: Value, name: str) -> Value:
+    """Convert integers to FLOAT32 exactly, with the zero point included."""
+    return lowering.g.add(DequantIntToFp32(scale_val=1.0, offset_val=0), x, name=name)
 
 
 def float_to_int32(lowering: Lowering, x: Value, name: str) -> Value:
