@@ -31,7 +31,11 @@ if TYPE_CHECKING:
 Summary: TypeAlias = "Mapping[str, Any]"
 
 REASONS = 6
-"""Largest number of groups of notes in the summary; ``inspect`` shows all."""
+"""Number of groups of notes in the summary. Beyond it those of ``REASON_KINDS`` are counted; ``inspect`` shows all."""
+
+REASON_KINDS = ("source", "float", "chip")
+"""Kinds of notes that can be numerous and explain single nodes. All others are always shown: warnings, choices of the
+quantization and tasks of the outputs."""
 
 OUTPUTS = 8
 """Largest number of outputs whose error is printed, those with the largest errors."""
@@ -165,9 +169,11 @@ def _note_lines(summary: Summary) -> list[str]:
         for note in summary["notes"]
         if note["kind"] not in (SHARE, ACCURACY)
     ]
-    lines = [group_line(group) for group in groups[:REASONS]]
-    if len(groups) > REASONS:
-        more = len(groups) - REASONS
+    reasons = [index for index, group in enumerate(groups) if group.kind in REASON_KINDS]
+    more = min(max(len(groups) - REASONS, 0), len(reasons))
+    left_out = reasons[len(reasons) - more :]
+    lines = [group_line(group) for index, group in enumerate(groups) if index not in left_out]
+    if more:
         lines.append(f"  {several(more, 'more reason')}: tpuconvert inspect {summary['output']} --summary")
     return lines
 

@@ -36,3 +36,19 @@ def test_reasons_are_grouped_and_few(tmp_path: Path) -> None:
     lines = summary_lines(summary)
     assert lines[3].endswith(f"op_{KINDS - 1} and 3 other operators")
     assert "  transposes: 2 left" in lines
+
+
+def test_reasons_leave_out_no_warning_and_no_task(tmp_path: Path) -> None:
+    notes = [Note("preprocessing", "", f"finding {index}") for index in range(REASONS)]
+    notes += [Note("source", "", "float16 is computed in float32")]
+    notes += [Note("task", "", "output 'y': classes: 9 of 9 equal")]
+    notes += [Note("float", "n", "mul: it has no integer form"), Note("chip", "n", "unfinished")]
+    model = model_of(scaled_and_shifted(), notes=tuple(notes), quantize="int8")
+    model.save(tmp_path / "net.tpum")
+    lines = summary_lines(summarize(model, tmp_path / "net.tpum", None, "look"))
+    assert [line for line in lines if line.startswith("  check the samples")] == [
+        f"  check the samples: finding {index}" for index in range(REASONS)
+    ]
+    assert "  task of the outputs: output 'y': classes: 9 of 9 equal" in lines
+    assert f"  3 more reasons: tpuconvert inspect {tmp_path / 'net.tpum'} --summary" in lines
+    assert not any(line.startswith(("  stays in float", "  about the source", "  runs with")) for line in lines)
