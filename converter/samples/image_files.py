@@ -24,11 +24,16 @@ def images_in(folder: Path) -> list[Path]:
     """Return the image files of a folder, sorted by name.
 
     Raises:
-        UsageError: there are none.
+        UsageError: there are none, or one is a link whose file is missing.
 
     """
-    entries = sorted(entry for entry in folder.iterdir() if entry.is_file())
+    every = sorted(folder.iterdir())
+    entries = [entry for entry in every if entry.is_file()]
     images = [entry for entry in entries if entry.suffix.lower() in IMAGE_SUFFIXES]
+    for entry in every:
+        if entry.suffix.lower() in IMAGE_SUFFIXES and entry.is_symlink() and not entry.exists():
+            message = f"{entry}: a link to a file that does not exist"
+            raise UsageError(message, hint="leave it out, or copy the image to its place")
     if not images:
         arrays = [entry.name for entry in entries if entry.suffix.lower() in (".npz", ".npy")]
         hint = f"known: {', '.join(IMAGE_SUFFIXES)}"

@@ -231,6 +231,16 @@ def test_folder_without_images(tmp_path: Path) -> None:
     assert raised.value.hint == "it has arrays: a.npz, b.npz, c.npz ...; give one of these files instead of the folder"
 
 
+@pytest.mark.parametrize("target", ["absent.png", "b.png"], ids=["absent", "itself"])
+def test_links_to_no_image_are_refused_by_name(tmp_path: Path, target: str) -> None:
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    (tmp_path / "c.png").symlink_to("a.png")
+    assert load_feeds(tmp_path, [X], Preprocess()).images == ["a.png", "c.png"]
+    (tmp_path / "b.png").symlink_to(target)
+    with pytest.raises(UsageError, match=r"b\.png: a link to a file that does not exist"):
+        load_feeds(tmp_path, [X], Preprocess())
+
+
 @pytest.mark.parametrize("name", ["data.npz", "data.npy"])
 def test_damaged_arrays(tmp_path: Path, name: str) -> None:
     for content in (b"", b"<html>", b"PK\x03\x04" + bytes(20), b"\x93NUMPY\x01\x00"):
