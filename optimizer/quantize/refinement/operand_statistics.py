@@ -31,6 +31,7 @@ from tpuconvert.schema.ops.convolution.convolution_params import SpatialConvolut
 from tpuconvert.schema.ops.convolution.deconv_v2 import DeconvV2
 from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.matmul.matrix_mul_v2 import MatrixMulV2
+from tpuconvert.schema.ops.matmul.zero_points import zero_point
 from tpuconvert.schema.types import Array, Chip
 
 
@@ -117,11 +118,19 @@ class OperandSamples:
         node, x = self._products[index], self._operand(index)
         if not isinstance(node.op, SpatialConvolution):
             return InputSums.of(np.concatenate(x)[np.newaxis])
-        kernel = operand(node, 1).shape[2:]
-        if isinstance(node.op, (ConvV2, Conv3dV2)):  # padding is 0 after the zero point is subtracted
-            x = [without_zero(array, node.op, "izp", (-1, *(1,) * len(kernel))) for array in x]
-        images = [image for array in x for image in array]
-        return InputSums.of(windows_of(images, node.op, tuple(map(int, kernel)), limit))
+        return InputSums.of(self._windows(node, x, limit))
+
+    @staticmethod
+    def _windows(node: Node, x: list[Array], limit: int) -> Array:
+        """Windows of a convolution without the zero points of its operand. Of all feeds these take much memory."""
+        op, kernel = node.op, tuple(map(int, operand(node, 1).shape[2:]))
+        assert isinstance(op, SpatialConvolution)
+        if not isinstance(op, (ConvV2, Conv3dV2)) or not zero_point(op, "izp").any():
+            return windows_of([image for array in x for image in array], op, kernel, limit)
+        # Padding is 0 after the zero point is subtracted. In the memory order of ``windows_of``.
+        shape = (-1, *(1,) * len(kernel))
+        rows = [windows_of(list(without_zero(array, op, "izp", shape)), op, kernel, limit) for array in x]
+        return np.concatenate([part.swapaxes(1, 2) for part in rows], axis=2).swapaxes(1, 2)
 
     def accumulators(self, index: int) -> ChannelMeans:
         """Means of the accumulator per output channel."""

@@ -76,6 +76,9 @@ def accumulator_means(
 
 
 def without_zero(x: Array, op: Op, prefix: str, shape: tuple[int, ...]) -> Array:
-    """Subtract the zero points of an operand, if there are any. ``shape`` is that in which they broadcast."""
-    zero = zero_point(op, prefix)
+    """Subtract the zero points of an operand of bytes, if there are any. ``shape`` is that in which they broadcast.
+
+    The differences are INT32: INT64 takes twice the memory, and its windows are not copied by the engine.
+    """
+    zero = zero_point(op, prefix).astype(np.int32)
     return x - zero.reshape(shape if zero.ndim else ()) if zero.any() else x
