@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from tpuconvert.conversion.options.quantization import REFINEMENT_NEEDS
 from tpuconvert.optimizer.quantize import Legalized
 from tpuconvert.optimizer.quantize.search.output_error import Errors, OutputError
+from tpuconvert.text.text_format import several
 
 STRUCTURAL = ("channel-scales", "two-term-weights")
 """Algorithms that the refinement depends on. Others measure the error at the outputs themselves."""
@@ -54,8 +55,8 @@ class Gated:
 
     def describe(self) -> str:
         """Text for the summary."""
-        count = len(self.errors.samples)
-        text = f"error at the outputs on {count} samples: SQNR {self.unrefined.sqnr:.1f} dB without refinement"
+        count = several(len(self.errors.samples), "sample")
+        text = f"error at the outputs on {count}: SQNR {self.unrefined.sqnr:.1f} dB without refinement"
         if self.applied:
             names = (f"{self.bias_share:.0%} of {name}" if self._is_partial(name) else name for name in self.applied)
             text += f", {self.errors.sqnr:.1f} dB with {', '.join(names)}"

@@ -1,5 +1,6 @@
 """Algorithms stay only where they reduce the measured error."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -112,6 +113,8 @@ def test_the_text_names_no_second_error_if_nothing_is_applied():
     assert found.applied == ()
     text = "SQNR 20.0 dB without refinement; left out, because the error is smaller without: rounding, bias"
     assert found.describe().endswith(text)
+    one = Errors(np.array([[0.01]]), np.array([[0.01]]))
+    assert replace(found, errors=one).describe().startswith("error at the outputs on 1 sample: SQNR")
 
 
 @pytest.mark.parametrize(("factor", "is_kept"), [(0.5, True), (1.0, False), (2.0, False)])
