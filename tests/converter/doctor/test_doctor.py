@@ -154,6 +154,17 @@ def test_a_dead_channel_is_named():
     assert warning.seen.startswith("channel 1 of")
 
 
+@pytest.mark.parametrize(("dtype", "expected"), [("int32", []), ("int64", []), ("float32", ["dead-elements"])])
+def test_padding_of_texts_is_not_dead(dtype, expected):
+    tokens = np.random.default_rng(4).integers(4, 49, (20, 1, 64)).astype(dtype)
+    tokens[..., 26:] = 0
+    assert [warning.id for warning in statistics(list(tokens), Port("x", dtype, (1, 64)))] == expected
+    assert [warning.id for warning in statistics([tokens[0]] * 2, Port("x", dtype, (1, 64)))] == [
+        "equal-samples",
+        "dead-input",
+    ]
+
+
 def test_an_input_that_never_changes_is_dead():
     (first,) = noise(1)
     warnings = statistics([first] * 5, PORT)
