@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ def _write_all(request: Request, parts: Parts, paths: Mapping[str, Path], write:
     for part in parts.all:
         model = part_model(request.model, part)
         try:
-            manifest = write(Request(model, paths[part.name], request.chip, None, request.with_checks))
+            manifest = write(replace(request, model=model, path=paths[part.name], samples=None))
         except UnsupportedError as error:
             for problem in error.problems:
                 problems.add(problem.kind, problem.op, problem.node, problem.message, HINT, problem.needs)

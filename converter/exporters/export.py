@@ -16,7 +16,7 @@ from tpuconvert.exporters.decoder_export import describe_check, export_decoder
 from tpuconvert.exporters.folder import MANIFEST, write_folder
 from tpuconvert.exporters.manifest import Manifest
 from tpuconvert.exporters.onnx_model.package import export_onnx, lower_model
-from tpuconvert.exporters.request import Request
+from tpuconvert.exporters.request import FLOATS, Request
 from tpuconvert.exporters.tpu_mlir.package import CHIPS, export_tpu_mlir, lower_for_chip
 from tpuconvert.exporters.tpulang.package import CHIPS as TPULANG_CHIPS
 from tpuconvert.exporters.tpulang.package import PROGRAM, export_tpulang, lower_for_tpulang
@@ -122,6 +122,7 @@ def export(
     chip: str | None = None,
     data: Any = None,
     with_checks: bool = False,
+    floats: str = FLOATS[0],
     decoder_context: int | None = None,
     plugins: Iterable[str | Path] = (),
 ) -> Export:
@@ -137,6 +138,8 @@ def export(
         data: for ``tpu-mlir`` and ``tpulang``: inputs to store with their expected results, as ``calibration`` of
             ``convert``. Default: random numbers.
         with_checks: let the exported program return every integer tensor, to locate differences.
+        floats: type in which a ``tpu-mlir`` program computes floating-point operators: ``f32``, ``f16`` or ``bf16``.
+            Operators that the chip has in FLOAT32 only are computed in that.
         decoder_context: for a decoder with key-value caches: write a folder with its parts in static shapes, for a
             prompt and caches of this number of tokens. The parts are compared with the whole decoder first.
         plugins: Python files with custom operators.
@@ -165,7 +168,11 @@ def export(
     if not isinstance(model, Model):
         model = load(model)
     _refuse_source(model, Path(path))
-    request = Request(model, Path(path), chip, data, with_checks)
+    if floats not in FLOATS:
+        raise UsageError(f"unknown type of floats '{floats}'", hint=f"known are {', '.join(FLOATS)}")
+    if floats != FLOATS[0] and to != "tpu-mlir":
+        raise UsageError(f"floats is {floats}, which only the form tpu-mlir has", hint="leave it out, or to=tpu-mlir")
+    request = Request(model, Path(path), chip, data, with_checks, floats)
     if decoder_context is not None:
         return Export(Path(path), export_decoder(request, decoder_context, to, form.write), to)
     buckets = buckets_of(model.metadata)
@@ -179,7 +186,9 @@ def export(
     def write(folder: Path) -> None:
         for bucket in buckets:
             name = re.sub("[=;]", "_", format_bucket(bucket)) + (".onnx" if to == "onnx" else "")
-            manifest = form.write(Request(_with_numbers(model, bucket), folder / name, chip, None, with_checks))
+            manifest = form.write(
+                replace(request, model=_with_numbers(model, bucket), path=folder / name, samples=None)
+            )
             programs.append({"path": name, "manifest": manifest})
         (folder / MANIFEST).write_text(json.dumps({"programs": programs}, indent=1) + "\n", encoding="utf-8")
 

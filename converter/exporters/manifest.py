@@ -74,6 +74,8 @@ class Manifest(TypedDict):
     compiler: NotRequired[str]
     opset: NotRequired[int]
     program_digest: str
+    floats: NotRequired[Annotated[str, "type of floating-point operators"]]
+    tolerance: NotRequired[Annotated[float, "accepted difference of floats, as a share of the largest magnitude"]]
     samples: NotRequired[int]
     inputs: list[ProgramTensor]
     outputs: list[ProgramTensor]

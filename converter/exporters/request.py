@@ -16,6 +16,9 @@ from tpuconvert.schema.types import Array
 MOST_SAMPLES = 4
 """Largest number of samples that are stored with an export."""
 
+FLOATS = ("f32", "f16", "bf16")
+"""Types in which the vendor's compiler computes floating-point operators."""
+
 _LONGEST_NAME = 100
 """Most characters of a name, to which files of an export add suffixes; file systems allow 255 bytes."""
 
@@ -30,6 +33,7 @@ class Request:
         chip: chip of the target's compiler, or None for the default.
         samples: inputs to store, as ``calibration`` of ``convert``, or None for random numbers.
         with_checks: return every integer tensor from the exported program.
+        floats: type in which the exported program computes floating-point operators: a name of ``FLOATS``.
     """
 
     model: Model
@@ -37,6 +41,7 @@ class Request:
     chip: str | None = None
     samples: Any = None
     with_checks: bool = False
+    floats: str = "f32"
 
     @property
     def name(self) -> str:

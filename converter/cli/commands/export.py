@@ -13,6 +13,7 @@ from tpuconvert.cli.shared_options import plugin_option
 from tpuconvert.conversion.options.declaration import option
 from tpuconvert.exporters.export import export
 from tpuconvert.exporters.form_names import FORM_NAMES
+from tpuconvert.exporters.request import FLOATS
 from tpuconvert.exporters.tpu_mlir.chips import TARGETS
 
 
@@ -29,6 +30,7 @@ class ExportOptions:
         is_file=True,
     )
     with_checks: bool = option(False, "Return every integer tensor from the program.")
+    floats: str = option(FLOATS[0], "Type of floating-point operators (tpu-mlir).", choices=FLOATS)
     decoder_context: int | None = option(
         None,
         "Split a decoder into parts with static shapes, for prompts and caches of this number of tokens.",

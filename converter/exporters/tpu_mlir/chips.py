@@ -23,6 +23,8 @@ class Target:
         returns_floats: True if 8-bit tensors are returned as float32, because the chip stores the elements of four
             images in one word.
         has_reshape_buffer: True if a reshape has an operand for a buffer.
+        has_float32_biases: True if products of FLOAT16 and BFLOAT16 have FLOAT32 biases, False if they have biases of
+            their type.
     """
 
     name: str
@@ -30,6 +32,7 @@ class Target:
     has_packed_requant: bool = False
     returns_floats: bool = False
     has_reshape_buffer: bool = False
+    has_float32_biases: bool = False
 
     def requant_table(self, multipliers: Sequence[int], shifts: Sequence[int], zero_points: Sequence[int]) -> Array:
         """Return the operand of ``RequantIntAxis``: int32 [1, channels, 1, words].
@@ -50,7 +53,7 @@ TARGETS = {
     target.name: target
     for target in (
         Target("bm1684x", Chip.BM1686),
-        Target("bm1688", Chip.BM1686, has_packed_requant=True),
+        Target("bm1688", Chip.BM1686, has_packed_requant=True, has_float32_biases=True),
         Target("bm1684", Chip.BM1684, returns_floats=True, has_reshape_buffer=True),
     )
 }

@@ -9,7 +9,7 @@ Source: the operation definitions (``TpuOps.td``) of tpu_mlir 1.30.2.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -40,13 +40,14 @@ class Operation(NamedTuple):
 _RELU = {"do_relu": ("bool", False), "relu_limit": ("f64", -1.0)}
 _CONST = {"const_val": ("f64", REQUIRED), "multiplier": ("si32", 1), "rshift": ("si32", 0), **_RELU}
 _FACTORS = {"multipliers": ("ints", None), "rshifts": ("ints", None)}
+_SCALED_CONST = {"const_val": ("f64", REQUIRED), **_RELU}
 _WINDOW = {"strides": ("ints", REQUIRED), "pads": ("ints", REQUIRED), "kernel_shape": ("ints", REQUIRED)}
 
 OPERATIONS: Mapping[str, Operation] = {
     "top.None": Operation(0, {}),
     "top.Input": Operation(1, {}),
     "top.Weight": Operation(0, {}),
-    "tpu.Active": Operation(1, {"mode": ("active_mode", REQUIRED)}),
+    "tpu.Active": Operation(1, {"mode": ("active_mode", REQUIRED), "coeffs": ("floats", None)}),
     "tpu.Add": Operation(-1, {**_RELU, **_FACTORS}),
     "tpu.AddConst": Operation(1, _CONST),
     "tpu.BinaryShift": Operation(
@@ -58,6 +59,11 @@ OPERATIONS: Mapping[str, Operation] = {
             "saturation": ("bool", True),
             "round_mode": ("round_mode", "HalfUp"),
         },
+    ),
+    "tpu.Clip": Operation(1, {"min": ("f64", REQUIRED), "max": ("f64", REQUIRED)}),
+    "tpu.Compare": Operation(2, {"mode": ("string", REQUIRED)}),
+    "tpu.CompareConst": Operation(
+        1, {"mode": ("string", REQUIRED), "const_val": ("f64", REQUIRED), "inversed": ("bool", False)}
     ),
     "tpu.Cast": Operation(1, {"with_scale": ("bool", True), "round_mode": ("round_mode", "HalfAwayFromZero")}),
     "tpu.Concat": Operation(-1, {"axis": ("si32", REQUIRED), "only_merge": ("bool", False), **_RELU}),
@@ -91,6 +97,23 @@ OPERATIONS: Mapping[str, Operation] = {
             "with_bias": ("bool", True),
         },
     ),
+    "tpu.Div": Operation(
+        -1, {**_RELU, "is_reverse": ("bool", False), "multiplier": ("si32", 1), "rshift": ("si32", 0)}
+    ),
+    "tpu.GroupNorm": Operation(5, {"num_groups": ("i64", REQUIRED), "eps": ("f64", REQUIRED)}),
+    "tpu.Interp": Operation(
+        3,
+        {
+            "scale_h": ("f64", REQUIRED),
+            "scale_w": ("f64", REQUIRED),
+            "mode": ("mode", REQUIRED),
+            "coord_mode": ("coord_mode", REQUIRED),
+        },
+    ),
+    "tpu.LayerNorm": Operation(
+        5, {"axis": ("si32", REQUIRED), "eps": ("f64", REQUIRED), "normalized_shape": ("ints", REQUIRED)}
+    ),
+    "tpu.LeakyRelu": Operation(1, {"alpha": ("f64", REQUIRED)}),
     "tpu.Lut": Operation(2, {}),
     "tpu.MatMul": Operation(
         5,
@@ -116,7 +139,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "tpu.Min": Operation(-1, {**_RELU, "multipliers": ("ints", (1, 1)), "rshifts": ("ints", (0, 0))}),
     "tpu.MinConst": Operation(1, _CONST),
     "tpu.Mul": Operation(-1, {**_RELU, "multiplier": ("si32", 1), "rshift": ("si32", 0)}),
-    "tpu.MulConst": Operation(1, {"const_val": ("f64", REQUIRED), **_RELU}),
+    "tpu.MulConst": Operation(1, _SCALED_CONST),
     "tpu.Pad": Operation(5, {"paddings": ("ints", REQUIRED), "val": ("f64", 0.0), "mode": ("Pad_Mode", "constant")}),
     "tpu.Permute": Operation(2, {"order": ("ints", REQUIRED)}),
     "tpu.Pool2D": Operation(
@@ -131,6 +154,10 @@ OPERATIONS: Mapping[str, Operation] = {
             "count_include_pad": ("bool", False),
         },
     ),
+    "tpu.RMSNorm": Operation(2, {"eps": ("f64", REQUIRED), "weight_keep_f32": ("bool", False)}),
+    "tpu.Reciprocal": Operation(1, _SCALED_CONST),
+    "tpu.Reduce": Operation(3, {"axes": ("ints", REQUIRED), "keepdims": ("bool", True), "mode": ("string", REQUIRED)}),
+    "tpu.Relu": Operation(1, {"relu_limit": ("f64", -1.0)}),
     "tpu.RequantIntAxis": Operation(
         2,
         {
@@ -161,15 +188,38 @@ OPERATIONS: Mapping[str, Operation] = {
         },
     ),
     "tpu.Sub": Operation(-1, {**_RELU, **_FACTORS, "is_reverse": ("bool", False)}),
+    "tpu.SubConst": Operation(1, {**_CONST, "is_reverse": ("bool", False)}),
     "tpu.Tile": Operation(2, {"tile": ("ints", REQUIRED)}),
     "tpu.Upsample": Operation(2, {"scale_h": ("i64", REQUIRED), "scale_w": ("i64", REQUIRED), **_RELU}),
+    "tpu.Where": Operation(
+        4,
+        {
+            "x_is_const": ("bool", False),
+            "y_is_const": ("bool", False),
+            "x_const_val": ("f64", 0.0),
+            "y_const_val": ("f64", 0.0),
+        },
+    ),
 }
 """Operation name -> definition, for all operations that the export uses."""
 
 _STORAGE = {"si8": np.int8, "ui8": np.uint8, "si32": np.int32, "i32": np.int32, "i16": np.int16, "f32": np.float32}
 """Element type of a weight -> NumPy type of its array in the .npz file."""
 
+_FLOAT_STORAGE: Mapping[str, Callable[[Array], Array]] = {
+    "f32": lambda array: array,
+    "f16": lambda array: array.astype(np.float16).view(np.uint16),
+    "bf16": lambda array: _bfloat16_bits(array),
+}
+"""Floating-point type of a weight -> function that returns the array of the .npz file: bit patterns of 16 bits."""
+
 _QUANTIZED = {DType.INT8: "i8", DType.UINT8: "u8", DType.INT16: "i16", DType.UINT16: "u16", DType.INT32: "i32"}
+
+
+def _bfloat16_bits(array: Array) -> Array:
+    """Bit patterns of BFLOAT16 for finite FLOAT32 numbers or infinities, rounded to nearest, ties to even."""
+    bits = array.view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
 
 
 def tensor_type(shape: Sequence[int], element: str) -> str:
@@ -312,6 +362,12 @@ class Module:
         self._weights[result.location] = stored.reshape(result.shape)
         return result
 
+    def float_weight(self, array: Array, element: str, location: str) -> Tensor:
+        """Add a FLOAT32 weight, rounded to ``element``: f32, f16 or bf16."""
+        result = self.add("top.Weight", (), array.shape, element, location)
+        self._weights[result.location] = _FLOAT_STORAGE[element](np.ascontiguousarray(array, np.float32))
+        return result
+
     def array(self, tensor: Tensor) -> Array | None:
         """Return the array of a weight, or None for a computed tensor."""
         return self._weights.get(tensor.location)
@@ -407,6 +463,8 @@ def _value_text(kind: str, value: Any) -> str:
             return f"{float(value):.17e} : f64"
         case "ints":
             return f"[{', '.join(str(int(item)) for item in value)}]"
+        case "floats":
+            return f"[{', '.join(f'{float(item):.17e}' for item in value)}]"
         case "string":
             return _string(value)
         case "mode":

@@ -18,7 +18,10 @@ from tpuconvert.exporters.tpu_mlir.dialect import Module, Tensor, quantized_elem
 from tpuconvert.schema.errors import NO_EXACT_FORM, ProblemList, without_operator
 from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.ops.recurrent.recurrent import SequenceLayer
-from tpuconvert.schema.types import DType
+from tpuconvert.schema.types import Array, DType
+
+KINDS = {"f32": "INT8", "f16": "F16", "bf16": "BF16"}
+"""Type of the floating-point operators -> mode of a module, which does not change the types of its tensors."""
 
 OPEN_EXTENT = "convert with --input-shapes, which fixes every extent"
 UNROLL = "convert with --strict-set or --exact-on bm1684x, which unrolls the steps of the layer"
@@ -31,6 +34,7 @@ class Lowering:
         graph: graph that is quantized for the target's chip.
         target: chip of the vendor's compiler.
         name: symbol name of the module; the weights are in ``NAME_weights.npz``.
+        kind: type in which floating-point operators compute: ``f32``, ``f16`` or ``bf16``.
 
     Attributes:
         module: the result.
@@ -39,10 +43,11 @@ class Lowering:
         host_nodes: floating-point nodes at the end that the host has to compute.
     """
 
-    def __init__(self, graph: Graph, target: Target, name: str) -> None:
+    def __init__(self, graph: Graph, target: Target, name: str, kind: str = "f32") -> None:
         self.graph = graph
         self.target = target
-        self.module = Module(name, _module_attributes(target, name))
+        self.kind = kind
+        self.module = Module(name, _module_attributes(target, name, kind))
         self.refused: dict[Node, str] = {}
         self.problems = ProblemList(graph.file or graph.name, f"export for {target.name}")
         self.host_nodes: list[Node] = []
@@ -83,7 +88,7 @@ class Lowering:
             NoExactForm: the value has no representation there.
         """
         if value.dtype is DType.FLOAT32:
-            return "f32"
+            return self.kind
         if value.dtype is DType.INT32:
             return "si32"
         if value.dtype not in (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16):
@@ -103,13 +108,50 @@ class Lowering:
         is_exact: bool | None = None,
         **attributes: object,
     ) -> Tensor:
-        """Append an operation whose result is a value of the graph."""
+        """Append an operation whose result is a value of the graph. Floating-point operands get the module's type."""
+        if value.dtype is DType.FLOAT32:
+            operands = [x if x is None or x.element not in KINDS else self.as_kind(x, self.kind) for x in operands]
         exact = all(operand.is_exact for operand in operands if operand) if is_exact is None else is_exact
         tensor = self.module.add(
             operation, operands, static_shape(value), self.element(value), value.name, is_exact=exact, **attributes
         )
         self.define(value, tensor)
         return tensor
+
+    def floats(self, value: Value | None, kind: str = "", shape: Sequence[int] | None = None) -> Tensor:
+        """Return a computed or constant FLOAT32 operand.
+
+        Args:
+            value: the operand.
+            kind: type of the tensor; that of the module by default.
+            shape: shape of a constant; its own by default.
+        """
+        assert value is not None
+        if not value.is_constant:
+            return self.as_kind(self.tensor(value), kind or self.kind)
+        array = value.array if shape is None else value.array.reshape(shape)
+        return self.float_weight(array, value.name, kind)
+
+    def float_weight(self, array: Array, location: str, kind: str = "") -> Tensor:
+        """Add a FLOAT32 weight, rounded to a type, by default that of the module."""
+        return self.module.float_weight(array, kind or self.kind, location)
+
+    def as_kind(self, tensor: Tensor, kind: str) -> Tensor:
+        """Return a floating-point tensor in a type."""
+        if tensor.element == kind:
+            return tensor
+        location = f"{tensor.location}_{kind}"
+        return self.module.add("tpu.Cast", [tensor], tensor.shape, kind, location, is_exact=tensor.is_exact)
+
+    def add_floats(
+        self, operation: str, operands: Sequence[Tensor | None], value: Value, kind: str = "", **attributes: object
+    ) -> None:
+        """Append a floating-point operation that computes a value of the graph in a type, by default the module's."""
+        shape = static_shape(value)
+        result = self.module.add(
+            operation, operands, shape, kind or self.kind, value.name, is_exact=False, **attributes
+        )
+        self.define(value, self.as_kind(result, self.kind))
 
     def reshape(self, x: Tensor, shape: Sequence[int], location: str) -> Tensor:
         """Append a reshape of a tensor. Return the tensor unchanged if it already has the shape."""
@@ -135,8 +177,13 @@ class Lowering:
         """Mark a node as lowered together with an earlier node, so that it is skipped."""
         self._fused.add(node)
 
-    def run(self, lowerings: Lowerings[Lowering]) -> None:
-        """Lower all nodes. Problems are collected."""
+    def run(self, lowerings: Lowerings[Lowering], floats: Lowerings[Lowering] | None = None) -> None:
+        """Lower all nodes. Problems are collected.
+
+        Args:
+            lowerings: lowerings by operator.
+            floats: lowerings of nodes whose operands and results are FLOAT32, which come first.
+        """
         for value in self.graph.inputs:
             try:
                 self._lower_input(value)
@@ -150,8 +197,10 @@ class Lowering:
                 self._unavailable.update(node.outputs)  # the problem was reported for the operand
                 continue
             is_host = any(v is not None and not v.is_constant and v not in self._tensors for v in node.inputs)
-            function = lowerings.find(node.op.name)
             is_float = all(value.dtype is DType.FLOAT32 for value in node.outputs)
+            function = lowerings.find(node.op.name)
+            if floats is not None and is_float and _has_float_operands(node):
+                function = floats.find(node.op.name) or function
             if is_float and (is_host or function is None):
                 self.host_nodes.append(node)
             elif control := self._control_flow_before(node):
@@ -219,6 +268,8 @@ class Lowering:
     def returned(self, value: Value) -> Tensor:
         """Return the tensor that the program returns for a value: the integers as float32 if the chip requires this."""
         tensor = self.tensor(value)
+        if value.dtype is DType.FLOAT32:
+            return self.as_kind(tensor, "f32")
         if not (self.target.returns_floats and value.dtype.is_integer):
             return tensor
         return self.module.add("tpu.Cast", [tensor], tensor.shape, "f32", f"{value.name}_f32", with_scale=False)
@@ -228,6 +279,10 @@ class Lowering:
         values = [*self.graph.inputs, *(value for node in self.graph.nodes for value in node.outputs)]
         computed = self._tensors.keys() - self._internal
         return [value for value in values if value in computed and value.dtype.is_integer]
+
+
+def _has_float_operands(node: Node) -> bool:
+    return all(value is None or value.dtype is DType.FLOAT32 for value in node.inputs)
 
 
 def static_shape(value: Value) -> tuple[int, ...]:
@@ -261,7 +316,7 @@ def reciprocal_scale(multiplier: float) -> float:
     raise NoExactForm(f"no scale has the float32 reciprocal {rounded!r}")
 
 
-def _module_attributes(target: Target, name: str) -> dict[str, str]:
+def _module_attributes(target: Target, name: str, kind: str) -> dict[str, str]:
     return {
         "module.FLOPs": "0 : i64",
         "module.addr_mode": '"basic"',
@@ -270,7 +325,7 @@ def _module_attributes(target: Target, name: str) -> dict[str, str]:
         "module.cores": "1 : i64",
         "module.devices": "1 : i64",
         "module.high_precision": "false",
-        "module.mode": '"INT8"',
+        "module.mode": f'"{KINDS[kind]}"',
         "module.platform": '"ONNX"',
         "module.q_group_size": "0 : i64",
         "module.q_symmetric": "false",

@@ -18,7 +18,7 @@ from tpuconvert.exporters.request import Request
 from tpuconvert.exporters.tpu_mlir.chips import TARGETS, Target
 from tpuconvert.exporters.tpu_mlir.dialect import COMPILER_VERSION, Tensor
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering
-from tpuconvert.exporters.tpu_mlir.registry import lowers, lowers_bm1684
+from tpuconvert.exporters.tpu_mlir.registry import lowers, lowers_bm1684, lowers_floats
 from tpuconvert.model.model import Model
 from tpuconvert.runtime.session.session import Session
 from tpuconvert.samples.array_writer import write_npz
@@ -37,6 +37,12 @@ SCRIPTS = Path(__file__).parent
 FORMAT = 1
 """Version of the manifest ``export.json``."""
 
+
+TOLERANCES = {"f32": 1e-5, "f16": 1e-2, "bf16": 5e-2}
+"""Largest accepted difference of floating-point results, as a share of the largest magnitude.
+
+Units in the last place are 1e-7, 1e-3 and 8e-3. Networks of the tests have at most a third of these differences.
+"""
 
 DEFAULT_CHIP = "bm1684x"
 """Chip of an export that names none."""
@@ -87,7 +93,7 @@ def export_tpu_mlir(request: Request) -> dict[str, Any]:
     """
     target = requested_target(request, TARGETS)
     name = program_name(request)
-    return export_lowering(request, lower_graph(request.model.graph, target, name), TPU_MLIR)
+    return export_lowering(request, lower_graph(request.model.graph, target, name, request.floats), TPU_MLIR)
 
 
 def requested_target(request: Request, targets: Mapping[str, Target]) -> Target:
@@ -122,10 +128,6 @@ def export_lowering(request: Request, lowering: Lowering, form: ProgramForm) -> 
     Raises:
         UsageError: the model is not quantized, or the folder cannot be written.
     """
-    if not lowering.integer_values():
-        raise UsageError(
-            "the model has no integers to export", file=lowering.graph.file, hint="convert it with --quantize int8"
-        )
     feeds = request.feeds()
     manifest: dict[str, Any] = {}
     write: Callable[[Path], None] = lambda staging: manifest.update(  # noqa: E731
@@ -135,22 +137,33 @@ def export_lowering(request: Request, lowering: Lowering, form: ProgramForm) -> 
     return manifest
 
 
-def lower_graph(graph: Graph, target: Target, name: str) -> Lowering:
+def lower_graph(graph: Graph, target: Target, name: str, floats: str = "f32") -> Lowering:
     """Lower a graph to the dialect.
 
     Raises:
         UnsupportedError: some nodes have no exact equivalent; the message lists all of them.
     """
-    lowering = try_lowering(graph, target, name)
+    lowering = try_lowering(graph, target, name, floats)
     lowering.problems.raise_if_any()
     return lowering
 
 
-def try_lowering(graph: Graph, target: Target, name: str) -> Lowering:
-    """Lower a graph to the dialect. Nodes without an exact form are in ``refused`` of the result."""
+def try_lowering(graph: Graph, target: Target, name: str, floats: str = "f32", *, has_floats: bool = True) -> Lowering:
+    """Lower a graph to the dialect. Nodes without an exact form are in ``refused`` of the result.
+
+    Args:
+        graph: the graph.
+        target: the chip.
+        name: symbol name of the module.
+        floats: type in which floating-point operators compute.
+        has_floats: False to leave floating-point operators to the host, except the last softmax and activations.
+    """
     import_modules("tpuconvert.exporters.tpu_mlir.forms")
-    lowering = Lowering(graph, target, name)
-    lowering.run(lowers_bm1684 if target.chip is Chip.BM1684 else lowers)
+    lowering = Lowering(graph, target, name, floats)
+    if target.chip is Chip.BM1684:
+        lowering.run(lowers_bm1684)
+    else:
+        lowering.run(lowers, lowers_floats if has_floats else None)
     return lowering
 
 
@@ -207,6 +220,8 @@ def write_package(
         "chip": lowering.target.name,
         "compiler": f"tpu_mlir {COMPILER_VERSION}",
         "program_digest": program_digest(lowering.graph),
+        "floats": lowering.kind,
+        "tolerance": TOLERANCES[lowering.kind],
         "samples": len(samples),
         "inputs": [
             _describe(value, tensor.location)

@@ -18,8 +18,6 @@ from typing import Any, NoReturn
 import numpy as np
 
 FOLDER = Path(__file__).resolve().parent
-TOLERANCE = 1e-5
-"""Largest accepted difference of floating-point outputs, relative to the largest magnitude."""
 
 
 def fail(message: str) -> NoReturn:
@@ -101,8 +99,8 @@ def compare(manifest: dict[str, Any], expected: Any, results: dict[str, Any]) ->
             a, b = ours.reshape(-1).astype(np.float64), theirs.reshape(-1).astype(np.float64)
             largest = float(np.abs(a - b).max(initial=0))
             if ours.dtype.kind == "f":
-                is_equal = largest <= TOLERANCE * max(float(np.abs(a).max(initial=0)), 1.0)
-                state = f"floating point, largest difference {largest:.2g}"
+                is_equal = largest <= manifest["tolerance"] * float(np.abs(a).max(initial=0))
+                state = f"floating point, largest difference {largest:.2g} of {float(np.abs(a).max(initial=0)):.2g}"
             else:
                 count = int(np.count_nonzero(a != b))
                 is_equal = count == 0

@@ -43,9 +43,10 @@ class Vendor:
         *,
         to: str = "tpu-mlir",
         grouping: int = 2,
+        floats: str = "f32",
     ) -> list[str]:
         """Return the tensors of ``compare`` that differ."""
-        lines = self.compare(model, feeds, chip, folder, to=to, grouping=grouping)
+        lines = self.compare(model, feeds, chip, folder, to=to, grouping=grouping, floats=floats)
         return [line for line in lines if line.startswith("DIFF")]
 
     def compare(
@@ -57,9 +58,12 @@ class Vendor:
         *,
         to: str = "tpu-mlir",
         grouping: int = 2,
+        floats: str = "f32",
     ) -> list[str]:
         """Export with every integer tensor, compile, simulate. Return a line per tensor, "ok ..." or "DIFF ..."."""
-        manifest = tc.export(model, folder, to=to, chip=chip, data=feeds, with_checks=True).manifest
+        manifest = tc.export(
+            model, folder, to=to, chip=chip, data=feeds, with_checks=True, floats=floats
+        ).manifest
         if to == "tpulang":
             compiled = self.run([self.python, str(folder / f"{manifest['name']}.py")])
         else:

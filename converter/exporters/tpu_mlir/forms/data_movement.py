@@ -17,6 +17,7 @@ from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.ops.tile import Tile
 from tpuconvert.schema.ops.upsample import Upsample
+from tpuconvert.schema.types import DType
 
 
 @lowers(Reshape)
@@ -44,7 +45,7 @@ def concat(op: Concat, node: Node, d: Lowering) -> None:
     y = node.output
     axis = op.axis % y.rank
     shape = static_shape(y)
-    operands = [d.tensor(value) for value in node.inputs]
+    operands = [d.floats(v) if v is not None and v.dtype is DType.FLOAT32 else d.tensor(v) for v in node.inputs]
     if y.rank >= 3:
         d.add("tpu.Concat", operands, y, axis=axis)
         return

@@ -205,7 +205,7 @@ def quantize(op: RequantFp32ToInt, node: Node, d: Lowering) -> None:
     if y.quant is None or op.offset_val != y.quant.zero_point[0]:
         raise NoExactForm(f"its offset {op.offset_val} is not the zero point of '{y.name}'")
     element = quantized_element(y.dtype, y.quant, reciprocal_scale(op.scale_val))
-    d.define(y, d.module.add("tpu.Cast", [tensor], static_shape(y), element, y.name))
+    d.define(y, d.module.add("tpu.Cast", [d.as_kind(tensor, "f32")], static_shape(y), element, y.name))
 
 
 @lowers(DequantIntToFp32)
@@ -219,7 +219,8 @@ def dequantize(op: DequantIntToFp32, node: Node, d: Lowering) -> None:
         raise NoExactForm(f"its offset {op.offset_val} is not the zero point of '{x.name}'")
     if np.float32(max(x.quant.scale)) != np.float32(op.scale_val):
         raise NoExactForm(f"its scale {op.scale_val} differs from the scale of '{x.name}'")
-    d.add("tpu.Cast", [d.tensor(x)], node.output)
+    # In FLOAT32: a cast of integers with a zero point to 16 bits is up to one step off.
+    d.define(node.output, d.module.add("tpu.Cast", [d.tensor(x)], static_shape(node.output), "f32", node.output.name))
 
 
 @lowers(Cast)

@@ -1,0 +1,164 @@
+"""Lowerings of element-wise operators in floating point. The device may round their results differently."""
+
+from __future__ import annotations
+
+import math
+
+from tpuconvert.exporters.lowerings import NoExactForm
+from tpuconvert.exporters.tpu_mlir.lowering import Lowering, static_shape
+from tpuconvert.exporters.tpu_mlir.registry import lowers_floats
+from tpuconvert.schema.graph.graph import Node
+from tpuconvert.schema.ops.activation import Active, ActiveParam
+from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Maxs, Mins, Muls, Rdivs, Rsubs, Subs
+from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.ops.compare import Eq, Eqs, Ge, Ges, Gt, Gts, Le, Les, Lt, Lts, Ne, Nes
+from tpuconvert.schema.ops.copy import Copy
+from tpuconvert.schema.ops.quantization.round_to_integer import Ceil, Floor
+from tpuconvert.schema.ops.selection import ConditionSelect
+from tpuconvert.schema.ops.smooth_activation import Gelu, GeluForm, HardSwish, Mish, Silu, Softplus
+from tpuconvert.schema.ops.trigonometry import Cos, Sin
+
+_MODES = {
+    "ACTIVE_TANH": "TANH",
+    "ACTIVE_SIGMOID": "SIGMOID",
+    "ACTIVE_EXP": "EXP",
+    "ACTIVE_SQRT": "SQRT",
+    "ACTIVE_SQUARE": "SQUARE",
+    "ACTIVE_RSQRT": "RSQRT",
+    "ACTIVE_ABSVAL": "ABSVAL",
+    "ACTIVE_LN": "LN",
+    "ACTIVE_ROUND": "ROUND",
+    "ACTIVE_CEIL": "CEIL",
+    "ACTIVE_FLOOR": "FLOOR",
+    "ACTIVE_SIN": "SIN",
+    "ACTIVE_COS": "COS",
+}
+"""Activation function -> mode of ``tpu.Active`` without coefficients."""
+
+
+def add_active(d: Lowering, node: Node, mode: str, **attributes: object) -> None:
+    """Append an activation function, computed in FLOAT32: most chips have no other type of most functions."""
+    d.add_floats("tpu.Active", [d.floats(node.inputs[0], "f32")], node.output, "f32", mode=mode, **attributes)
+
+
+@lowers_floats(Active, ActiveParam)
+def active(op: Active | ActiveParam, node: Node, d: Lowering) -> None:
+    """Lower an activation function."""
+    name = op.active_type.name
+    if name == "ACTIVE_RELU":
+        d.add_floats("tpu.Relu", [d.floats(node.inputs[0])], node.output)
+    elif name == "ACTIVE_LEAKY_RELU":
+        slope = op.params[0] if isinstance(op, ActiveParam) and op.params else 0.0
+        d.add_floats("tpu.LeakyRelu", [d.floats(node.inputs[0])], node.output, alpha=slope)
+    elif name == "ACTIVE_ELU":
+        add_active(d, node, "ELU", coeffs=[1.0])
+    elif name in _MODES:
+        add_active(d, node, _MODES[name])
+    else:
+        raise NoExactForm(f"the tpu dialect has no {name}")
+
+
+@lowers_floats(Silu, Gelu, HardSwish, Mish, Softplus)
+def smooth(op: Silu | Gelu | HardSwish | Mish | Softplus, node: Node, d: Lowering) -> None:
+    """Lower a smooth activation function."""
+    match op:
+        case Silu() if op.alpha != 1.0:
+            raise NoExactForm(f"its factor is {op.alpha}, expected 1")
+        case Silu():
+            mode = "SILU"
+        case Gelu():
+            mode = "GELU" if op.form is GeluForm.ERF else "TGELU"
+        case HardSwish():
+            mode = "HSWISH"
+        case Mish():
+            mode = "MISH"
+        case Softplus():
+            mode = "SOFT_PLUS"
+    add_active(d, node, mode)
+
+
+@lowers_floats(Sin, Cos, Floor, Ceil)
+def function(op: Sin | Cos | Floor | Ceil, node: Node, d: Lowering) -> None:
+    """Lower a function of one operand."""
+    add_active(d, node, op.name.upper())
+
+
+@lowers_floats(Add, Sub, Mul, Max, Min, Div)
+def binary(op: Add | Sub | Mul | Max | Min | Div, node: Node, d: Lowering) -> None:
+    """Lower arithmetic on two operands. Quotients are computed in FLOAT32: BM1684X has no other type."""
+    kind = "f32" if isinstance(op, Div) else ""
+    d.add_floats(f"tpu.{op.name.capitalize()}", [d.floats(value, kind) for value in node.inputs], node.output, kind)
+
+
+@lowers_floats(Adds, Subs, Rsubs, Muls, Divs, Rdivs, Maxs, Mins)
+def scalar(op: Adds | Subs | Rsubs | Muls | Divs | Rdivs | Maxs | Mins, node: Node, d: Lowering) -> None:
+    """Lower arithmetic with a number."""
+    number = float(op.scalar.value)
+    match op:
+        case Adds():
+            d.add_floats("tpu.AddConst", [d.floats(node.inputs[0])], node.output, const_val=number)
+        case Subs():
+            d.add_floats("tpu.AddConst", [d.floats(node.inputs[0])], node.output, const_val=-number)
+        case Rsubs():
+            x = d.floats(node.inputs[0])
+            d.add_floats("tpu.SubConst", [x], node.output, const_val=number, is_reverse=True)
+        case Muls():
+            d.add_floats("tpu.MulConst", [d.floats(node.inputs[0])], node.output, const_val=number)
+        case Divs():
+            factor = 1 / number if number else math.copysign(math.inf, number)
+            d.add_floats("tpu.MulConst", [d.floats(node.inputs[0], "f32")], node.output, "f32", const_val=factor)
+        case Rdivs():
+            d.add_floats("tpu.Reciprocal", [d.floats(node.inputs[0], "f32")], node.output, "f32", const_val=number)
+        case Maxs():
+            d.add_floats("tpu.MaxConst", [d.floats(node.inputs[0])], node.output, const_val=number)
+        case Mins():
+            d.add_floats("tpu.MinConst", [d.floats(node.inputs[0])], node.output, const_val=number)
+
+
+@lowers_floats(Clamp)
+def clamp(op: Clamp, node: Node, d: Lowering) -> None:
+    """Lower a limit to a range."""
+    low, high = map(float, op.clamp_range())
+    if math.isinf(high):
+        d.add_floats("tpu.MaxConst", [d.floats(node.inputs[0])], node.output, const_val=low)
+    elif math.isinf(low):
+        d.add_floats("tpu.MinConst", [d.floats(node.inputs[0])], node.output, const_val=high)
+    else:
+        d.add_floats("tpu.Clip", [d.floats(node.inputs[0])], node.output, min=low, max=high)
+
+
+_COMPARISONS = {
+    "eq": "Equal",
+    "ne": "NotEqual",
+    "gt": "Greater",
+    "ge": "GreaterOrEqual",
+    "lt": "Less",
+    "le": "LessOrEqual",
+}
+
+
+@lowers_floats(Eq, Ne, Gt, Ge, Lt, Le)
+def comparison(op: Eq | Ne | Gt | Ge | Lt | Le, node: Node, d: Lowering) -> None:
+    """Lower a comparison of two operands."""
+    operands = [d.floats(value) for value in node.inputs]
+    d.add_floats("tpu.Compare", operands, node.output, mode=_COMPARISONS[op.name])
+
+
+@lowers_floats(Eqs, Nes, Gts, Ges, Lts, Les)
+def comparison_with_number(op: Eqs | Nes | Gts | Ges | Lts | Les, node: Node, d: Lowering) -> None:
+    """Lower a comparison with a number."""
+    number, mode = float(op.scalar_i1.value), _COMPARISONS[op.name.removesuffix("s")]
+    d.add_floats("tpu.CompareConst", [d.floats(node.inputs[0])], node.output, mode=mode, const_val=number)
+
+
+@lowers_floats(ConditionSelect)
+def condition_select(op: ConditionSelect, node: Node, d: Lowering) -> None:
+    """Lower a selection between two operands."""
+    d.add_floats("tpu.Where", [d.floats(value) for value in node.inputs], node.output)
+
+
+@lowers_floats(Copy)
+def copy(op: Copy, node: Node, d: Lowering) -> None:
+    """The result is the operand."""
+    d.define(node.output, d.reshape(d.floats(node.inputs[0]), static_shape(node.output), node.output.name))
