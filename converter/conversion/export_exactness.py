@@ -19,7 +19,7 @@ def check_exact(model: Model, chip: str) -> None:
     graph = model.graph
     target = target_of(chip, model.chip, graph.file)
     graphs = graphs_of_buckets(graph, model.metadata)
-    if not all(lower_graph(each, target, "check").integer_values() for each in graphs):
+    if not all(lower_graph(each, target, "check", is_strict=True).integer_values() for each in graphs):
         raise UsageError(
             f"the model has no integers to be exact on {chip}", file=graph.file, hint="add --quantize int8"
         )

@@ -23,6 +23,7 @@ class ProgramTensor(TensorOfProgram):
     """An input or output of a compiled program, which may have a name of its own there."""
 
     device_name: NotRequired[str]
+    is_exact: Annotated[NotRequired[bool], "False: floats, and integers that follow from them"]
 
 
 class HostNode(TypedDict):

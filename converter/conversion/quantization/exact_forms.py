@@ -40,7 +40,7 @@ def quantize_exactly(graph: Graph, options: Options, quantize: Quantize, floats:
         first = first or legalized
         reasons: dict[str, str] = {}
         for each in graphs_of_buckets(legalized.graph, graph.metadata):
-            lowering = try_lowering(each, target, "check")
+            lowering = try_lowering(each, target, "check", is_strict=True)
             if not lowering.integer_values():
                 return first
             for refused, reason in lowering.refused.items():

@@ -100,6 +100,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "tpu.Div": Operation(
         -1, {**_RELU, "is_reverse": ("bool", False), "multiplier": ("si32", 1), "rshift": ("si32", 0)}
     ),
+    "tpu.Gather": Operation(3, {"axis": ("si32", REQUIRED), "if_neg_index": ("bool", False)}),
     "tpu.GroupNorm": Operation(5, {"num_groups": ("i64", REQUIRED), "eps": ("f64", REQUIRED)}),
     "tpu.Interp": Operation(
         3,
@@ -203,6 +204,30 @@ OPERATIONS: Mapping[str, Operation] = {
 }
 """Operation name -> definition, for all operations that the export uses."""
 
+FLOAT_TYPES = ("f32", "f16", "bf16")
+
+_EXACT_IN_F32 = frozenset(
+    {
+        "top.Weight",
+        "tpu.Cast",
+        "tpu.Clip",
+        "tpu.Concat",
+        "tpu.Gather",
+        "tpu.Max",
+        "tpu.MaxConst",
+        "tpu.Min",
+        "tpu.MinConst",
+        "tpu.Pad",
+        "tpu.Permute",
+        "tpu.Relu",
+        "tpu.Reshape",
+        "tpu.Slice",
+        "tpu.Tile",
+        "tpu.Upsample",
+    }
+)
+"""Operations that give equal numbers on every device also in f32."""
+
 _STORAGE = {"si8": np.int8, "ui8": np.uint8, "si32": np.int32, "i32": np.int32, "i16": np.int16, "f32": np.float32}
 """Element type of a weight -> NumPy type of its array in the .npz file."""
 
@@ -254,7 +279,7 @@ class Tensor:
         shape: extents of the tensor.
         element: element type as text.
         location: unique name of the tensor, which appears in the compiler's messages and in the compiled program.
-        is_exact: False for floating-point results that the device may round differently.
+        is_exact: False for floating-point results that the device may round differently, and integers that follow.
     """
 
     shape: tuple[int, ...]
@@ -325,7 +350,7 @@ class Module:
         location: str,
         /,
         *,
-        is_exact: bool = True,
+        is_exact: bool | None = None,
         **attributes: Any,
     ) -> Tensor:
         """Append an operation. Return its result.
@@ -336,12 +361,16 @@ class Module:
             shape: shape of the result.
             element: element type as text.
             location: name of the result; a suffix is added if the name is in use.
-            is_exact: see ``Tensor``.
+            is_exact: see ``Tensor``. By default the result is exact if all operands are, unless the operation computes
+                in floating point.
             **attributes: attributes that differ from the defaults.
         """
         form = OPERATIONS[operation]
         missing = form.operands - len(operands)
         assert missing >= 0 or form.operands < 0, f"{operation}: {len(operands)} operands"
+        if is_exact is None:
+            rounds = element in FLOAT_TYPES[1:] or (element == "f32" and operation not in _EXACT_IN_F32)
+            is_exact = not rounds and all(operand.is_exact for operand in operands if operand is not None)
         result = Tensor(tuple(shape), element, self.unique(location), is_exact)
         all_operands = (*operands, *(None,) * max(missing, 0))
         complete = complete_attributes(operation, attributes)

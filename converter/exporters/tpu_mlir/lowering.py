@@ -35,6 +35,7 @@ class Lowering:
         target: chip of the vendor's compiler.
         name: symbol name of the module; the weights are in ``NAME_weights.npz``.
         kind: type in which floating-point operators compute: ``f32``, ``f16`` or ``bf16``.
+        is_strict: refuse integers that follow from floating-point results, which the device may round differently.
 
     Attributes:
         module: the result.
@@ -43,10 +44,11 @@ class Lowering:
         host_nodes: floating-point nodes at the end that the host has to compute.
     """
 
-    def __init__(self, graph: Graph, target: Target, name: str, kind: str = "f32") -> None:
+    def __init__(self, graph: Graph, target: Target, name: str, kind: str = "f32", *, is_strict: bool = False) -> None:
         self.graph = graph
         self.target = target
         self.kind = kind
+        self.is_strict = is_strict
         self.module = Module(name, _module_attributes(target, name, kind))
         self.refused: dict[Node, str] = {}
         self.problems = ProblemList(graph.file or graph.name, f"export for {target.name}")
@@ -93,10 +95,8 @@ class Lowering:
             return "si32"
         if value.dtype not in (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16):
             raise NoExactForm(f"'{value.name}' has type {value.dtype.name}, expected 8, 16 or 32 bits")
-        if value.quant is None:
+        if value.quant is None or len(set(value.quant.zero_point)) > 1:  # only casts with one zero point read it
             return {DType.INT8: "i8", DType.UINT8: "u8", DType.INT16: "i16", DType.UINT16: "u16"}[value.dtype]
-        if len(set(value.quant.zero_point)) > 1:
-            raise NoExactForm(f"'{value.name}' has one zero point per channel, expected one per tensor")
         return quantized_element(value.dtype, value.quant)
 
     def add(
@@ -104,16 +104,13 @@ class Lowering:
         operation: str,
         operands: Sequence[Tensor | None],
         value: Value,
-        *,
-        is_exact: bool | None = None,
         **attributes: object,
     ) -> Tensor:
         """Append an operation whose result is a value of the graph. Floating-point operands get the module's type."""
         if value.dtype is DType.FLOAT32:
             operands = [x if x is None or x.element not in KINDS else self.as_kind(x, self.kind) for x in operands]
-        exact = all(operand.is_exact for operand in operands if operand) if is_exact is None else is_exact
         tensor = self.module.add(
-            operation, operands, static_shape(value), self.element(value), value.name, is_exact=exact, **attributes
+            operation, operands, static_shape(value), self.element(value), value.name, **attributes
         )
         self.define(value, tensor)
         return tensor
@@ -141,16 +138,14 @@ class Lowering:
         if tensor.element == kind:
             return tensor
         location = f"{tensor.location}_{kind}"
-        return self.module.add("tpu.Cast", [tensor], tensor.shape, kind, location, is_exact=tensor.is_exact)
+        return self.module.add("tpu.Cast", [tensor], tensor.shape, kind, location)
 
     def add_floats(
         self, operation: str, operands: Sequence[Tensor | None], value: Value, kind: str = "", **attributes: object
     ) -> None:
         """Append a floating-point operation that computes a value of the graph in a type, by default the module's."""
         shape = static_shape(value)
-        result = self.module.add(
-            operation, operands, shape, kind or self.kind, value.name, is_exact=False, **attributes
-        )
+        result = self.module.add(operation, operands, shape, kind or self.kind, value.name, **attributes)
         self.define(value, self.as_kind(result, self.kind))
 
     def reshape(self, x: Tensor, shape: Sequence[int], location: str) -> Tensor:
@@ -158,7 +153,7 @@ class Lowering:
         if x.shape == tuple(shape):
             return x
         operands = self.reshape_operands(x)
-        return self.module.add("tpu.Reshape", operands, shape, x.element, location, is_exact=x.is_exact, shape=shape)
+        return self.module.add("tpu.Reshape", operands, shape, x.element, location, shape=shape)
 
     def reshape_operands(self, x: Tensor) -> list[Tensor | None]:
         """Return the operands of a reshape. The compiler aborts for BM1684 if the one for a buffer is missing."""

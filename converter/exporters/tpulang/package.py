@@ -54,7 +54,7 @@ def lower_for_tpulang(model: Model) -> Program:
 
 def lower_graph(graph: Graph, target: Target, name: str) -> Program:
     """Lower a graph to calls of the API. Arguments and exceptions as in the ``tpu-mlir`` export."""
-    program = Program(try_lowering(graph, target, name, has_floats=False))
+    program = Program(try_lowering(graph, target, name, is_strict=True, has_floats=False))
     program.run(TRANSLATORS)
     program.lowering.problems.raise_if_any()
     return program

@@ -165,12 +165,14 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["export", file, folder, "--to", "onnx", "--decoder-context", "1"]) == 2
 
 
-@pytest.mark.parametrize(("weights", "node", "reason"), [
-    ("float", "matrix_mul", "has no form of it in float"),
-    ("w4a8", "matmul_group_quantized", "has no weights of 4 bits"),
-    ("int8", "requant_fp32_to_int", "floating-point result"),
+@pytest.mark.parametrize(("to", "weights", "node", "reason"), [
+    ("tpu-mlir", "float", "matrix_mul", "has no form of it in float"),
+    ("tpu-mlir", "w4a8", "matmul_group_quantized", "has no weights of 4 bits"),
+    ("tpu-mlir", "int8", "input", "INT32 and no scale"),
+    ("tpulang", "float", "matrix_mul", "has no form of it in float"),
+    ("tpulang", "w4a8", "matmul_group_quantized", "has no weights of 4 bits"),
+    ("tpulang", "int8", "requant_fp32_to_int", "floating-point result"),
 ])  # fmt: skip
-@pytest.mark.parametrize("to", ["tpu-mlir", "tpulang"])
 def test_targets_without_floats_name_the_nodes(to: str, weights: str, node: str, reason: str, tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match=reason) as error:
         tc.export(model_of(STANDARD, weights), tmp_path / "parts", to=to, decoder_context=CONTEXT)

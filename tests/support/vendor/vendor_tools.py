@@ -61,9 +61,7 @@ class Vendor:
         floats: str = "f32",
     ) -> list[str]:
         """Export with every integer tensor, compile, simulate. Return a line per tensor, "ok ..." or "DIFF ..."."""
-        manifest = tc.export(
-            model, folder, to=to, chip=chip, data=feeds, with_checks=True, floats=floats
-        ).manifest
+        manifest = tc.export(model, folder, to=to, chip=chip, data=feeds, with_checks=True, floats=floats).manifest
         if to == "tpulang":
             compiled = self.run([self.python, str(folder / f"{manifest['name']}.py")])
         else:

@@ -57,7 +57,6 @@ def concat(op: Concat, node: Node, d: Lowering) -> None:
         d.element(y),
         f"{y.name}_4d",
         axis=axis,
-        is_exact=all(tensor.is_exact for tensor in operands),
     )
     d.define(y, d.reshape(joined, shape, y.name))
 

@@ -22,7 +22,7 @@ _ACTIVATIONS = {"ACTIVE_SIGMOID": "SIGMOID", "ACTIVE_TANH": "TANH", "ACTIVE_EXP"
 def softmax(op: Softmax, node: Node, d: Lowering) -> None:
     """Lower a float32 softmax."""
     y = node.output
-    d.add("tpu.Softmax", [d.tensor(node.inputs[0])], y, axis=op.axis % y.rank, is_exact=False)
+    d.add("tpu.Softmax", [d.tensor(node.inputs[0])], y, axis=op.axis % y.rank)
 
 
 @lowers(Active)
@@ -32,7 +32,7 @@ def activation(op: Active, node: Node, d: Lowering) -> None:
     mode = _ACTIVATIONS.get(op.active_type.name)
     if mode is None or node.output.dtype is not DType.FLOAT32:
         raise NoExactForm(f"{op.active_type.name} of {node.output.dtype.name} has no exact form")
-    d.add("tpu.Active", [d.tensor(node.inputs[0])], node.output, mode=mode, is_exact=False)
+    d.add("tpu.Active", [d.tensor(node.inputs[0])], node.output, mode=mode)
 
 
 @lowers(SoftmaxInt)

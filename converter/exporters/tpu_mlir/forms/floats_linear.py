@@ -86,7 +86,7 @@ def attention(op: Attention, node: Node, d: Lowering) -> None:
     shape = (*static_shape(y)[:-1], columns)
 
     def step(operation: str, operands: list[Tensor | None], name: str, **attributes: object) -> Tensor:
-        return d.module.add(operation, operands, shape, "f32", f"{y.name}_{name}", is_exact=False, **attributes)
+        return d.module.add(operation, operands, shape, "f32", f"{y.name}_{name}", **attributes)
 
     scores = d.module.add(
         "tpu.MatMul",
@@ -94,7 +94,6 @@ def attention(op: Attention, node: Node, d: Lowering) -> None:
         shape,
         d.kind,
         f"{y.name}_scores",
-        is_exact=False,
         right_transpose=True,
         round_mode="HalfAwayFromZero",
     )

@@ -121,7 +121,6 @@ def _uneven_average(node: Node, d: Lowering, window: Window, counts: Array) -> N
         shape,
         "f32",
         f"{y.name}_sums",
-        is_exact=False,
         kernel_shape=window.kernel,
         strides=window.strides,
         dilations=(1, 1),
@@ -165,7 +164,7 @@ def _weights_of_axis(op: Interpolate, before: int, after: int) -> Array:
 def _transposed(d: Lowering, x: Tensor) -> Tensor:
     n, channels, height, width = x.shape
     shape, location = (n, channels, width, height), f"{x.location}_turned"
-    return d.module.add("tpu.Permute", [x], shape, "f32", location, is_exact=False, order=(0, 1, 3, 2))
+    return d.module.add("tpu.Permute", [x], shape, "f32", location, order=(0, 1, 3, 2))
 
 
 def _resize_last_axis(d: Lowering, x: Tensor, weights: Array, location: str) -> Tensor:
@@ -173,4 +172,4 @@ def _resize_last_axis(d: Lowering, x: Tensor, weights: Array, location: str) -> 
     shape = (*x.shape[:-1], weights.shape[1])
     matrix = d.module.weight(weights, "f32", f"{location}_weights")
     attributes = {"round_mode": "HalfAwayFromZero"}
-    return d.module.add("tpu.MatMul", [x, matrix], shape, "f32", location, is_exact=False, **attributes)
+    return d.module.add("tpu.MatMul", [x, matrix], shape, "f32", location, **attributes)

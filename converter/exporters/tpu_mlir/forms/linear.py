@@ -109,7 +109,6 @@ def pad_with(d: Lowering, x: Value, window: Window, number: int, name: str) -> t
         (batch, channels, height + top + bottom, width + left + right),
         operand.element,
         f"{name}_padded",
-        is_exact=operand.is_exact,
         paddings=(0, 0, top, left, 0, 0, bottom, right),
         val=float(number),
         mode="constant",

@@ -138,7 +138,9 @@ def maximum(x: Value, y: Value, d: Lowering, window: Window) -> None:
     if x.quant is None or x.quant != y.quant:
         raise NoExactForm("a maximum of 16 bits changes the scale, expected the same scale")
     number = d.module.add("tpu.Cast", [tensor], tensor.shape, "f32", f"{y.name}_f32")
-    pooled = d.module.add("tpu.Pool2D", [number], static_shape(y), "f32", f"{y.name}_max", **attributes)
+    pooled = d.module.add(
+        "tpu.Pool2D", [number], static_shape(y), "f32", f"{y.name}_max", is_exact=tensor.is_exact, **attributes
+    )
     d.define(y, d.module.add("tpu.Cast", [pooled], static_shape(y), d.element(y), y.name))
 
 

@@ -19,6 +19,8 @@ from tpuconvert.exporters.tpu_mlir.registry import lowers
 from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
 from tpuconvert.schema.graph.graph import Node, Value
 from tpuconvert.schema.ops.cast import Cast
+from tpuconvert.schema.ops.copy import Constdata
+from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.quantization.dequant_int_to_fp32 import DequantIntToFp32
 from tpuconvert.schema.ops.quantization.requant_fp32_to_int import RequantFp32ToInt
 from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
@@ -195,17 +197,35 @@ def quantize(op: RequantFp32ToInt, node: Node, d: Lowering) -> None:
     """Lower ``round(x * scale) + zero_point`` to ``tpu.Cast``, which divides by the scale of the result type."""
     x, y = node.inputs[0], node.output
     tensor = d.tensor(x)
-    if not tensor.is_exact:
+    if not tensor.is_exact and d.is_strict:
         raise NoExactForm(
             "its operand is a floating-point result that the device may round differently",
             "keep the operators before it in INT8, or move them to the end of the network",
         )
-    if op.is_scale_pc or op.is_offset_pc or op.mode != 0:
-        raise NoExactForm("scale or offset per channel, expected one per tensor")
+    if op.mode != 0:
+        raise NoExactForm("an offset that is added before the rounding")
+    if op.is_scale_pc or op.is_offset_pc:
+        scales = op.scale_vec if op.is_scale_pc else (op.scale_val,)
+        offsets = op.offset_vec if op.is_offset_pc else (op.offset_val,)
+        scaled = _with_channels(d, "tpu.Mul", d.as_kind(tensor, "f32"), scales, f"{y.name}_scaled")
+        if any(offsets):  # they are added after the rounding
+            rounded = d.module.add(
+                "tpu.Active", [scaled], scaled.shape, "f32", f"{y.name}_rounded", is_exact=scaled.is_exact, mode="ROUND"
+            )
+            scaled = _with_channels(d, "tpu.Add", rounded, offsets, f"{y.name}_offset")
+        d.define(y, d.module.add("tpu.Cast", [scaled], static_shape(y), d.element(y), y.name, with_scale=False))
+        return
     if y.quant is None or op.offset_val != y.quant.zero_point[0]:
         raise NoExactForm(f"its offset {op.offset_val} is not the zero point of '{y.name}'")
     element = quantized_element(y.dtype, y.quant, reciprocal_scale(op.scale_val))
     d.define(y, d.module.add("tpu.Cast", [d.as_kind(tensor, "f32")], static_shape(y), element, y.name))
+
+
+def _with_channels(d: Lowering, operation: str, x: Tensor, numbers: Sequence[float], location: str) -> Tensor:
+    """Append arithmetic with one number per channel, or one for all: a single rounding, or none for whole numbers."""
+    array = np.asarray(numbers, np.float32).reshape(1, -1, *(1,) * (len(x.shape) - 2))
+    operands = [x, d.module.float_weight(array, "f32", f"{location}_by")]
+    return d.module.add(operation, operands, x.shape, "f32", location, is_exact=x.is_exact)
 
 
 @lowers(DequantIntToFp32)
@@ -214,7 +234,14 @@ def dequantize(op: DequantIntToFp32, node: Node, d: Lowering) -> None:
     x = node.inputs[0]
     assert x is not None
     if op.is_scale_pc or op.is_offset_pc:
-        raise NoExactForm("scale or offset per channel, expected one per tensor")
+        scales = op.scale_vec if op.is_scale_pc else (op.scale_val,)
+        offsets = op.offset_vec if op.is_offset_pc else (op.offset_val,)
+        name = node.output.name
+        number = d.module.add("tpu.Cast", [d.tensor(x)], static_shape(x), "f32", f"{name}_steps", with_scale=False)
+        if any(offsets):
+            number = _with_channels(d, "tpu.Sub", number, offsets, f"{name}_centered")
+        d.define(node.output, _with_channels(d, "tpu.Mul", number, scales, name))
+        return
     if x.quant is None or op.offset_val != x.quant.zero_point[0]:
         raise NoExactForm(f"its offset {op.offset_val} is not the zero point of '{x.name}'")
     if np.float32(max(x.quant.scale)) != np.float32(op.scale_val):
@@ -225,10 +252,41 @@ def dequantize(op: DequantIntToFp32, node: Node, d: Lowering) -> None:
 
 @lowers(Cast)
 def cast(op: Cast, node: Node, d: Lowering) -> None:
-    """Lower a saturating conversion between integer types."""
+    """Lower a saturating conversion to an integer type."""
     x, y = node.inputs[0], node.output
     assert x is not None
-    if not (x.dtype.is_integer and y.dtype.is_integer):
+    if not y.dtype.is_integer:
         raise NoExactForm(f"cast of {x.dtype.name} to {y.dtype.name}, expected integers")
-    one = d.module.weight(np.ones((1,) * x.rank, np.int8), "si8", f"{y.name}_one")
-    d.define(y, binary(d, "Mul", d.tensor(x), one, static_shape(y), d.element(y), y.name))
+    tensor = d.tensor(x)
+    if x.dtype.is_integer:
+        one = d.module.weight(np.ones((1,) * x.rank, np.int8), "si8", f"{y.name}_one")
+        d.define(y, binary(d, "Mul", tensor, one, static_shape(y), d.element(y), y.name))
+        return
+    if x.dtype is not DType.FLOAT32 or (d.is_strict and not tensor.is_exact):
+        raise NoExactForm(f"cast of {x.dtype.name}, expected integers or exact FLOAT32")
+    shape, operand = static_shape(y), d.as_kind(tensor, "f32")
+    d.define(y, d.module.add("tpu.Cast", [operand], shape, d.element(y), y.name, with_scale=False))
+
+
+@lowers(Constdata)
+def constdata(op: Constdata, node: Node, d: Lowering) -> None:
+    """Lower a constant as a tensor."""
+    data = node.inputs[0]
+    assert data is not None
+    if not data.is_constant or data.dtype is not DType.FLOAT32:
+        raise NoExactForm(f"a constant of {data.dtype.name} as a tensor, expected FLOAT32")
+    d.define(node.output, d.module.float_weight(data.array, "f32", node.output.name))
+
+
+@lowers(IndexSelect)
+def index_select(op: IndexSelect, node: Node, d: Lowering) -> None:
+    """Lower a selection of elements of a table: the compiler takes a column."""
+    table, index = node.inputs
+    y = node.output
+    assert table is not None and index is not None
+    if table.rank != 1 or table.dtype is not DType.FLOAT32 or index.is_constant:
+        raise NoExactForm("a selection of slices, expected elements of a FLOAT32 table")
+    column = d.reshape(d.tensor(table), (*static_shape(table), 1), f"{table.name}_column")
+    count = static_shape(y)[0]
+    chosen = d.module.add("tpu.Gather", [column, d.tensor(index)], (count, 1), "f32", f"{y.name}_column", axis=0)
+    d.define(y, d.reshape(chosen, (count,), y.name))

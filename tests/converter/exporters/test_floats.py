@@ -1,0 +1,56 @@
+"""Floating-point operators in an export for the vendor's compiler; tests/vendor compiles and runs them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tpuconvert as tc
+from tests.support.vendor.float_families import FAMILIES, Family, built
+from tpuconvert.exporters.request import FLOATS
+from tpuconvert.exporters.tpu_mlir.chips import TARGETS
+from tpuconvert.exporters.tpu_mlir.package import try_lowering
+from tpuconvert.exporters.tpu_mlir.registry import lowers_floats
+from tpuconvert.schema.discovery import import_modules
+from tpuconvert.schema.file.file_model import FileModel
+from tpuconvert.schema.types import Chip
+
+
+def test_every_form_has_a_branch() -> None:
+    import_modules("tpuconvert.exporters.tpu_mlir.forms")
+    covered = {node.op.name for build in FAMILIES for node in built(build).graph.nodes}
+    assert set(lowers_floats.operators) <= covered
+
+
+@pytest.mark.parametrize("build", FAMILIES, ids=lambda build: build.__name__)
+@pytest.mark.parametrize("floats", FLOATS)
+def test_nothing_is_left_to_the_host(build: Callable[[Family], None], floats: str) -> None:
+    family = built(build)
+    lowering = try_lowering(family.graph, TARGETS["bm1684x"], "family", floats)
+    assert not lowering.host_nodes and not lowering.refused
+    text = lowering.module.text([lowering.returned(value) for value in lowering.graph.outputs])
+    assert f"x{floats}>" in text
+    assert "tensor<1x4x6x5xf64>" not in text
+
+
+def test_a_float_model_is_exported(tmp_path: Path) -> None:
+    family = built(FAMILIES[0])
+    model = tc.Model(FileModel(family.graph, Chip.BM1686, "0", "none"))
+    manifest = tc.export(model, tmp_path / "out", data=[family.feed], floats="f16").manifest
+    assert manifest["floats"] == "f16" and manifest["host_nodes"] == []
+    assert {output["is_exact"] for output in manifest["outputs"]} == {False}
+    weights = np.load(tmp_path / "out" / "family_weights.npz")
+    assert {array.dtype for array in weights.values()} == {np.dtype(np.uint16), np.dtype(np.float32)}
+    assert json.loads((tmp_path / "out" / "export.json").read_text()) == manifest
+
+
+@pytest.mark.parametrize(("floats", "to"), [("f8", "tpu-mlir"), ("f16", "tpulang"), ("f16", "onnx")])
+def test_types_that_a_form_does_not_have(floats: str, to: str, tmp_path: Path) -> None:
+    model = tc.Model(FileModel(built(FAMILIES[0]).graph, Chip.BM1686, "0", "none"))
+    with pytest.raises(tc.UsageError, match="floats"):
+        tc.export(model, tmp_path / "out", to=to, floats=floats)
+    assert not (tmp_path / "out").exists()
