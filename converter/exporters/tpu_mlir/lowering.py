@@ -120,7 +120,7 @@ class Lowering:
 
         Args:
             value: the operand.
-            kind: type of the tensor; that of the module by default.
+            kind: type of the tensor; by default the type of the module.
             shape: shape of a constant; its own by default.
         """
         assert value is not None
@@ -130,7 +130,7 @@ class Lowering:
         return self.float_weight(array, value.name, kind)
 
     def float_weight(self, array: Array, location: str, kind: str = "") -> Tensor:
-        """Add a FLOAT32 weight, rounded to a type, by default that of the module."""
+        """Add a FLOAT32 weight, rounded to a type, by default the type of the module."""
         return self.module.float_weight(array, kind or self.kind, location)
 
     def as_kind(self, tensor: Tensor, kind: str) -> Tensor:
