@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -104,7 +105,7 @@ class Lowering:
         operation: str,
         operands: Sequence[Tensor | None],
         value: Value,
-        **attributes: object,
+        **attributes: Any,
     ) -> Tensor:
         """Append an operation whose result is a value of the graph. Floating-point operands get the module's type."""
         if value.dtype is DType.FLOAT32:
@@ -141,7 +142,7 @@ class Lowering:
         return self.module.add("tpu.Cast", [tensor], tensor.shape, kind, location)
 
     def add_floats(
-        self, operation: str, operands: Sequence[Tensor | None], value: Value, kind: str = "", **attributes: object
+        self, operation: str, operands: Sequence[Tensor | None], value: Value, kind: str = "", **attributes: Any
     ) -> None:
         """Append a floating-point operation that computes a value of the graph in a type, by default the module's."""
         shape = static_shape(value)

@@ -240,7 +240,7 @@ def write_package(
             for value, tensor in zip(lowering.graph.inputs, module.inputs, strict=True)
         ],
         "outputs": [
-            {**_describe(value, tensor.location), "is_exact": tensor.is_exact}
+            _describe(value, tensor.location, is_exact=tensor.is_exact)
             for value, tensor in zip(values, tensors, strict=True)
         ],
         "host_nodes": [{"operator": node.op.name, "name": node.name} for node in lowering.host_nodes],
@@ -290,10 +290,10 @@ def _device_inputs(lowering: Lowering, samples: Sequence[Feed]) -> dict[str, Arr
     return inputs
 
 
-def _describe(value: Value, device_name: str) -> ProgramTensor:
+def _describe(value: Value, device_name: str, *, is_exact: bool = True) -> ProgramTensor:
     quant = value.quant if value.dtype.is_integer else None
     tensor = describe_tensor(value.name, value.dtype.numpy.name, value.shape, quant)
-    return {**tensor, "device_name": device_name}
+    return {**tensor, "device_name": device_name, "is_exact": is_exact}
 
 
 def _output_row(output: Mapping[str, Any]) -> str:

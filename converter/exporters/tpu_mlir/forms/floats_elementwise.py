@@ -7,16 +7,42 @@ import math
 from tpuconvert.exporters.lowerings import NoExactForm
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering, static_shape
 from tpuconvert.exporters.tpu_mlir.registry import lowers_floats
+from tpuconvert.schema.definition.op import UnaryOp
 from tpuconvert.schema.graph.graph import Node
-from tpuconvert.schema.ops.activation import Active, ActiveParam
-from tpuconvert.schema.ops.arithmetic import Add, Div, Max, Min, Mul, Sub
-from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Divs, Maxs, Mins, Muls, Rdivs, Rsubs, Subs
+from tpuconvert.schema.ops.activation import ActivationFunction, Active, ActiveParam
+from tpuconvert.schema.ops.arithmetic import Add, BinaryArithmetic, Div, Max, Min, Mul, Sub
+from tpuconvert.schema.ops.arithmetic_with_scalar import (
+    Adds,
+    Divs,
+    Maxs,
+    Mins,
+    Muls,
+    Rdivs,
+    Rsubs,
+    ScalarArithmetic,
+    Subs,
+)
 from tpuconvert.schema.ops.clamp import Clamp
-from tpuconvert.schema.ops.compare import Eq, Eqs, Ge, Ges, Gt, Gts, Le, Les, Lt, Lts, Ne, Nes
+from tpuconvert.schema.ops.compare import (
+    Eq,
+    Eqs,
+    Ge,
+    Ges,
+    Gt,
+    Gts,
+    Le,
+    Les,
+    Lt,
+    Lts,
+    Ne,
+    Nes,
+    ScalarComparison,
+    TensorComparison,
+)
 from tpuconvert.schema.ops.copy import Copy
 from tpuconvert.schema.ops.quantization.round_to_integer import Ceil, Floor
 from tpuconvert.schema.ops.selection import ConditionSelect
-from tpuconvert.schema.ops.smooth_activation import Gelu, GeluForm, HardSwish, Mish, Silu, Softplus
+from tpuconvert.schema.ops.smooth_activation import CompositeActivation, Gelu, GeluForm, HardSwish, Mish, Silu, Softplus
 from tpuconvert.schema.ops.trigonometry import Cos, Sin
 
 _MODES = {
@@ -43,7 +69,7 @@ def add_active(d: Lowering, node: Node, mode: str, **attributes: object) -> None
 
 
 @lowers_floats(Active, ActiveParam)
-def active(op: Active | ActiveParam, node: Node, d: Lowering) -> None:
+def active(op: ActivationFunction, node: Node, d: Lowering) -> None:
     """Lower an activation function."""
     name = op.active_type.name
     if name == "ACTIVE_RELU":
@@ -60,7 +86,7 @@ def active(op: Active | ActiveParam, node: Node, d: Lowering) -> None:
 
 
 @lowers_floats(Silu, Gelu, HardSwish, Mish, Softplus)
-def smooth(op: Silu | Gelu | HardSwish | Mish | Softplus, node: Node, d: Lowering) -> None:
+def smooth(op: CompositeActivation, node: Node, d: Lowering) -> None:
     """Lower a smooth activation function."""
     match op:
         case Silu() if op.alpha != 1.0:
@@ -79,20 +105,20 @@ def smooth(op: Silu | Gelu | HardSwish | Mish | Softplus, node: Node, d: Lowerin
 
 
 @lowers_floats(Sin, Cos, Floor, Ceil)
-def function(op: Sin | Cos | Floor | Ceil, node: Node, d: Lowering) -> None:
+def function(op: UnaryOp, node: Node, d: Lowering) -> None:
     """Lower a function of one operand."""
     add_active(d, node, op.name.upper())
 
 
 @lowers_floats(Add, Sub, Mul, Max, Min, Div)
-def binary(op: Add | Sub | Mul | Max | Min | Div, node: Node, d: Lowering) -> None:
+def binary(op: BinaryArithmetic, node: Node, d: Lowering) -> None:
     """Lower arithmetic on two operands. Quotients are computed in FLOAT32: BM1684X has no other type."""
     kind = "f32" if isinstance(op, Div) else ""
     d.add_floats(f"tpu.{op.name.capitalize()}", [d.floats(value, kind) for value in node.inputs], node.output, kind)
 
 
 @lowers_floats(Adds, Subs, Rsubs, Muls, Divs, Rdivs, Maxs, Mins)
-def scalar(op: Adds | Subs | Rsubs | Muls | Divs | Rdivs | Maxs | Mins, node: Node, d: Lowering) -> None:
+def scalar(op: ScalarArithmetic, node: Node, d: Lowering) -> None:
     """Lower arithmetic with a number."""
     number = float(op.scalar.value)
     match op:
@@ -139,14 +165,14 @@ _COMPARISONS = {
 
 
 @lowers_floats(Eq, Ne, Gt, Ge, Lt, Le)
-def comparison(op: Eq | Ne | Gt | Ge | Lt | Le, node: Node, d: Lowering) -> None:
+def comparison(op: TensorComparison, node: Node, d: Lowering) -> None:
     """Lower a comparison of two operands."""
     operands = [d.floats(value) for value in node.inputs]
     d.add_floats("tpu.Compare", operands, node.output, mode=_COMPARISONS[op.name])
 
 
 @lowers_floats(Eqs, Nes, Gts, Ges, Lts, Les)
-def comparison_with_number(op: Eqs | Nes | Gts | Ges | Lts | Les, node: Node, d: Lowering) -> None:
+def comparison_with_number(op: ScalarComparison, node: Node, d: Lowering) -> None:
     """Lower a comparison with a number."""
     number, mode = float(op.scalar_i1.value), _COMPARISONS[op.name.removesuffix("s")]
     d.add_floats("tpu.CompareConst", [d.floats(node.inputs[0])], node.output, mode=mode, const_val=number)

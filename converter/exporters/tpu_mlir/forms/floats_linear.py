@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tpuconvert.exporters.lowerings import NoExactForm
@@ -11,14 +13,14 @@ from tpuconvert.exporters.tpu_mlir.registry import lowers_floats
 from tpuconvert.schema.graph.graph import Node
 from tpuconvert.schema.ops.attention import Attention
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
-from tpuconvert.schema.ops.convolution.conv import Conv
+from tpuconvert.schema.ops.convolution.conv import Conv, QuantizedConvolution
 from tpuconvert.schema.ops.convolution.deconv import Deconv
 from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.types import Array
 
 
 @lowers_floats(Conv, Deconv)
-def convolution(op: Conv | Deconv, node: Node, d: Lowering) -> None:
+def convolution(op: QuantizedConvolution, node: Node, d: Lowering) -> None:
     """Lower a convolution with constant weights. The bias is FLOAT32 also if the weights are not."""
     x, weight, bias = (*node.inputs, None)[:3]
     assert weight is not None
@@ -26,7 +28,11 @@ def convolution(op: Conv | Deconv, node: Node, d: Lowering) -> None:
         raise NoExactForm("its weights are computed, expected constants")
     y, filters = node.output, weight.array
     kernel, pads = filters.shape[2:], [op.pad_h_t, op.pad_w_l, op.pad_h_b, op.pad_w_r]
-    attributes = {"kernel_shape": kernel, "strides": (op.stride_h, op.stride_w), "dilations": (op.dh, op.dw)}
+    attributes: dict[str, Any] = {
+        "kernel_shape": kernel,
+        "strides": (op.stride_h, op.stride_w),
+        "dilations": (op.dh, op.dw),
+    }
     if isinstance(op, Deconv):
         filters = _output_first(filters, op.groups)
         # A negative padding at the end appends rows or columns.
@@ -85,7 +91,7 @@ def attention(op: Attention, node: Node, d: Lowering) -> None:
     y, (*_, rows, depth), columns = node.output, static_shape(query), static_shape(key)[-2]
     shape = (*static_shape(y)[:-1], columns)
 
-    def step(operation: str, operands: list[Tensor | None], name: str, **attributes: object) -> Tensor:
+    def step(operation: str, operands: list[Tensor | None], name: str, **attributes: Any) -> Tensor:
         return d.module.add(operation, operands, shape, "f32", f"{y.name}_{name}", **attributes)
 
     scores = d.module.add(

@@ -171,5 +171,4 @@ def _resize_last_axis(d: Lowering, x: Tensor, weights: Array, location: str) -> 
     """Append a product of the last axis with weights [before, after]."""
     shape = (*x.shape[:-1], weights.shape[1])
     matrix = d.module.weight(weights, "f32", f"{location}_weights")
-    attributes = {"round_mode": "HalfAwayFromZero"}
-    return d.module.add("tpu.MatMul", [x, matrix], shape, "f32", location, **attributes)
+    return d.module.add("tpu.MatMul", [x, matrix], shape, "f32", location, round_mode="HalfAwayFromZero")
