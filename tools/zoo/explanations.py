@@ -18,9 +18,14 @@ EXPLANATIONS: dict[str, str] = {
     "lcnet": f"{_ZERO_POINTS} gives 0.9959",
     "fbnetv3": f"{_ZERO_POINTS} gives 0.9622, about as much as ONNX Runtime's",
     "efficientvit_m": "just below the limit, as ONNX Runtime's model is just above it",
-    "davit": "just below the limit, as ONNX Runtime's model is just above it. Zero points give 0.9909",
-    "gmlp": "just below the limit, as ONNX Runtime's model is. Zero points give 0.9951",
     "coat": _BOTH,
+    "visformer": _BOTH,
+    "centernet": _FLOAT,
+    "gemma": "8 samples are too few: the target of 20 dB is met on them and missed on others. 32 samples give 0.9952",
+    "mixtral": "a topk chooses the experts of every token, and INT8 would change the choice: the network before the "
+    "last choice stays in float",
+    "keypoint_rcnn": "its INT8 model is close. Keypoints are indices of the largest elements of maps: of two nearly "
+    "equal ones, ONNX Runtime without its graph optimizations chooses the other one too",
     "efficientvit_b": "8 bits do not suffice for its linear attention with random weights: ONNX Runtime's model is "
     "further from float",
     "dpt": "8 bits do not suffice for its fused feature maps with random weights: ONNX Runtime's model is further from "
@@ -28,7 +33,6 @@ EXPLANATIONS: dict[str, str] = {
     "mamba": "8 bits do not suffice for its unrolled selective scan with random weights: ONNX Runtime's models are "
     "further from float",
     "levit": _BOTH,
-    "shvit": _BOTH,
     "tiny_vit": _BOTH,
     "repvit": f"{_MISSES}; zero points give 0.9680",
     "rexnet": f"{_MISSES}; zero points (0.9835) do not help",
