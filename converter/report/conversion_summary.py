@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Summary: TypeAlias = "Mapping[str, Any]"
 
 REASONS = 6
-"""Number of groups of notes in the summary. Beyond it those of ``REASON_KINDS`` are counted; ``inspect`` shows all."""
+"""Number of groups of notes in the summary. Beyond it groups of ``REASON_KINDS`` are counted; ``inspect`` shows all."""
 
 REASON_KINDS = ("source", "float", "chip")
 """Kinds of notes that can be numerous and explain single nodes. All others are always shown: warnings, choices of the
