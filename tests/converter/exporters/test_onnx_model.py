@@ -418,6 +418,9 @@ def test_options_of_other_targets_are_refused(tmp_path):
 WITHOUT_FORM = {"retinaface_mnet_caffe": "detection_output"}
 """Models that ONNX cannot express, and the operator that it does not have."""
 
+ISLANDS = {"text_det_en_ppocrv3_onnx"}
+"""Models whose INT8 form computes hard swishes in float between integers: ONNX Runtime may round these differently."""
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
@@ -430,6 +433,10 @@ def test_trained_models(name, how, data_root, tmp_path):
             pytest.skip("a quantized source has no float form")
         how = "source"
     model, feeds = convert_model(data_root, name, "BM1686", how)
+    if how == "int8" and name in ISLANDS:
+        with pytest.raises(UnsupportedError, match="may be rounded differently"):
+            tc.export(model, tmp_path / "net.onnx", to="onnx")
+        return
     for sample in feeds:
         pairs = export_and_run(model, sample, tmp_path / "net.onnx")
         assert any(expected.dtype.kind in "iu" for _, expected in pairs.values()) == (how != "float")
