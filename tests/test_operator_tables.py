@@ -19,6 +19,7 @@ DEFINITIONS = ROOT / "schema" / "ops"
 FEWEST = 3
 
 ALLOWED: dict[str, str] = {
+    "converter/exporters/tpu_mlir/dialect.py: OPERATIONS": "names of attributes of the vendor's operations",
     "frontends/open_extents.py: FUNCTIONS": "functions in formulas of extents",
     "frontends/onnx/folding/shapes.py: _COMBINATIONS": "values of an ONNX attribute",
     "frontends/value_bounds.py: _RULES": "operators with a rule of interval arithmetic in this module",

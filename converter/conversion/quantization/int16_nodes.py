@@ -178,9 +178,9 @@ def _reads_16_bits(plan: WidePlan, node: Node) -> bool:
 
 
 def _is_exportable(plan: WidePlan) -> bool:
-    """Return True if the exports to the vendor's compiler have exact forms of the producers of all values with 16 bits.
+    """Return True if both exports to the vendor's compiler have exact forms of all producers of values with 16 bits.
 
-    They have none of functions, which gather from a table of floats.
+    TPULang has none of functions, which gather from a table of floats.
     """
     ops = (value.producer.op for value in plan.values if value.producer is not None)
     return not any(is_table(op) and op.clamp_range() is None for op in ops)

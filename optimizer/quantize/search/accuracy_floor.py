@@ -97,7 +97,7 @@ class Floor:
         before: error at the outputs without these nodes, on the samples that confirm them.
         after: error with them.
         enough: share of the MACs with which all branches meet the target; None if they do, or if none is enough.
-        is_exportable: whether the exports to the vendor's compiler have exact forms of the nodes.
+        is_exportable: whether both exports to the vendor's compiler have exact forms of the nodes.
     """
 
     names: tuple[str, ...]

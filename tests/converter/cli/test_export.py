@@ -55,12 +55,10 @@ def test_a_model_is_not_overwritten(model: str, capsys: Captured) -> None:
     assert "net.tpum" in capsys.readouterr().err
 
 
-def test_a_float_model_is_refused(digits: Path, capsys: Captured) -> None:
+def test_a_float_model_is_computed_in_a_type(digits: Path) -> None:
     assert main(["convert", str(digits / "digits.onnx"), "-o", "float.tpum", "--chip", "bm1684x"]) == 0
-    capsys.readouterr()
-    assert main(["export", "float.tpum", "out"]) == 2
-    assert "--quantize int8" in capsys.readouterr().err
-    assert not Path("out").exists()
+    assert main(["export", "float.tpum", "out", "--floats", "bf16"]) == 0
+    assert json.loads(Path("out/export.json").read_text())["floats"] == "bf16"
 
 
 def test_check_before_quantization(digits: Path, capsys: Captured) -> None:
@@ -176,19 +174,22 @@ def test_bm1684_needs_exact_on(digits: Path, capsys: Captured) -> None:
     assert main(["check", str(digits / "digits.onnx"), "--for", "tpu-mlir", "--chip", "bm1684"]) == 0
 
 
-def test_exact_on_leaves_the_end_to_the_host(capsys: Captured) -> None:
+def test_exact_on_leaves_the_end_in_float(capsys: Captured) -> None:
     """Nodes that depend on a floating-point node stay in float, so that the first matmul can be exported."""
     save_normalized_matmuls()
     np.save("samples.npy", np.random.default_rng(2).standard_normal((8, 4, 8)).astype(np.float32))
     call = ["convert", "model.onnx", "-o", "net.tpum", "--quantize", "int8", "--calibration", "samples.npy"]
     assert main(call) == 0
-    assert main(["export", "net.tpum", "out"]) == 3
-    assert "--exact-on bm1684x" in capsys.readouterr().err
+    assert main(["export", "net.tpum", "out", "--with-checks"]) == 0
+    outputs = json.loads(Path("out/export.json").read_text())["outputs"]
+    integers = [output for output in outputs if output["dtype"] != "float32"]
+    assert {output["is_exact"] for output in integers} == {True, False}  # some follow from the normalization
     assert main([*call, "--exact-on", "bm1684x"]) == 0
     assert "no exact form on bm1684x" in capsys.readouterr().out
-    assert main(["export", "net.tpum", "out"]) == 0
+    assert main(["export", "net.tpum", "out", "--with-checks"]) == 0
     manifest = json.loads(Path("out/export.json").read_text())
-    assert [node["operator"] for node in manifest["host_nodes"]] == ["layer_norm", "matrix_mul"]
+    assert manifest["host_nodes"] == []
+    assert all(output["is_exact"] or output["dtype"] == "float32" for output in manifest["outputs"])
 
 
 def test_exact_on_refuses_a_model_that_would_stay_in_float(capsys: Captured) -> None:

@@ -24,6 +24,7 @@ from tpuconvert.schema.ops.arithmetic_with_scalar import (
 )
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.compare import (
+    Comparison,
     Eq,
     Eqs,
     Ge,
@@ -155,12 +156,12 @@ def clamp(op: Clamp, node: Node, d: Lowering) -> None:
 
 
 _COMPARISONS = {
-    "eq": "Equal",
-    "ne": "NotEqual",
-    "gt": "Greater",
-    "ge": "GreaterOrEqual",
-    "lt": "Less",
-    "le": "LessOrEqual",
+    Comparison.EQ: "Equal",
+    Comparison.NE: "NotEqual",
+    Comparison.GT: "Greater",
+    Comparison.GE: "GreaterOrEqual",
+    Comparison.LT: "Less",
+    Comparison.LE: "LessOrEqual",
 }
 
 
@@ -168,13 +169,13 @@ _COMPARISONS = {
 def comparison(op: TensorComparison, node: Node, d: Lowering) -> None:
     """Lower a comparison of two operands."""
     operands = [d.floats(value) for value in node.inputs]
-    d.add_floats("tpu.Compare", operands, node.output, mode=_COMPARISONS[op.name])
+    d.add_floats("tpu.Compare", operands, node.output, mode=_COMPARISONS[op.comparison])
 
 
 @lowers_floats(Eqs, Nes, Gts, Ges, Lts, Les)
 def comparison_with_number(op: ScalarComparison, node: Node, d: Lowering) -> None:
     """Lower a comparison with a number."""
-    number, mode = float(op.scalar_i1.value), _COMPARISONS[op.name.removesuffix("s")]
+    number, mode = float(op.scalar_i1.value), _COMPARISONS[op.comparison]
     d.add_floats("tpu.CompareConst", [d.floats(node.inputs[0])], node.output, mode=mode, const_val=number)
 
 

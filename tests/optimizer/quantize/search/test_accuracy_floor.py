@@ -133,21 +133,22 @@ def test_a_chip_without_16_bits_computes_regions_in_float() -> None:
     assert not notes(plain, "coarse-nodes")
 
 
-def test_functions_with_16_bits_have_no_exact_form_and_the_summary_says_what_an_export_needs(tmp_path: Path) -> None:
+def test_functions_with_16_bits_have_no_form_in_tpulang_and_the_summary_says_so(tmp_path: Path) -> None:
     net, _, output = gated()
     given = {**GIVEN, "calibration": net.samples(16), "max_int16_share": 1.0}
     model = tc.convert(net.model(output), **group_options(**given))
     (text,) = notes(model, "int16-nodes")
-    assert "an export needs --without int16-nodes" in text
+    assert "export --to tpulang needs --without int16-nodes" in text
+    tc.export(model, tmp_path / "wide", to="tpu-mlir")
     with pytest.raises(UnsupportedError, match="no exact form"):
-        tc.export(model, tmp_path / "wide", to="tpu-mlir")
+        tc.export(model, tmp_path / "wide_program", to="tpulang")
     given |= {"without": [*GIVEN["without"], "int16-nodes"], "max_int16_share": None}
     narrow = tc.convert(net.model(output), **group_options(**given))
-    tc.export(narrow, tmp_path / "narrow", to="tpu-mlir")
+    tc.export(narrow, tmp_path / "narrow", to="tpulang")
     net, output = spread()
     model = tc.convert(net.model(output), calibration=images(16), **group_options(max_int16_share=1.0, **GIVEN))
-    assert notes(model, "int16-nodes") and "an export needs" not in str(notes(model, "int16-nodes"))
-    tc.export(model, tmp_path / "linear", to="tpu-mlir")
+    assert notes(model, "int16-nodes") and "tpulang" not in str(notes(model, "int16-nodes"))
+    tc.export(model, tmp_path / "linear", to="tpulang")
 
 
 def test_candidates_at_the_start_and_with_the_largest_error() -> None:
