@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 import tpuconvert as tc
+from tpuconvert.exporters.tpulang.package import PROGRAM
 from tpuconvert.schema.file.file_model import FileModel
 from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import Chip
@@ -61,9 +62,9 @@ class Vendor:
         floats: str = "f32",
     ) -> list[str]:
         """Export with every integer tensor, compile, simulate. Return a line per tensor, "ok ..." or "DIFF ..."."""
-        manifest = tc.export(model, folder, to=to, chip=chip, data=feeds, with_checks=True, floats=floats).manifest
+        tc.export(model, folder, to=to, chip=chip, data=feeds, with_checks=True, floats=floats)
         if to == "tpulang":
-            compiled = self.run([self.python, str(folder / f"{manifest['name']}.py")])
+            compiled = self.run([self.python, str(folder / PROGRAM)])
         else:
             compiled = self.run([str(folder / "compile.sh")], LAYER_GROUP_OPT=str(grouping))
         assert compiled.returncode == 0, compiled.stderr
