@@ -161,7 +161,7 @@ class Regions:
         for before, after in floor.tasks:
             text += f"; {before.text} -> {after.text.split(': ', 1)[1]}"
         if not floor.is_exportable:
-            text += "; TPULang has no form of some: export --to tpulang needs --without int16-nodes"
+            text += "; TPULang has no form of some: an export to it needs --without int16-nodes"
         return [Note(COARSE_NODES if self.is_float else INT16_NODES, "", text)]
 
     def _missed_targets(self) -> list[Note]:

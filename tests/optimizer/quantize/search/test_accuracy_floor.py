@@ -138,7 +138,7 @@ def test_functions_with_16_bits_have_no_form_in_tpulang_and_the_summary_says_so(
     given = {**GIVEN, "calibration": net.samples(16), "max_int16_share": 1.0}
     model = tc.convert(net.model(output), **group_options(**given))
     (text,) = notes(model, "int16-nodes")
-    assert "export --to tpulang needs --without int16-nodes" in text
+    assert "TPULang has no form of some: an export to it needs --without int16-nodes" in text
     tc.export(model, tmp_path / "wide", to="tpu-mlir")
     with pytest.raises(UnsupportedError, match="no exact form"):
         tc.export(model, tmp_path / "wide_program", to="tpulang")
@@ -147,7 +147,7 @@ def test_functions_with_16_bits_have_no_form_in_tpulang_and_the_summary_says_so(
     tc.export(narrow, tmp_path / "narrow", to="tpulang")
     net, output = spread()
     model = tc.convert(net.model(output), calibration=images(16), **group_options(max_int16_share=1.0, **GIVEN))
-    assert notes(model, "int16-nodes") and "tpulang" not in str(notes(model, "int16-nodes"))
+    assert notes(model, "int16-nodes") and "TPULang" not in str(notes(model, "int16-nodes"))
     tc.export(model, tmp_path / "linear", to="tpulang")
 
 
