@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import enum
 import math
 from collections.abc import Sequence
@@ -33,7 +34,7 @@ class PoolQuantMode(enum.IntEnum):
     MULTIPLIER_SHIFT = 2
 
 
-class IntegerPooling(Op):
+class IntegerPooling(Op, abc.ABC):
     """Base of pool_int and pool3d_int, for any number of axes."""
 
     is_avg_pooling: bool
@@ -48,18 +49,19 @@ class IntegerPooling(Op):
     locality = LOCAL
 
     @property
+    @abc.abstractmethod
     def _kernel(self) -> tuple[int, ...]:
         """Extents of a window."""
-        raise NotImplementedError
 
     @property
+    @abc.abstractmethod
     def _strides(self) -> tuple[int, ...]:
-        raise NotImplementedError
+        """Positions from one window to the next, per axis."""
 
     @property
+    @abc.abstractmethod
     def _pads(self) -> tuple[tuple[int, int], ...]:
         """Padding before and after the image, per axis."""
-        raise NotImplementedError
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "out_ceil_mode", OutCeilMode(self.out_ceil_mode))

@@ -1,8 +1,8 @@
 """Lowering of a graph of TPU operators to the vendor compiler's ``tpu`` dialect.
 
-Every integer tensor of the result is bit-exact. A node without an exact equivalent is reported as a problem.
-Floating-point operators at the end of a graph are exported if the dialect supports them. Otherwise the program returns
-their integer operands, and the host computes the remaining nodes.
+Integer tensors are bit-exact, except those that follow from floating-point results: a device may round these
+differently. A node without an exact equivalent is reported as a problem. Floating-point operators without a form at the
+end of a graph are left to the host: the program returns their operands.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from tpuconvert.schema.types import Array, DType
 
 KINDS = {"f32": "INT8", "f16": "F16", "bf16": "BF16"}
 """Type of the floating-point operators -> mode of a module, which does not change the types of its tensors."""
+
+PLAIN_ELEMENTS = {DType.INT8: "i8", DType.UINT8: "u8", DType.INT16: "i16", DType.UINT16: "u16", DType.INT32: "si32"}
+"""Element types without a scale."""
 
 OPEN_EXTENT = "convert with --input-shapes, which fixes every extent"
 UNROLL = "convert with --strict-set or --exact-on bm1684x, which unrolls the steps of the layer"
@@ -58,6 +61,7 @@ class Lowering:
         self._fused: set[Node] = set()
         self._internal: set[Value] = set()
         self._unavailable: set[Value] = set()
+        self._has_floats = False
 
     # Values and tensors
 
@@ -97,7 +101,7 @@ class Lowering:
         if value.dtype not in (DType.INT8, DType.UINT8, DType.INT16, DType.UINT16):
             raise NoExactForm(f"'{value.name}' has type {value.dtype.name}, expected 8, 16 or 32 bits")
         if value.quant is None or len(set(value.quant.zero_point)) > 1:  # only casts with one zero point read it
-            return {DType.INT8: "i8", DType.UINT8: "u8", DType.INT16: "i16", DType.UINT16: "u16"}[value.dtype]
+            return PLAIN_ELEMENTS[value.dtype]
         return quantized_element(value.dtype, value.quant)
 
     def add(
@@ -180,6 +184,7 @@ class Lowering:
             lowerings: lowerings by operator.
             floats: lowerings of nodes whose operands and results are FLOAT32, which come first.
         """
+        self._has_floats = floats is not None
         for value in self.graph.inputs:
             try:
                 self._lower_input(value)
@@ -249,6 +254,11 @@ class Lowering:
         self.add("tpu.Cast", [source], value)
 
     # Results
+
+    def computes_something(self) -> bool:
+        """Return True if the program computes integers, or with float forms any value of a node."""
+        values = [value for node in self.graph.nodes for value in node.outputs]
+        return bool(self.integer_values()) or (self._has_floats and any(map(self.is_available, values)))
 
     def results(self) -> list[Value]:
         """Return the values that the program returns.

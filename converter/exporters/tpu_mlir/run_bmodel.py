@@ -22,7 +22,8 @@ FOLDER = Path(__file__).resolve().parent
 
 INEXACT_SHARE, INEXACT_STEPS = 0.01, 32
 """Accepted share and size of differences of integers that follow from floating-point results: a result next to a tie is
-rounded to the other integer, and sums after it differ by that step times a weight."""
+rounded to the other integer, and sums after it differ by that step times a weight. On 8 images of a YOLOv8, 17 of 93
+million differ, by at most 25."""
 
 
 def fail(message: str) -> NoReturn:
@@ -104,10 +105,9 @@ def compare(manifest: dict[str, Any], expected: Any, results: dict[str, Any]) ->
             a, b = ours.reshape(-1).astype(np.float64), theirs.reshape(-1).astype(np.float64)
             largest = float(np.abs(a - b).max(initial=0))
             if ours.dtype.kind != "f" and not output["is_exact"]:
-                share = np.count_nonzero(a != b) / a.size
-                is_equal = share <= INEXACT_SHARE and largest <= INEXACT_STEPS
-                text = "follows from floating point"
-                state = f"{text}, {np.count_nonzero(a != b)} of {a.size} values differ, by at most {largest:g}"
+                count = int(np.count_nonzero(a != b))
+                is_equal = count <= INEXACT_SHARE * a.size and largest <= INEXACT_STEPS
+                state = f"follows from floating point, {count} of {a.size} values differ, by at most {largest:g}"
             elif ours.dtype.kind == "f":
                 is_equal = largest <= manifest["tolerance"] * float(np.abs(a).max(initial=0))
                 state = f"floating point, largest difference {largest:.2g} of {float(np.abs(a).max(initial=0)):.2g}"

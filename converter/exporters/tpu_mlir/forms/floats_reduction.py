@@ -45,8 +45,8 @@ def layer_norm(op: LayerNorm, node: Node, d: Lowering) -> None:
     x, scale, bias = (*node.inputs, None, None)[:3]
     assert x is not None
     shape, axis = static_shape(x), op.axis % x.rank
-    kept = (*(1,) * axis, *shape[axis:])
-    operands = [d.floats(x, "f32"), *(None if v is None else d.floats(v, "f32", kept) for v in (scale, bias))]
+    broadcast = (*(1,) * axis, *shape[axis:])
+    operands = [d.floats(x, "f32"), *(None if v is None else d.floats(v, "f32", broadcast) for v in (scale, bias))]
     d.add_floats(
         "tpu.LayerNorm", operands, node.output, "f32", axis=axis, eps=op.epsilon, normalized_shape=shape[axis:]
     )
@@ -68,8 +68,8 @@ def group_norm(op: GroupNorm, node: Node, d: Lowering) -> None:
     """Lower a normalization over groups of channels."""
     x, scale, bias = (*node.inputs, None, None)[:3]
     assert x is not None
-    kept = (1, static_shape(x)[1], *(1,) * (x.rank - 2))
-    operands = [d.floats(x, "f32"), *(None if v is None else d.floats(v, "f32", kept) for v in (scale, bias))]
+    broadcast = (1, static_shape(x)[1], *(1,) * (x.rank - 2))
+    operands = [d.floats(x, "f32"), *(None if v is None else d.floats(v, "f32", broadcast) for v in (scale, bias))]
     d.add_floats("tpu.GroupNorm", operands, node.output, "f32", num_groups=op.groups, eps=op.epsilon)
 
 

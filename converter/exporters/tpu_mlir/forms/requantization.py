@@ -14,7 +14,13 @@ import numpy as np
 
 from tpuconvert.exporters.lowerings import NoExactForm
 from tpuconvert.exporters.tpu_mlir.dialect import Tensor, quantized_element
-from tpuconvert.exporters.tpu_mlir.lowering import Lowering, channel_count, reciprocal_scale, static_shape
+from tpuconvert.exporters.tpu_mlir.lowering import (
+    PLAIN_ELEMENTS,
+    Lowering,
+    channel_count,
+    reciprocal_scale,
+    static_shape,
+)
 from tpuconvert.exporters.tpu_mlir.registry import lowers
 from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
 from tpuconvert.schema.graph.graph import Node, Value
@@ -213,7 +219,8 @@ def quantize(op: RequantFp32ToInt, node: Node, d: Lowering) -> None:
                 "tpu.Active", [scaled], scaled.shape, "f32", f"{y.name}_rounded", is_exact=scaled.is_exact, mode="ROUND"
             )
             scaled = _with_channels(d, "tpu.Add", rounded, offsets, f"{y.name}_offset")
-        d.define(y, d.module.add("tpu.Cast", [scaled], static_shape(y), d.element(y), y.name, with_scale=False))
+        element = PLAIN_ELEMENTS[y.dtype]
+        d.define(y, d.module.add("tpu.Cast", [scaled], static_shape(y), element, y.name, with_scale=False))
         return
     if y.quant is None or op.offset_val != y.quant.zero_point[0]:
         raise NoExactForm(f"its offset {op.offset_val} is not the zero point of '{y.name}'")
@@ -265,7 +272,7 @@ def cast(op: Cast, node: Node, d: Lowering) -> None:
     if x.dtype is not DType.FLOAT32 or (d.is_strict and not tensor.is_exact):
         raise NoExactForm(f"cast of {x.dtype.name}, expected integers or exact FLOAT32")
     shape, operand = static_shape(y), d.as_kind(tensor, "f32")
-    d.define(y, d.module.add("tpu.Cast", [operand], shape, d.element(y), y.name, with_scale=False))
+    d.define(y, d.module.add("tpu.Cast", [operand], shape, PLAIN_ELEMENTS[y.dtype], y.name, with_scale=False))
 
 
 @lowers(Constdata)
