@@ -44,13 +44,12 @@ def test_scales_and_offsets_per_channel(chip: str, vendor: Vendor, tmp_path: Pat
     graph = Graph("channels")
     x = graph.input("x", TensorType(F32, (1, 3, 8, 8)))
     for offsets in ((), (0, 3, -7), (3, 3, 3)):
-        zero_points = offsets or (0, 0, 0)
         one_offset = {"is_offset_pc": True, "offset_vec": offsets} if len(set(offsets)) > 1 else {}
         if len(set(offsets)) == 1:
             one_offset = {"offset_val": offsets[0]}
         factors = tuple(1 / scale for scale in scales)
         quantized = graph.add(RequantFp32ToInt(is_scale_pc=True, scale_vec=factors, out_dtype=I8, **one_offset), x)
-        quantized.quant = QuantParams(scales, zero_points if len(set(zero_points)) > 1 else zero_points[:1], I8)
+        quantized.quant = QuantParams(scales, offsets or (0, 0, 0), I8, axis=1)
         graph.output(quantized)
         graph.output(graph.add(DequantIntToFp32(is_scale_pc=True, scale_vec=scales, **one_offset), quantized))
     steps = np.random.default_rng(3).integers(-1200, 1200, (1, 3, 8, 8))
