@@ -51,7 +51,7 @@ def results(paths: list[str]) -> dict[tuple[str, str], str]:
 def cell(name: str, chip: str, cells: dict[tuple[str, str], str]) -> str:
     """Return the number of tensors, or why there is none."""
     if (name, chip) in cells:
-        note = ", layers compiled one by one" if (name, chip) in cases.WITHOUT_LAYER_GROUPS else ""
+        note = ", other groups of layers" if (name, chip) in cases.WITHOUT_LAYER_GROUPS else ""
         return cells[name, chip] + note
     if (name, chip) in cases.COMPILER_FAILS:
         return f"compiler: {cases.COMPILER_FAILS[name, chip]}"
