@@ -97,8 +97,9 @@ def _write_all(request: Request, parts: Parts, paths: Mapping[str, Path], write:
             continue
         if part is not parts.head:
             for node in manifest.get("host_nodes", ()):
-                text = "the program of its part ends before it, but the next part needs its result"
-                problems.add(NO_EXACT_FORM, node["operator"], node["name"], text, HINT)
+                if node["reason"]:
+                    text = f"{node['reason']}; the next part needs its result"
+                    problems.add(NO_EXACT_FORM, node["operator"], node["name"], text, HINT)
         manifests[part.name] = manifest
     problems.raise_if_any()
     return manifests

@@ -377,9 +377,9 @@ class Module:
         self.lines.append(Line(operation, all_operands, complete, result, self.origin))
         return result
 
-    def input(self, name: str, shape: Sequence[int]) -> Tensor:
-        """Append a float32 input."""
-        tensor = Tensor(tuple(shape), "f32", self.unique(name))
+    def input(self, name: str, shape: Sequence[int], element: str = "f32") -> Tensor:
+        """Append an input."""
+        tensor = Tensor(tuple(shape), element, self.unique(name))
         self.inputs.append(tensor)
         return tensor
 
@@ -411,6 +411,11 @@ class Module:
                 lines.append(line)
         return lines[::-1]
 
+    def used_inputs(self, results: Sequence[Tensor]) -> list[Tensor]:
+        """Return the inputs that the results need, or the first one if they need none."""
+        needed = {*results, *(operand for line in self.used_lines(results) for operand in line.operands)}
+        return [tensor for tensor in self.inputs if tensor in needed] or self.inputs[:1]
+
     def weights(self, results: Sequence[Tensor]) -> dict[str, Array]:
         """Return the weights that the results need, by location."""
         used = (line.result.location for line in self.used_lines(results) if line.operation == "top.Weight")
@@ -431,13 +436,14 @@ class Module:
                 f"loc(#loc{len(locations)})"
             )
 
-        for index, tensor in enumerate(self.inputs):
+        inputs = self.used_inputs(results)
+        for index, tensor in enumerate(inputs):
             write("top.Input", f"%arg{index}", tensor.type, "", tensor)
         for line in lines:
             operands = ", ".join(names[operand] for operand in line.operands)
             types = ", ".join("none" if operand is None else operand.type for operand in line.operands)
             write(line.operation, operands, types, _attribute_text(line), line.result)
-        arguments = ", ".join(f"%arg{index}: {tensor.type} loc(unknown)" for index, tensor in enumerate(self.inputs))
+        arguments = ", ".join(f"%arg{index}: {tensor.type} loc(unknown)" for index, tensor in enumerate(inputs))
         types = ", ".join(tensor.type for tensor in results)
         attributes = ", ".join(f"{key} = {value}" for key, value in sorted(self.attributes.items()))
         return "\n".join(

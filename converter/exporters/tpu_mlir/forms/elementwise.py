@@ -6,10 +6,9 @@ import numpy as np
 
 from tpuconvert.exporters.lowerings import NoExactForm
 from tpuconvert.exporters.tpu_mlir.dialect import Tensor
-from tpuconvert.exporters.tpu_mlir.forms.requantization import binary, rescale_of
+from tpuconvert.exporters.tpu_mlir.forms.requantization import binary, rescale_of, round_mode_of
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering, channel_count, static_shape
 from tpuconvert.exporters.tpu_mlir.registry import lowers, lowers_bm1684
-from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
 from tpuconvert.schema.graph.graph import Node, Value
 from tpuconvert.schema.ops.arithmetic import Add, BinaryArithmetic, Max, Min, Mul, Sub
 from tpuconvert.schema.ops.clamp import Clamp
@@ -110,12 +109,7 @@ def extremum(op: BinaryArithmetic, node: Node, d: Lowering) -> None:
 def arithmetic_shift(op: ArithmeticShift, node: Node, d: Lowering) -> None:
     """Lower a shift by a constant amount, rounded and saturated. A shift to the left does not round."""
     x, y = node.inputs[0], node.output
-    modes = {RoundingMode.HALF_UP: "HalfUp", RoundingMode.HALF_AWAY_FROM_ZERO: "HalfAwayFromZero"}
-    mode = "HalfUp" if op.shift >= 0 else modes.get(op.rounding_mode)
-    if mode is None:
-        raise NoExactForm(
-            f"rounding_mode is {op.rounding_mode.name}, expected one of {', '.join(m.name for m in modes)}"
-        )
+    mode = "HalfUp" if op.shift >= 0 else round_mode_of(op.rounding_mode)
     assert x is not None
     one = d.module.weight(np.ones((1,) * x.rank, np.int8), "si8", f"{y.name}_one")
     d.add("tpu.BinaryShift", [d.tensor(x), one], y, mode="Mul", shift=op.shift, round_mode=mode)
