@@ -40,6 +40,7 @@ class Lowering:
         name: symbol name of the module; the weights are in ``NAME_weights.npz``.
         kind: type in which floating-point operators compute: ``f32``, ``f16`` or ``bf16``.
         is_strict: refuse integers that follow from floating-point results, which the device may round differently.
+        border: type of the floating-point inputs and results of the program: ``f32`` or ``kind``.
 
     Attributes:
         module: the result.
@@ -48,11 +49,21 @@ class Lowering:
         host_nodes: floating-point nodes at the end that the host has to compute.
     """
 
-    def __init__(self, graph: Graph, target: Target, name: str, kind: str = "f32", *, is_strict: bool = False) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        target: Target,
+        name: str,
+        kind: str = "f32",
+        *,
+        is_strict: bool = False,
+        border: str = "f32",
+    ) -> None:
         self.graph = graph
         self.target = target
         self.kind = kind
         self.is_strict = is_strict
+        self.border = border
         self.module = Module(name, _module_attributes(target, name, kind))
         self.refused: dict[Node, str] = {}
         self.problems = ProblemList(graph.file or graph.name, f"export for {target.name}")
@@ -244,13 +255,17 @@ class Lowering:
         self.problems.add(NO_EXACT_FORM, node.op.name, node.name, text, hint)
 
     def _lower_input(self, value: Value) -> None:
-        """Add an input. For integers, add a float32 input of dequantized values and a cast."""
+        """Add an input. For integers of 8 and 16 bits, add a float32 input of dequantized values and a cast."""
+        shape = static_shape(value)
         if value.dtype is DType.FLOAT32:
-            self.define(value, self.module.input(value.name, static_shape(value)))
+            self.define(value, self.module.input(value.name, shape, self.border))
+            return
+        if value.dtype is DType.INT32 and value.quant is None and self._has_floats:
+            self.define(value, self.module.input(value.name, shape, "si32"))
             return
         if value.quant is None:
             raise NoExactForm(f"input '{value.name}' has type {value.dtype.name} and no scale, expected a scale")
-        source = self.module.input(f"{value.name}_float", static_shape(value))
+        source = self.module.input(f"{value.name}_float", shape)
         self.add("tpu.Cast", [source], value)
 
     # Results
@@ -275,7 +290,7 @@ class Lowering:
         """Return the tensor that the program returns for a value: the integers as float32 if the chip requires this."""
         tensor = self.tensor(value)
         if value.dtype is DType.FLOAT32:
-            return self.as_kind(tensor, "f32")
+            return self.as_kind(tensor, self.border)
         if not (self.target.returns_floats and value.dtype.is_integer):
             return tensor
         return self.module.add("tpu.Cast", [tensor], tensor.shape, "f32", f"{value.name}_f32", with_scale=False)
@@ -283,12 +298,14 @@ class Lowering:
     def integer_values(self) -> list[Value]:
         """Return every integer value that the program computes, in execution order."""
         values = [*self.graph.inputs, *(value for node in self.graph.nodes for value in node.outputs)]
-        computed = self._tensors.keys() - self._internal
+        inputs = set(self.module.inputs)
+        computed = {value for value, tensor in self._tensors.items() if tensor not in inputs} - self._internal
         return [value for value in values if value in computed and value.dtype.is_integer]
 
 
 def _has_float_operands(node: Node) -> bool:
-    return all(value is None or value.dtype is DType.FLOAT32 for value in node.inputs)
+    """Return True if all computed operands are FLOAT32. Packed weights are constants of another type."""
+    return all(value is None or value.is_constant or value.dtype is DType.FLOAT32 for value in node.inputs)
 
 
 def static_shape(value: Value) -> tuple[int, ...]:

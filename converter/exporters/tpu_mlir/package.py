@@ -290,10 +290,9 @@ def _device_inputs(lowering: Lowering, samples: Sequence[Feed]) -> dict[str, Arr
         lowering.graph.inputs, lowering.module.inputs, lowering.graph.input_ports, strict=True
     ):
         array = np.stack([np.asarray(feed[port.name]) for feed in samples])
-        if value.dtype.is_integer:
-            assert value.quant is not None
+        if value.quant is not None and value.dtype.is_integer:
             array = (array.astype(np.float64) - value.quant.zero_point[0]) * value.quant.scale[0]
-        inputs[tensor.location] = array.astype(np.float32)
+        inputs[tensor.location] = array.astype(np.int32 if tensor.element == "si32" else np.float32)
     return inputs
 
 
