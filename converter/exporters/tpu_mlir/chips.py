@@ -25,6 +25,7 @@ class Target:
         has_reshape_buffer: True if a reshape has an operand for a buffer.
         has_float32_biases: True if products of FLOAT16 and BFLOAT16 have FLOAT32 biases, False if they have biases of
             their type.
+        packed_rows: the number of rows of a packed weight has to be a multiple of this.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Target:
     returns_floats: bool = False
     has_reshape_buffer: bool = False
     has_float32_biases: bool = False
+    packed_rows: int = 1
 
     def requant_table(self, multipliers: Sequence[int], shifts: Sequence[int], zero_points: Sequence[int]) -> Array:
         """Return the operand of ``RequantIntAxis``: int32 [1, channels, 1, words].
@@ -53,7 +55,7 @@ TARGETS = {
     target.name: target
     for target in (
         Target("bm1684x", Chip.BM1686),
-        Target("bm1688", Chip.BM1686, has_packed_requant=True, has_float32_biases=True),
+        Target("bm1688", Chip.BM1686, has_packed_requant=True, has_float32_biases=True, packed_rows=32),
         Target("bm1684", Chip.BM1684, returns_floats=True, has_reshape_buffer=True),
     )
 }

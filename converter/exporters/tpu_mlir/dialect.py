@@ -47,6 +47,16 @@ OPERATIONS: Mapping[str, Operation] = {
     "top.None": Operation(0, {}),
     "top.Input": Operation(1, {}),
     "top.Weight": Operation(0, {}),
+    "tpu.A16MatMul": Operation(
+        5,
+        {
+            "weight_bits": ("i64", REQUIRED),
+            "sign": ("bool", True),
+            "w_transpose": ("bool", False),
+            "q_group_size": ("i64", REQUIRED),
+            "dq_type": ("string", "NONE"),
+        },
+    ),
     "tpu.Active": Operation(1, {"mode": ("active_mode", REQUIRED), "coeffs": ("floats", None)}),
     "tpu.Add": Operation(-1, {**_RELU, **_FACTORS}),
     "tpu.AddConst": Operation(1, _CONST),
@@ -245,6 +255,18 @@ def _bfloat16_bits(array: Array) -> Array:
     """Bit patterns of BFLOAT16 for finite FLOAT32 numbers or infinities, rounded to nearest, ties to even."""
     bits = array.view(np.uint32)
     return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
+def rounded_floats(array: Array, kind: str) -> Array:
+    """Return FLOAT32 numbers rounded to a floating-point type of weights, as FLOAT32."""
+    bits = _FLOAT_STORAGE[kind](array)
+    match kind:
+        case "f16":
+            return bits.view(np.float16).astype(np.float32)
+        case "bf16":
+            return (bits.astype(np.uint32) << 16).view(np.float32)
+        case _:
+            return bits
 
 
 def tensor_type(shape: Sequence[int], element: str) -> str:

@@ -44,6 +44,7 @@ class Lowering:
         is_strict: refuse nodes without an exact form, also integers that follow from floating-point results, which the
             device may round differently.
         on_host: names of nodes that the host is to compute, with the reason.
+        border: type of the floating-point inputs and results of the program: ``f32`` or ``kind``.
 
     Attributes:
         module: the result.
@@ -62,12 +63,14 @@ class Lowering:
         *,
         is_strict: bool = False,
         on_host: Mapping[str, str] = MappingProxyType({}),
+        border: str = "f32",
     ) -> None:
         self.graph = graph
         self.target = target
         self.kind = kind
         self.is_strict = is_strict
         self.on_host = on_host
+        self.border = border
         self.module = Module(name, _module_attributes(target, name, kind))
         self.refused: dict[Node, str] = {}
         self.without_form: dict[Node, str] = {}
@@ -77,6 +80,7 @@ class Lowering:
         self._fused: set[Node] = set()
         self._internal: set[Value] = set()
         self._unavailable: set[Value] = set()
+        self._has_floats = False
 
     # Values and tensors
 
@@ -199,6 +203,7 @@ class Lowering:
             lowerings: lowerings by operator.
             floats: lowerings of nodes whose operands and results are FLOAT32, which come first.
         """
+        self._has_floats = floats is not None
         for value in self.graph.inputs:
             try:
                 self._lower_input(value)
@@ -272,8 +277,11 @@ class Lowering:
     def _lower_input(self, value: Value) -> None:
         """Add an input. For integers of 8 and 16 bits, add a float32 input of dequantized values and a cast."""
         shape = static_shape(value)
-        if value.dtype in (DType.FLOAT32, DType.INT32):
-            source = self.module.input(value.name, shape, "si32" if value.dtype is DType.INT32 else "f32")
+        if value.dtype is DType.FLOAT32:
+            source = self.module.input(value.name, shape, self.border)
+            self.define(value, source)
+        elif value.dtype is DType.INT32 and value.quant is None and self._has_floats:
+            source = self.module.input(value.name, shape, "si32")
             self.define(value, source)
         else:
             source = self.module.input(f"{value.name}_float", shape)
@@ -290,7 +298,7 @@ class Lowering:
         """Return the tensor that the program returns for a value: the integers as float32 if the chip requires this."""
         tensor = self.tensor(value)
         if value.dtype is DType.FLOAT32:
-            return self.as_kind(tensor, "f32")
+            return self.as_kind(tensor, self.border)
         if not (self.target.returns_floats and value.dtype.is_integer):
             return tensor
         return self.module.add("tpu.Cast", [tensor], tensor.shape, "f32", f"{value.name}_f32", with_scale=False)
@@ -298,7 +306,8 @@ class Lowering:
     def integer_values(self) -> list[Value]:
         """Return every integer value that the program computes, in execution order."""
         values = [*self.graph.inputs, *(value for node in self.graph.nodes for value in node.outputs)]
-        computed = self._tensors.keys() - self._internal
+        inputs = set(self.module.inputs)
+        computed = {value for value, tensor in self._tensors.items() if tensor not in inputs} - self._internal
         return [value for value in values if value in computed and value.dtype.is_integer]
 
 
@@ -307,7 +316,8 @@ def _computes_floats(node: Node) -> bool:
 
 
 def _has_float_operands(node: Node) -> bool:
-    return all(value is None or value.dtype is DType.FLOAT32 for value in node.inputs)
+    """Return True if all computed operands are FLOAT32. Packed weights are constants of another type."""
+    return all(value is None or value.is_constant or value.dtype is DType.FLOAT32 for value in node.inputs)
 
 
 def static_shape(value: Value) -> tuple[int, ...]:

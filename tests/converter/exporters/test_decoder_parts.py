@@ -168,7 +168,6 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize(("to", "weights", "node", "reason"), [
     ("tpu-mlir", "float", "matrix_mul", "has no form of it in float"),
     ("tpu-mlir", "w4a8", "matmul_group_quantized", "has no weights of 4 bits"),
-    ("tpu-mlir", "int8", "index_select", "the next part needs its result"),
     ("tpulang", "float", "matrix_mul", "has no form of it in float"),
     ("tpulang", "w4a8", "matmul_group_quantized", "has no weights of 4 bits"),
     ("tpulang", "int8", "requant_fp32_to_int", "floating-point result"),

@@ -18,10 +18,13 @@ from tpuconvert.schema.ops.compare import Eq, Eqs, Ge, Ges, Gt, Gts, Le, Les, Lt
 from tpuconvert.schema.ops.concat import Concat, Split
 from tpuconvert.schema.ops.convolution.conv import Conv
 from tpuconvert.schema.ops.convolution.deconv import Deconv
-from tpuconvert.schema.ops.copy import Copy
+from tpuconvert.schema.ops.copy import Constdata, Copy
 from tpuconvert.schema.ops.extract import Extract
+from tpuconvert.schema.ops.gather_group_quantized import GatherGroupQuantized
+from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode, PlatForm
 from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
+from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized
 from tpuconvert.schema.ops.normalization import GroupNorm, LayerNorm, RmsNorm
 from tpuconvert.schema.ops.pad import Pad
 from tpuconvert.schema.ops.permute import Permute
@@ -59,6 +62,28 @@ class Family:
         """A constant."""
         array = (self.rng.integers(-128, 128, shape) / 64).astype(np.float32)
         return self.graph.constant(array, f"w{len(self.graph.values)}")
+
+    def ids(self, count: int, below: int) -> Value:
+        """An input of indices."""
+        name = f"x{len(self.feed)}"
+        self.feed[name] = self.rng.integers(0, below, count).astype(np.int32)
+        return self.graph.input(name, TensorType(DType.INT32, (count,)))
+
+    def table(self, *shape: int) -> Value:
+        """A constant as a tensor."""
+        return self.graph.add(Constdata(), self.w(*shape))
+
+    def packed(self, bits: int, group: int, rows: int, depth: int, zero_points: str) -> list[Value]:
+        """Codes, scales and zero points of a packed weight. ``zero_points`` is integers, floats, or empty."""
+        groups = -(-depth // group)
+        codes = self.rng.integers(0, 256, (rows, groups * group * bits // 8)).astype(np.uint8)
+        constants = [codes, (self.rng.uniform(0.5, 1, (rows, groups)) / 64).astype(np.float32)]
+        if zero_points == "integers":
+            constants.append(self.rng.integers(0, 256, (rows, -(-groups * bits // 8))).astype(np.uint8))
+        elif zero_points:
+            middle = 2 ** (bits - 1)
+            constants.append((self.rng.normal(size=(rows, groups)) * middle / 2 + middle).astype(np.float32))
+        return [self.graph.constant(array, f"w{len(self.graph.values)}_{k}") for k, array in enumerate(constants)]
 
     def y(self, op: Op, *operands: Value) -> None:
         """A branch: an operator whose results are outputs."""
@@ -158,7 +183,30 @@ def movements(f: Family) -> None:
     f.y(Upsample(scale=2), x)
 
 
-FAMILIES = (products, arithmetic, functions, averages, movements)
+def packed_weights(f: Family) -> None:
+    """Products with packed weights."""
+    x = f.x(1, 5, 128)
+    for bits in (4, 8):
+        for zero_points in ("", "integers", "floats"):
+            f.y(MatmulGroupQuantized(bits, 32), x, *f.packed(bits, 32, 64, 128, zero_points))
+    f.y(MatmulGroupQuantized(4, 16), x, *f.packed(4, 16, 50, 128, "integers"), f.w(50))
+    f.y(MatmulGroupQuantized(8, 64), f.x(3, 100), *f.packed(8, 64, 40, 100, "floats"), f.w(40))
+    f.y(MatmulGroupQuantized(4, 256), f.x(1, 1, 2, 300), *f.packed(4, 256, 7, 300, ""))
+
+
+def lookups(f: Family) -> None:
+    """Lookups in tables."""
+    ids = f.ids(6, below=50)
+    f.y(IndexSelect(0), f.table(50), ids)
+    f.y(IndexSelect(0), f.table(50, 16), ids)
+    f.y(IndexSelect(1), f.table(2, 50, 8), ids)
+    f.y(IndexSelect(0), f.x(50, 8), ids)
+    f.y(GatherGroupQuantized(64, 4, 32), ids, *f.packed(4, 32, 50, 64, ""))
+    f.y(GatherGroupQuantized(60, 4, 16), ids, *f.packed(4, 16, 50, 60, "integers"))
+    f.y(GatherGroupQuantized(64, 8, 32), ids, *f.packed(8, 32, 50, 64, "floats"))
+
+
+FAMILIES = (products, arithmetic, functions, averages, movements, packed_weights, lookups)
 
 
 def built(build: Callable[[Family], None]) -> Family:

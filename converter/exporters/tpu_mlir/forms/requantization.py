@@ -25,8 +25,6 @@ from tpuconvert.exporters.tpu_mlir.registry import lowers
 from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
 from tpuconvert.schema.graph.graph import Node, Value
 from tpuconvert.schema.ops.cast import Cast
-from tpuconvert.schema.ops.copy import Constdata
-from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.quantization.dequant_int_to_fp32 import DequantIntToFp32
 from tpuconvert.schema.ops.quantization.requant_fp32_to_int import RequantFp32ToInt
 from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
@@ -283,27 +281,3 @@ def cast(op: Cast, node: Node, d: Lowering) -> None:
         raise NoExactForm(f"cast of {x.dtype.name}, expected integers or exact FLOAT32")
     shape, operand = static_shape(y), d.as_kind(tensor, "f32")
     d.define(y, d.module.add("tpu.Cast", [operand], shape, PLAIN_ELEMENTS[y.dtype], y.name, with_scale=False))
-
-
-@lowers(Constdata)
-def constdata(op: Constdata, node: Node, d: Lowering) -> None:
-    """Lower a constant as a tensor."""
-    data = node.inputs[0]
-    assert data is not None
-    if not data.is_constant or data.dtype is not DType.FLOAT32:
-        raise NoExactForm(f"a constant of {data.dtype.name} as a tensor, expected FLOAT32")
-    d.define(node.output, d.module.float_weight(data.array, "f32", node.output.name))
-
-
-@lowers(IndexSelect)
-def index_select(op: IndexSelect, node: Node, d: Lowering) -> None:
-    """Lower a selection of elements of a table: the compiler takes a column."""
-    table, index = node.inputs
-    y = node.output
-    assert table is not None and index is not None
-    if table.rank != 1 or table.dtype is not DType.FLOAT32 or index.is_constant:
-        raise NoExactForm("a selection of slices, expected elements of a FLOAT32 table")
-    column = d.reshape(d.tensor(table), (*static_shape(table), 1), f"{table.name}_column")
-    count = static_shape(y)[0]
-    chosen = d.module.add("tpu.Gather", [column, d.tensor(index)], (count, 1), "f32", f"{y.name}_column", axis=0)
-    d.define(y, d.reshape(chosen, (count,), y.name))
