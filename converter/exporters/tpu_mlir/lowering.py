@@ -26,8 +26,17 @@ from tpuconvert.schema.types import Array, Chip, DType
 KINDS = {"f32": "INT8", "f16": "F16", "bf16": "BF16"}
 """Type of the floating-point operators -> mode of a module, which does not change the types of its tensors."""
 
-PLAIN_ELEMENTS = {DType.INT8: "i8", DType.UINT8: "ui8", DType.INT16: "i16", DType.UINT16: "ui16", DType.INT32: "si32"}
-"""Element types without a scale."""
+PLAIN_ELEMENTS = {
+    DType.INT8: "!quant.uniform<i8:f32, 1.0>",
+    DType.UINT8: "!quant.uniform<u8:f32, 1.0>",
+    DType.INT16: "!quant.uniform<i16:f32, 1.0>",
+    DType.UINT16: "!quant.uniform<u16:f32, 1.0>",
+    DType.INT32: "si32",
+}
+"""Element types of integers without a scale. Operands of a convolution need a quantized type."""
+
+MOST_GROUPED_CHANNELS = 4
+"""Largest number of channels for which the compiler has special convolutions of images."""
 
 OPEN_EXTENT = "convert with --input-shapes, which fixes every extent"
 UNROLL = "convert with --strict-set or --exact-on bm1684x, which unrolls the steps of the layer"
@@ -71,7 +80,7 @@ class Lowering:
         self.is_strict = is_strict
         self.on_host = on_host
         self.border = border
-        self.module = Module(name, _module_attributes(target, name, kind))
+        self.module = Module(name, _module_attributes(target, name, kind), target.absent)
         self.refused: dict[Node, str] = {}
         self.without_form: dict[Node, str] = {}
         self.inputs: dict[Value, Tensor] = {}
@@ -156,6 +165,20 @@ class Lowering:
     def float_weight(self, array: Array, location: str, kind: str = "") -> Tensor:
         """Add a FLOAT32 weight, rounded to a type, by default the type of the module."""
         return self.module.float_weight(array, kind or self.kind, location)
+
+    def has_operation(self, operation: str, mode: str = "") -> bool:
+        """Return True if the chip has an operation of the dialect."""
+        return not {(operation, mode), (operation, "")} & self.target.absent
+
+    def cast(self, x: Tensor, element: str, location: str, *, with_scale: bool = True) -> Tensor:
+        """Append a conversion of floats to integers."""
+        shape = x.shape
+        is_apart = not self.target.groups_images and len(shape) == 4 and shape[1] <= MOST_GROUPED_CHANNELS
+        if not is_apart:
+            return self.module.add("tpu.Cast", [x], shape, element, location, with_scale=with_scale)
+        row = self.reshape(x, (shape[0], math.prod(shape[1:])), f"{location}_float_row")
+        result = self.module.add("tpu.Cast", [row], row.shape, element, f"{location}_row", with_scale=with_scale)
+        return self.reshape(result, shape, location)
 
     def as_kind(self, tensor: Tensor, kind: str) -> Tensor:
         """Return a floating-point tensor in a type."""
@@ -285,7 +308,8 @@ class Lowering:
             self.define(value, source)
         else:
             source = self.module.input(f"{value.name}_float", shape)
-            self.add("tpu.Cast", [source], value, with_scale=value.quant is not None)
+            element, has_scale = self.element(value), value.quant is not None
+            self.define(value, self.cast(source, element, value.name, with_scale=has_scale))
         self.inputs[value] = source
 
     # Results
