@@ -269,6 +269,17 @@ def rounded_floats(array: Array, kind: str) -> Array:
             return bits
 
 
+def device_array(array: Array, element: str) -> Array:
+    """Return an array as the vendor's runtime takes it: BFLOAT16 as bit patterns in uint16."""
+    match element:
+        case "si32":
+            return array.astype(np.int32)
+        case "f16":
+            return array.astype(np.float16)
+        case _:
+            return _FLOAT_STORAGE[element](array.astype(np.float32))
+
+
 def tensor_type(shape: Sequence[int], element: str) -> str:
     """Return the text of a tensor type, such as ``tensor<1x3x8x8xf32>``."""
     return f"tensor<{'x'.join(map(str, shape))}x{element}>"

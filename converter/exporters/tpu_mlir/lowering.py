@@ -40,7 +40,7 @@ class Lowering:
         name: symbol name of the module; the weights are in ``NAME_weights.npz``.
         kind: type in which floating-point operators compute: ``f32``, ``f16`` or ``bf16``.
         is_strict: refuse integers that follow from floating-point results, which the device may round differently.
-        border: type of the floating-point inputs and results of the program: ``f32`` or ``kind``.
+        borders: types of the floating-point inputs and of the floating-point results of the program.
 
     Attributes:
         module: the result.
@@ -57,13 +57,13 @@ class Lowering:
         kind: str = "f32",
         *,
         is_strict: bool = False,
-        border: str = "f32",
+        borders: tuple[str, str] = ("f32", "f32"),
     ) -> None:
         self.graph = graph
         self.target = target
         self.kind = kind
         self.is_strict = is_strict
-        self.border = border
+        self.borders = borders
         self.module = Module(name, _module_attributes(target, name, kind))
         self.refused: dict[Node, str] = {}
         self.problems = ProblemList(graph.file or graph.name, f"export for {target.name}")
@@ -258,7 +258,7 @@ class Lowering:
         """Add an input. For integers of 8 and 16 bits, add a float32 input of dequantized values and a cast."""
         shape = static_shape(value)
         if value.dtype is DType.FLOAT32:
-            self.define(value, self.module.input(value.name, shape, self.border))
+            self.define(value, self.module.input(value.name, shape, self.borders[0]))
             return
         if value.dtype is DType.INT32 and value.quant is None and self._has_floats:
             self.define(value, self.module.input(value.name, shape, "si32"))
@@ -290,7 +290,7 @@ class Lowering:
         """Return the tensor that the program returns for a value: the integers as float32 if the chip requires this."""
         tensor = self.tensor(value)
         if value.dtype is DType.FLOAT32:
-            return self.as_kind(tensor, self.border)
+            return self.as_kind(tensor, self.borders[1])
         if not (self.target.returns_floats and value.dtype.is_integer):
             return tensor
         return self.module.add("tpu.Cast", [tensor], tensor.shape, "f32", f"{value.name}_f32", with_scale=False)

@@ -16,7 +16,7 @@ from tpuconvert.exporters.manifest import Manifest, ProgramTensor, describe_tens
 from tpuconvert.exporters.program_digest import program_digest
 from tpuconvert.exporters.request import Request
 from tpuconvert.exporters.tpu_mlir.chips import TARGETS, Target
-from tpuconvert.exporters.tpu_mlir.dialect import COMPILER_VERSION, Tensor
+from tpuconvert.exporters.tpu_mlir.dialect import COMPILER_VERSION, Tensor, device_array
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering
 from tpuconvert.exporters.tpu_mlir.registry import lowers, lowers_bm1684, lowers_floats
 from tpuconvert.model.model import Model
@@ -33,6 +33,9 @@ Feed = Mapping[str, Array]
 
 SCRIPTS = Path(__file__).parent
 """Folder with ``compile.sh`` and ``run_bmodel.py``, which are copied into every export."""
+
+GENERATOR = "generate.py"
+"""Program in the folder of the parts of a decoder."""
 
 FORMAT = 1
 """Version of the manifest ``export.json``."""
@@ -73,6 +76,9 @@ class ProgramForm:
     write: Callable[[Path, Lowering, Sequence[Tensor]], None]
 
 
+DEVICE_TYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "si32": "int32"}
+"""Element type of a tensor without a scale -> type of the arrays that the vendor's runtime takes and returns."""
+
 CHIPS = tuple(dict.fromkeys(target.chip for target in TARGETS.values()))
 """Chips whose models can be exported."""
 
@@ -97,7 +103,8 @@ def export_tpu_mlir(request: Request) -> dict[str, Any]:
     """
     target = requested_target(request, TARGETS)
     name = program_name(request)
-    return export_lowering(request, lower_graph(request.model.graph, target, name, request.floats), TPU_MLIR)
+    lowering = lower_graph(request.model.graph, target, name, request.floats, borders=request.borders)
+    return export_lowering(request, lowering, TPU_MLIR)
 
 
 def requested_target(request: Request, targets: Mapping[str, Target]) -> Target:
@@ -147,13 +154,21 @@ def export_lowering(request: Request, lowering: Lowering, form: ProgramForm) -> 
     return manifest
 
 
-def lower_graph(graph: Graph, target: Target, name: str, floats: str = "f32", *, is_strict: bool = False) -> Lowering:
+def lower_graph(
+    graph: Graph,
+    target: Target,
+    name: str,
+    floats: str = "f32",
+    *,
+    is_strict: bool = False,
+    borders: tuple[str, str] = ("f32", "f32"),
+) -> Lowering:
     """Lower a graph to the dialect. The arguments are the same as for ``try_lowering``.
 
     Raises:
         UnsupportedError: some nodes have no exact equivalent; the message lists all of them.
     """
-    lowering = try_lowering(graph, target, name, floats, is_strict=is_strict)
+    lowering = try_lowering(graph, target, name, floats, is_strict=is_strict, borders=borders)
     lowering.problems.raise_if_any()
     return lowering
 
@@ -166,6 +181,7 @@ def try_lowering(
     *,
     is_strict: bool = False,
     has_floats: bool = True,
+    borders: tuple[str, str] = ("f32", "f32"),
 ) -> Lowering:
     """Lower a graph to the dialect. Nodes without an exact form are in ``refused`` of the result.
 
@@ -176,9 +192,10 @@ def try_lowering(
         floats: type in which floating-point operators compute.
         is_strict: refuse integers that follow from floating-point results, which the device may round differently.
         has_floats: False to leave floating-point operators to the host, except the last softmax and activations.
+        borders: types of the floating-point inputs and results of the program.
     """
     import_modules("tpuconvert.exporters.tpu_mlir.forms")
-    lowering = Lowering(graph, target, name, floats, is_strict=is_strict)
+    lowering = Lowering(graph, target, name, floats, is_strict=is_strict, borders=borders)
     if target.chip is Chip.BM1684:
         lowering.run(lowers_bm1684)
     else:
@@ -243,12 +260,10 @@ def write_package(
         "tolerance": INEXACT_TOLERANCE if has_inexact_integers(lowering) else TOLERANCES[lowering.kind],
         "samples": len(samples),
         "inputs": [
-            _describe(value, tensor.location)
-            for value, tensor in zip(lowering.graph.inputs, module.inputs, strict=True)
+            _describe(value, tensor) for value, tensor in zip(lowering.graph.inputs, module.inputs, strict=True)
         ],
         "outputs": [
-            _describe(value, tensor.location, is_exact=tensor.is_exact)
-            for value, tensor in zip(values, tensors, strict=True)
+            _describe(value, tensor, is_exact=tensor.is_exact) for value, tensor in zip(values, tensors, strict=True)
         ],
         "host_nodes": [{"operator": node.op.name, "name": node.name} for node in lowering.host_nodes],
     }
@@ -261,6 +276,11 @@ def write_package(
     lines = [f"{hashlib.sha256((folder / file).read_bytes()).hexdigest()}  {file}\n" for file in checked]
     (folder / "checksums.txt").write_text("".join(lines), encoding="utf-8")
     return manifest
+
+
+def write_generator(folder: Path) -> None:
+    """Write the program that generates tokens with the compiled parts of a decoder."""
+    (folder / GENERATOR).write_text((SCRIPTS / GENERATOR).read_text(encoding="utf-8"), encoding="utf-8")
 
 
 def has_inexact_integers(lowering: Lowering) -> bool:
@@ -284,7 +304,7 @@ def _expected_results(graph: Graph, values: Sequence[Value], samples: Sequence[F
 
 
 def _device_inputs(lowering: Lowering, samples: Sequence[Feed]) -> dict[str, Array]:
-    """Return the inputs of the compiled program: float32, dequantized where the model takes integers."""
+    """Return the inputs of the compiled program: integers with a scale are dequantized."""
     inputs = {}
     for value, tensor, port in zip(
         lowering.graph.inputs, lowering.module.inputs, lowering.graph.input_ports, strict=True
@@ -292,14 +312,15 @@ def _device_inputs(lowering: Lowering, samples: Sequence[Feed]) -> dict[str, Arr
         array = np.stack([np.asarray(feed[port.name]) for feed in samples])
         if value.quant is not None and value.dtype.is_integer:
             array = (array.astype(np.float64) - value.quant.zero_point[0]) * value.quant.scale[0]
-        inputs[tensor.location] = array.astype(np.int32 if tensor.element == "si32" else np.float32)
+        inputs[tensor.location] = device_array(array, tensor.element)
     return inputs
 
 
-def _describe(value: Value, device_name: str, *, is_exact: bool = True) -> ProgramTensor:
+def _describe(value: Value, on_device: Tensor, *, is_exact: bool = True) -> ProgramTensor:
     quant = value.quant if value.dtype.is_integer else None
     tensor = describe_tensor(value.name, value.dtype.numpy.name, value.shape, quant)
-    return {**tensor, "device_name": device_name, "is_exact": is_exact}
+    dtype = DEVICE_TYPES.get(on_device.element, tensor["dtype"])
+    return {**tensor, "device_name": on_device.location, "device_dtype": dtype, "is_exact": is_exact}
 
 
 def _output_row(output: Mapping[str, Any]) -> str:

@@ -55,12 +55,19 @@ def find_output(results: dict[str, Any], name: str) -> Any:
     return results[matches[0]] if len(matches) == 1 else None
 
 
+def with_numbers(array: Any, output: dict[str, Any]) -> Any:
+    """Convert bit patterns of BFLOAT16 to float32. A missing output stays None."""
+    if array is None or output["device_dtype"] != "bfloat16":
+        return array
+    return (array.astype(np.uint32) << 16).view(np.float32)
+
+
 def with_type(array: Any, output: dict[str, Any]) -> Any:
-    """Convert integers that the program returns as float32 to their type. A missing output stays None."""
-    return array if array is None else array.astype(output["dtype"])
+    """Convert an output to its type in the model. A missing output stays None."""
+    return array if array is None else with_numbers(array, output).astype(output["dtype"])
 
 
-SUFFIXES = ("f32", "i16", "u16", "i8", "u8", "i32", "si8", "ui8", "si16", "ui16", "si32")
+SUFFIXES = ("f32", "f16", "bf16", "i16", "u16", "i8", "u8", "i32", "si8", "ui8", "si16", "ui16", "si32")
 
 
 def main() -> None:
@@ -98,7 +105,7 @@ def compare(manifest: dict[str, Any], expected: Any, results: dict[str, Any]) ->
     """Print one line per returned tensor. Return the number of tensors that differ."""
     differing = 0
     for output in manifest["outputs"]:
-        ours, theirs = expected[output["name"]], find_output(results, output["device_name"])
+        ours, theirs = expected[output["name"]], with_numbers(find_output(results, output["device_name"]), output)
         if theirs is None or theirs.size != ours.size:
             state, is_equal = "missing" if theirs is None else f"{theirs.size} values, expected {ours.size}", False
         else:
