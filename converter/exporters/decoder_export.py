@@ -17,7 +17,7 @@ from tpuconvert.exporters.folder import MANIFEST, write_folder
 from tpuconvert.exporters.manifest import DecoderPart, ProgramTensor, describe_tensor
 from tpuconvert.exporters.program_digest import program_digest
 from tpuconvert.exporters.request import Request
-from tpuconvert.exporters.tpu_mlir.package import write_generator
+from tpuconvert.exporters.tpu_mlir.package import write_decoder_programs
 from tpuconvert.schema.definition.op import Trait
 from tpuconvert.schema.errors import NO_EXACT_FORM, ProblemList, UnsupportedError, UsageError
 from tpuconvert.schema.graph.graph import Port
@@ -72,7 +72,7 @@ def export_decoder(request: Request, context: int, to: str, write: Write) -> dic
         written = _write_all(request, parts, paths, samples, write)
         manifest.update(_describe(request, parts, files, written, check))
         if to == TO_COMPILER:
-            write_generator(folder)
+            write_decoder_programs(folder, manifest)
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
 
     write_folder(request.path, write_parts)
@@ -129,8 +129,9 @@ def _write_all(
                 problems.add(problem.kind, problem.op, problem.node, problem.message, HINT, problem.needs)
             continue
         for node in manifest.get("host_nodes", ()):
-            text = "the program of its part ends before it, but the next part needs its result"
-            problems.add(NO_EXACT_FORM, node["operator"], node["name"], text, HINT)
+            if node["reason"]:
+                text = f"{node['reason']}; a part of a decoder has no part for the host"
+                problems.add(NO_EXACT_FORM, node["operator"], node["name"], text, HINT)
         manifests[part.name] = manifest
     problems.raise_if_any()
     return manifests

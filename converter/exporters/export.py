@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 from tpuconvert.exporters.bucket_graphs import graph_of_bucket
-from tpuconvert.exporters.decoder_export import describe_check, export_decoder
+from tpuconvert.exporters.decoder_export import TO_COMPILER, describe_check, export_decoder
 from tpuconvert.exporters.folder import MANIFEST, write_folder
 from tpuconvert.exporters.manifest import Manifest
 from tpuconvert.exporters.onnx_model.package import export_onnx, lower_model
@@ -28,6 +28,7 @@ from tpuconvert.schema.system.content_digest import ALGORITHM
 from tpuconvert.schema.system.file_digest import file_digest
 from tpuconvert.schema.types import Chip
 from tpuconvert.text.result import Result
+from tpuconvert.text.styled_text import style
 
 
 @dataclass(frozen=True)
@@ -104,14 +105,35 @@ class Export(Result, hidden=("to",), keys={"manifest": "*"}):
             lines += [f"  program  {self.path / name}" for name in programs]
             if "decoder" in self.manifest:
                 lines.append(describe_check(self.manifest["decoder"]))
+                if self.to == TO_COMPILER:
+                    compiler, generator = self.path / "compile.sh", self.path / "generate.py"
+                    following = f"{compiler}, with TPU_MLIR_HOME set, then PYTHON {generator} 1,2,3 8"
+                    return [*lines, f"next: {following}"]
             following = form.next_step.format_map({**self.manifest, "path": self.path / programs[0]})
             return [*lines, f"next: {following}, and the same for the other programs"]
-        for output in self.manifest["outputs"]:
-            lines.append(f"  output  {output['name']}  {output['dtype']}{output['shape']}")
-        for node in self.manifest.get("host_nodes", ()):
-            lines.append(f"  host    {node['operator']} '{node['name']}': the program ends before it")
+        for output in self.manifest.get("results", self.manifest["outputs"]):
+            where = "" if output.get("source", "program") else ", on the host"
+            lines.append(f"  output  {output['name']}  {output['dtype']}{output['shape']}{where}")
+        lines += describe_host(self.manifest)
         following = form.next_step.format_map({**self.manifest, "path": self.path})
         return [*lines, f"wrote {self.path}", f"next: {following}"]
+
+
+LARGE_SHARE = 0.05
+"""Share of the multiply-accumulates on the host from which a line of the summary is a warning."""
+
+
+def describe_host(manifest: Mapping[str, Any]) -> list[str]:
+    """Return a line for each node without a form on the device, and one for all that the host computes."""
+    nodes = manifest.get("host_nodes", ())
+    lines = [f"  host    {node['operator']} '{node['name']}': {node['reason']}" for node in nodes if node["reason"]]
+    if nodes:
+        share = manifest["host_share"]
+        others = len(nodes) - len(lines)
+        after = f", and {others} nodes after {'it' if len(lines) == 1 else 'them'}" if others else ""
+        text = f"  host    computes {len(lines)} nodes without a form{after}: {share:.1%} of the multiply-accumulates"
+        lines.append(style(text, "warning") if share > LARGE_SHARE else text)
+    return lines
 
 
 def export(

@@ -32,6 +32,24 @@ class HostNode(TypedDict):
 
     operator: str
     name: str
+    reason: Annotated[NotRequired[str], "why the device cannot compute it; empty if it depends on such a node"]
+
+
+class HostInput(TypedDict):
+    """An input of the part for the host."""
+
+    name: str
+    port: Annotated[str, "input of the model, or empty for a result of the program"]
+
+
+class ResultOfModel(TypedDict):
+    """An output of the model."""
+
+    name: str
+    dtype: str
+    shape: list[int | str]
+    source: Annotated[str, "output of the program, or empty if the host computes it"]
+    is_exact: bool
 
 
 class CacheOfPart(TypedDict):
@@ -47,8 +65,8 @@ class DecoderPart(TypedDict):
 
     name: str
     file: str
-    inputs: list[ProgramTensor]
-    outputs: list[ProgramTensor]
+    inputs: list[TensorOfProgram]
+    outputs: list[TensorOfProgram]
     caches: list[CacheOfPart]
     program_digest: str
 
@@ -81,7 +99,10 @@ class Manifest(TypedDict):
     samples: NotRequired[int]
     inputs: list[ProgramTensor]
     outputs: list[ProgramTensor]
+    results: NotRequired[list[ResultOfModel]]
+    host_inputs: NotRequired[list[HostInput]]
     host_nodes: NotRequired[list[HostNode]]
+    host_share: Annotated[NotRequired[float], "share of the multiply-accumulates that the host computes"]
     programs: Annotated[NotRequired[list[str]], "files or folders of a model with several programs"]
     decoder: Annotated[NotRequired[DecoderManifest], "parts of a decoder with --decoder-context"]
 

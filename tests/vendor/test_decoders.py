@@ -60,9 +60,8 @@ class Cycle(Decoder):
 def compile_parts(vendor: Vendor, model: tc.Model, folder: Path, chip: str, floats: str, context: int) -> list[str]:
     """Export and compile parts. Return their names."""
     programs = tc.export(model, folder, chip=chip, floats=floats, decoder_context=context).manifest["programs"]
-    for program in programs:
-        compiled = vendor.run([str(folder / program / "compile.sh")])
-        assert compiled.returncode == 0, compiled.stderr
+    compiled = vendor.run([str(folder / "compile.sh")])
+    assert compiled.returncode == 0, compiled.stderr
     return list(programs)
 
 

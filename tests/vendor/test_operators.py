@@ -13,6 +13,7 @@ from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
 from tpuconvert.schema.definition.op import Op
 from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops.arithmetic import Add, Max, Min, Mul, Sub
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Rsubs, Subs
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.concat import Concat, Split
@@ -208,6 +209,13 @@ def test_element_wise(chip, to, vendor, tmp_path):
             family.add(ArithmeticShift(shift=shift, rounding_mode=rounding, out_dtype=I16), wide)
     for operand, dtype in ((wide, I8), (wide, U8), (a, U8), (unsigned, I8), (a, I16), (unsigned, I16)):
         family.add(Cast(dtype), operand)
+    for op in (Adds, Subs, Rsubs):
+        for operand, number in ((a, 100), (a, -3), (wide, 20000)):
+            family.add(op(Scalar(operand.dtype, number), out_dtype=operand.dtype), operand)
+        for number in (7, 2**31 - 5):  # the sum saturates
+            family.requantize(
+                family.graph.add(op(Scalar(I32, number)), family.graph.add(Mul(out_dtype=I32), a, b)), 1 << 15
+            )
     family.check(vendor, chip, tmp_path)
 
 

@@ -269,17 +269,6 @@ def rounded_floats(array: Array, kind: str) -> Array:
             return bits
 
 
-def device_array(array: Array, element: str) -> Array:
-    """Return an array as the vendor's runtime takes it: BFLOAT16 as bit patterns in uint16."""
-    match element:
-        case "si32":
-            return array.astype(np.int32)
-        case "f16":
-            return array.astype(np.float16)
-        case _:
-            return _FLOAT_STORAGE[element](array.astype(np.float32))
-
-
 def tensor_type(shape: Sequence[int], element: str) -> str:
     """Return the text of a tensor type, such as ``tensor<1x3x8x8xf32>``."""
     return f"tensor<{'x'.join(map(str, shape))}x{element}>"
@@ -444,6 +433,11 @@ class Module:
                 lines.append(line)
         return lines[::-1]
 
+    def used_inputs(self, results: Sequence[Tensor]) -> list[Tensor]:
+        """Return the inputs that the results need, or the first one if they need none."""
+        needed = {*results, *(operand for line in self.used_lines(results) for operand in line.operands)}
+        return [tensor for tensor in self.inputs if tensor in needed] or self.inputs[:1]
+
     def weights(self, results: Sequence[Tensor]) -> dict[str, Array]:
         """Return the weights that the results need, by location."""
         used = (line.result.location for line in self.used_lines(results) if line.operation == "top.Weight")
@@ -464,13 +458,14 @@ class Module:
                 f"loc(#loc{len(locations)})"
             )
 
-        for index, tensor in enumerate(self.inputs):
+        inputs = self.used_inputs(results)
+        for index, tensor in enumerate(inputs):
             write("top.Input", f"%arg{index}", tensor.type, "", tensor)
         for line in lines:
             operands = ", ".join(names[operand] for operand in line.operands)
             types = ", ".join("none" if operand is None else operand.type for operand in line.operands)
             write(line.operation, operands, types, _attribute_text(line), line.result)
-        arguments = ", ".join(f"%arg{index}: {tensor.type} loc(unknown)" for index, tensor in enumerate(self.inputs))
+        arguments = ", ".join(f"%arg{index}: {tensor.type} loc(unknown)" for index, tensor in enumerate(inputs))
         types = ", ".join(tensor.type for tensor in results)
         attributes = ", ".join(f"{key} = {value}" for key, value in sorted(self.attributes.items()))
         return "\n".join(

@@ -1,4 +1,4 @@
-"""Generate tokens with the compiled parts of a decoder in the vendor's chip simulator.
+"""Generate tokens with the compiled parts of a decoder in the vendor's chip simulator, after compile.sh.
 
 A copy of this file is part of the export of a decoder. It needs no package of tpuconvert.
 
@@ -21,15 +21,7 @@ FOLDER = Path(__file__).resolve().parent
 MANIFEST = json.loads((FOLDER / "export.json").read_text(encoding="utf-8"))
 DECODER = MANIFEST["decoder"]
 sys.path.insert(0, str(FOLDER / MANIFEST["programs"][0]))
-from run_bmodel import fail, find_output, start_with_simulator, with_numbers  # type: ignore[import-not-found]  # noqa: E402
-
-
-def device_array(array: Any, dtype: str) -> Any:
-    """Convert numbers to a type of the device. BFLOAT16 are bit patterns, rounded to nearest, ties to even."""
-    if dtype != "bfloat16":
-        return array.astype(dtype)
-    bits = array.astype(np.float32).view(np.uint32)
-    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+from run_bmodel import device_array, fail, find_output, start_with_simulator, with_numbers  # type: ignore[import-not-found]  # noqa: E402
 
 
 class Part:
@@ -37,17 +29,12 @@ class Part:
 
     Args:
         description: its entry in the manifest.
-        runtime: the module of the vendor's runtime.
+        network: the vendor's object.
     """
 
-    def __init__(self, description: dict[str, Any], runtime: Any) -> None:
+    def __init__(self, description: dict[str, Any], network: Any) -> None:
         self.description = description
-        folder = FOLDER / description["file"]
-        program = folder / f"{description['name']}.bmodel"
-        if not program.is_file():
-            fail(f"there is no {program.name}; run {folder / 'compile.sh'} first")
-        self._model = runtime.Model(str(program), 0, "")
-        self._network = self._model.Net(self._model.networks[0])
+        self._network = network
 
     def run(self, feeds: dict[str, Any]) -> dict[str, Any]:
         """Run the part with feeds by input name, in the types of the device. Return outputs in these types."""
@@ -63,11 +50,16 @@ class Part:
 
 
 class Decoder:
-    """All parts, and the caches on the host."""
+    """All parts, and the caches on the host.
 
-    def __init__(self, runtime: Any) -> None:
+    Args:
+        model: the vendor's object for the combined parts.
+    """
+
+    def __init__(self, model: Any) -> None:
         self.context = DECODER["context"]
-        self.parts = {part["name"]: Part(part, runtime) for part in DECODER["parts"]}
+        self._model = model  # its networks do not keep it alive
+        self.parts = {part["name"]: Part(part, model.Net(part["name"])) for part in DECODER["parts"]}
         self.histories: dict[str, Any] = {}
 
     def run(self, form: str, ids: Any, positions: Any, visible: Any) -> Any:
@@ -135,13 +127,16 @@ def main() -> None:
         fail("expected ids of tokens such as 1,2,3 and a number of tokens")
     if count < 1 or len(prompt) + count - 1 > DECODER["context"]:
         fail(f"{len(prompt)} tokens and {count} generated ones exceed the context of {DECODER['context']} tokens")
+    program = FOLDER / f"{MANIFEST['name']}.bmodel"
+    if not program.is_file():
+        fail(f"there is no {program.name}; run compile.sh first")
     home = os.environ.get("TPU_MLIR_HOME", "")
     if "SIMULATOR_FOLDER" not in os.environ:
         sys.exit(start_with_simulator(home, MANIFEST["chip"]))
     sys.path.insert(0, f"{home}/python")
     import pyruntime_bm  # type: ignore[import-not-found]  # the vendor's
 
-    tokens, logits = Decoder(pyruntime_bm).generate(prompt, count)
+    tokens, logits = Decoder(pyruntime_bm.Model(str(program), 0, "")).generate(prompt, count)
     print("tokens", ",".join(map(str, tokens)))
     if len(sys.argv) > 3:
         np.save(sys.argv[3], logits)

@@ -1,14 +1,16 @@
 """Lowering of a graph of TPU operators to the vendor compiler's ``tpu`` dialect.
 
 Integer tensors are bit-exact, except those that follow from floating-point results: a device may round these
-differently. A node without an exact equivalent is reported as a problem. Floating-point operators without a form at the
-end of a graph are left to the host: the program returns their operands.
+differently. A node without a form, and all nodes that depend on it, are left to the host: the program returns their
+operands. A strict lowering leaves floating-point operators at the end of the graph to the host, and reports every other
+node without an exact form as a problem.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from tpuconvert.exporters.tpu_mlir.dialect import Module, Tensor, quantized_elem
 from tpuconvert.schema.errors import NO_EXACT_FORM, ProblemList, without_operator
 from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.ops.recurrent.recurrent import SequenceLayer
-from tpuconvert.schema.types import Array, DType
+from tpuconvert.schema.types import Array, Chip, DType
 
 KINDS = {"f32": "INT8", "f16": "F16", "bf16": "BF16"}
 """Type of the floating-point operators -> mode of a module, which does not change the types of its tensors."""
@@ -39,14 +41,17 @@ class Lowering:
         target: chip of the vendor's compiler.
         name: symbol name of the module; the weights are in ``NAME_weights.npz``.
         kind: type in which floating-point operators compute: ``f32``, ``f16`` or ``bf16``.
-        is_strict: refuse integers that follow from floating-point results, which the device may round differently.
+        is_strict: refuse nodes without an exact form, also integers that follow from floating-point results, which the
+            device may round differently.
+        on_host: names of nodes that the host is to compute, with the reason.
         borders: types of the floating-point inputs and of the floating-point results of the program.
 
     Attributes:
         module: the result.
+        inputs: inputs of the graph, with those of the module.
         problems: inputs and nodes that have no exact equivalent.
-        refused: these nodes, with the reason.
-        host_nodes: floating-point nodes at the end that the host has to compute.
+        without_form: nodes without a form, with the reason. The host computes them, and all nodes that depend on them.
+        refused: the same, but for a strict lowering without floating-point nodes, which are no problem there.
     """
 
     def __init__(
@@ -57,17 +62,20 @@ class Lowering:
         kind: str = "f32",
         *,
         is_strict: bool = False,
+        on_host: Mapping[str, str] = MappingProxyType({}),
         borders: tuple[str, str] = ("f32", "f32"),
     ) -> None:
         self.graph = graph
         self.target = target
         self.kind = kind
         self.is_strict = is_strict
+        self.on_host = on_host
         self.borders = borders
         self.module = Module(name, _module_attributes(target, name, kind))
         self.refused: dict[Node, str] = {}
+        self.without_form: dict[Node, str] = {}
+        self.inputs: dict[Value, Tensor] = {}
         self.problems = ProblemList(graph.file or graph.name, f"export for {target.name}")
-        self.host_nodes: list[Node] = []
         self._tensors: dict[Value, Tensor] = {}
         self._fused: set[Node] = set()
         self._internal: set[Value] = set()
@@ -205,35 +213,40 @@ class Lowering:
         for node in self.graph.nodes:
             if node in self._fused:
                 continue
-            if any(value in self._unavailable for value in node.inputs if value is not None):
+            operands = [value for value in node.inputs if value is not None and not value.is_constant]
+            if any(value in self._unavailable for value in operands):
                 self._unavailable.update(node.outputs)  # the problem was reported for the operand
-                continue
-            is_host = any(v is not None and not v.is_constant and v not in self._tensors for v in node.inputs)
-            is_float = all(value.dtype is DType.FLOAT32 for value in node.outputs)
-            function = lowerings.find(node.op.name)
-            if floats is not None and is_float and _has_float_operands(node):
-                function = floats.find(node.op.name) or function
-            if is_float and (is_host or function is None):
-                self.host_nodes.append(node)
-            elif control := self._control_flow_before(node):
-                text = f"it depends on {control.op.name} '{control.name}', whose subgraphs run on the host"
-                self._refuse(node, text, "end the model before that node: --outputs")
-            elif is_host:
-                option = f"--exact-on {self.target.name}"
-                hint = f"with {option} a conversion leaves the network from there on in float, for the host"
-                self._refuse(node, "its operand is a floating-point result that the device does not compute", hint)
-            elif function is None:
-                hint = UNROLL if isinstance(node.op, SequenceLayer) else ""
-                self._refuse(node, "the tpu dialect has no operation with its integers", hint)
-            else:
-                self.module.origin = node
-                try:
-                    function(node.op, node, self)
-                except NoExactForm as error:
-                    if is_float:
-                        self.host_nodes.append(node)
-                    else:
-                        self._refuse(node, error.reason, error.hint)
+            elif node.name in self.on_host:
+                self._refuse(node, self.on_host[node.name], "")
+            elif all(value in self._tensors for value in operands):
+                self._lower_node(node, lowerings, floats)
+            elif self.is_strict and not _computes_floats(node):
+                self._refuse_after_host(node)
+
+    def _lower_node(self, node: Node, lowerings: Lowerings[Lowering], floats: Lowerings[Lowering] | None) -> None:
+        """Lower a node whose operands have tensors."""
+        function = lowerings.find(node.op.name)
+        if floats is not None and _computes_floats(node) and _has_float_operands(node):
+            function = floats.find(node.op.name) or function
+        if function is None:
+            hint = UNROLL if isinstance(node.op, SequenceLayer) else ""
+            self._refuse(node, "the tpu dialect has no operation with its results", hint)
+            return
+        self.module.origin = node
+        try:
+            function(node.op, node, self)
+        except NoExactForm as error:
+            self._refuse(node, error.reason, error.hint)
+
+    def _refuse_after_host(self, node: Node) -> None:
+        """Refuse an integer node that depends on a floating-point node without a form, in a strict lowering."""
+        if control := self._control_flow_before(node):
+            text = f"it depends on {control.op.name} '{control.name}', whose subgraphs run on the host"
+            self._refuse(node, text, "end the model before that node: --outputs")
+            return
+        option = f"--exact-on {self.target.name}"
+        hint = f"with {option} a conversion leaves the network from there on in float, for the host"
+        self._refuse(node, "its operand is a floating-point result that the device does not compute", hint)
 
     def _control_flow_before(self, node: Node) -> Node | None:
         """Return a node with subgraphs on which a node depends through nodes of the host, or None."""
@@ -249,42 +262,37 @@ class Lowering:
         return None
 
     def _refuse(self, node: Node, reason: str, hint: str) -> None:
-        self._unavailable.update(node.outputs)
+        """Record why a node has no form. Floats at the end of a graph are no problem of a strict lowering either."""
         text = without_operator(reason, node.op.name)
+        self.without_form[node] = text
+        if self.is_strict and _computes_floats(node):
+            return
         self.refused[node] = text
+        if not hint and self.target.chip is Chip.BM1684:
+            hint = "convert with --exact-on bm1684, which quantizes for the forms of that chip"
         self.problems.add(NO_EXACT_FORM, node.op.name, node.name, text, hint)
+        if self.is_strict:
+            self._unavailable.update(node.outputs)
 
     def _lower_input(self, value: Value) -> None:
         """Add an input. For integers of 8 and 16 bits, add a float32 input of dequantized values and a cast."""
         shape = static_shape(value)
         if value.dtype is DType.FLOAT32:
-            self.define(value, self.module.input(value.name, shape, self.borders[0]))
-            return
-        if value.dtype is DType.INT32 and value.quant is None and self._has_floats:
-            self.define(value, self.module.input(value.name, shape, "si32"))
-            return
-        if value.quant is None:
-            raise NoExactForm(f"input '{value.name}' has type {value.dtype.name} and no scale, expected a scale")
-        source = self.module.input(f"{value.name}_float", shape)
-        self.add("tpu.Cast", [source], value)
+            source = self.module.input(value.name, shape, self.borders[0])
+            self.define(value, source)
+        elif value.dtype is DType.INT32 and value.quant is None and self._has_floats:
+            source = self.module.input(value.name, shape, "si32")
+            self.define(value, source)
+        else:
+            source = self.module.input(f"{value.name}_float", shape)
+            self.add("tpu.Cast", [source], value, with_scale=value.quant is not None)
+        self.inputs[value] = source
 
     # Results
 
-    def computes_something(self) -> bool:
-        """Return True if the program computes integers, or with float forms any value of a node."""
-        values = [value for node in self.graph.nodes for value in node.outputs]
-        return bool(self.integer_values()) or (self._has_floats and any(map(self.is_available, values)))
-
-    def results(self) -> list[Value]:
-        """Return the values that the program returns.
-
-        These are the outputs of the graph. In place of an output that the host has to compute, the values that enter
-        the host's nodes are returned.
-        """
-        values = [value for value in self.graph.outputs if value in self._tensors]
-        for node in self.host_nodes:
-            values += [value for value in node.inputs if value is not None and value in self._tensors]
-        return list(dict.fromkeys(values))
+    def is_returnable(self, value: Value) -> bool:
+        """Return True if the program computes a value, in the form that the graph has."""
+        return value.producer is not None and value in self._tensors and value not in self._internal
 
     def returned(self, value: Value) -> Tensor:
         """Return the tensor that the program returns for a value: the integers as float32 if the chip requires this."""
@@ -301,6 +309,10 @@ class Lowering:
         inputs = set(self.module.inputs)
         computed = {value for value, tensor in self._tensors.items() if tensor not in inputs} - self._internal
         return [value for value in values if value in computed and value.dtype.is_integer]
+
+
+def _computes_floats(node: Node) -> bool:
+    return all(value.dtype is DType.FLOAT32 for value in node.outputs)
 
 
 def _has_float_operands(node: Node) -> bool:

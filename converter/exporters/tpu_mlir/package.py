@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,26 +17,32 @@ from tpuconvert.exporters.manifest import Manifest, ProgramTensor, describe_tens
 from tpuconvert.exporters.program_digest import program_digest
 from tpuconvert.exporters.request import Request
 from tpuconvert.exporters.tpu_mlir.chips import TARGETS, Target
-from tpuconvert.exporters.tpu_mlir.dialect import COMPILER_VERSION, Tensor, device_array
+from tpuconvert.exporters.tpu_mlir.dialect import COMPILER_VERSION, Tensor
+from tpuconvert.exporters.tpu_mlir.host_part import HostPart, find_host_part
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering
 from tpuconvert.exporters.tpu_mlir.registry import lowers, lowers_bm1684, lowers_floats
+from tpuconvert.exporters.tpu_mlir.run_bmodel import device_array, stack_samples
 from tpuconvert.model.model import Model
+from tpuconvert.optimizer import expand_composites, is_expandable
+from tpuconvert.optimizer.constant_folding import fold_constants
 from tpuconvert.runtime.session.session import Session
 from tpuconvert.samples.array_writer import write_npz
 from tpuconvert.schema.definition.chip_names import plain_name
 from tpuconvert.schema.discovery import import_modules
 from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.file.file_model import FileModel
 from tpuconvert.schema.graph.graph import Graph, Value
+from tpuconvert.schema.graph.graph_copy import copy_graph
 from tpuconvert.schema.types import Array, Chip
 from tpuconvert.text.markdown_text import code_span, table_code_span
 
 Feed = Mapping[str, Array]
 
 SCRIPTS = Path(__file__).parent
-"""Folder with ``compile.sh`` and ``run_bmodel.py``, which are copied into every export."""
+"""Folder with ``compile.sh``, ``run_bmodel.py`` and ``run.py``, which are copied into every export."""
 
-GENERATOR = "generate.py"
-"""Program in the folder of the parts of a decoder."""
+HOST_MODEL = "host.tpum"
+"""Model file of the nodes that the host computes after the program."""
 
 FORMAT = 1
 """Version of the manifest ``export.json``."""
@@ -96,14 +103,15 @@ def lower_for_chip(model: Model) -> Lowering:
 def export_tpu_mlir(request: Request) -> dict[str, Any]:
     """Write an export folder with a module of the ``tpu`` dialect and return its manifest.
 
+    Nodes without a form, and all nodes that depend on them, become a part for the host.
+
     Raises:
-        UnsupportedError: some nodes have no exact equivalent. Nothing is written.
-        UsageError: the chip is unknown or is not the chip of the model, the program would compute nothing, or the
-            folder cannot be written.
+        UnsupportedError: the program would compute nothing, for these reasons. Nothing is written.
+        UsageError: the chip is unknown or is not the chip of the model, or the folder cannot be written.
     """
     target = requested_target(request, TARGETS)
     name = program_name(request)
-    lowering = lower_graph(request.model.graph, target, name, request.floats, borders=request.borders)
+    lowering = lower_with_host(request.model.graph, target, name, request.floats, borders=request.borders)
     return export_lowering(request, lowering, TPU_MLIR)
 
 
@@ -134,12 +142,15 @@ def program_name(request: Request) -> str:
 
 
 def export_lowering(request: Request, lowering: Lowering, form: ProgramForm) -> dict[str, Any]:
-    """Write the export folder of a lowering that has no problems. Return the manifest.
+    """Write the export folder of a lowering. Return the manifest.
 
     Raises:
+        UnsupportedError: the program would compute nothing, because nodes have no form.
         UsageError: the program would compute nothing, or the folder cannot be written.
     """
-    if not lowering.computes_something():
+    host = find_host_part(lowering)
+    if host.is_everything:
+        lowering.problems.raise_if_any()
         raise UsageError(
             "the model has no integers to export, and the host would compute all of it",
             file=lowering.graph.file,
@@ -148,27 +159,19 @@ def export_lowering(request: Request, lowering: Lowering, form: ProgramForm) -> 
     feeds = request.feeds()
     manifest: dict[str, Any] = {}
     write: Callable[[Path], None] = lambda staging: manifest.update(  # noqa: E731
-        write_package(staging, lowering, feeds, form, with_checks=request.with_checks)
+        write_package(staging, request.model, lowering, host, feeds, form, with_checks=request.with_checks)
     )
     write_folder(request.path, write)
     return manifest
 
 
-def lower_graph(
-    graph: Graph,
-    target: Target,
-    name: str,
-    floats: str = "f32",
-    *,
-    is_strict: bool = False,
-    borders: tuple[str, str] = ("f32", "f32"),
-) -> Lowering:
+def lower_graph(graph: Graph, target: Target, name: str, floats: str = "f32", *, is_strict: bool = False) -> Lowering:
     """Lower a graph to the dialect. The arguments are the same as for ``try_lowering``.
 
     Raises:
         UnsupportedError: some nodes have no exact equivalent; the message lists all of them.
     """
-    lowering = try_lowering(graph, target, name, floats, is_strict=is_strict, borders=borders)
+    lowering = try_lowering(graph, target, name, floats, is_strict=is_strict)
     lowering.problems.raise_if_any()
     return lowering
 
@@ -181,6 +184,7 @@ def try_lowering(
     *,
     is_strict: bool = False,
     has_floats: bool = True,
+    on_host: Mapping[str, str] = MappingProxyType({}),
     borders: tuple[str, str] = ("f32", "f32"),
 ) -> Lowering:
     """Lower a graph to the dialect. Nodes without an exact form are in ``refused`` of the result.
@@ -192,15 +196,43 @@ def try_lowering(
         floats: type in which floating-point operators compute.
         is_strict: refuse integers that follow from floating-point results, which the device may round differently.
         has_floats: False to leave floating-point operators to the host, except the last softmax and activations.
-        borders: types of the floating-point inputs and results of the program.
+        on_host: names of nodes that the host is to compute, with the reason.
+        borders: types of the floating-point inputs and of the floating-point results of the program.
     """
     import_modules("tpuconvert.exporters.tpu_mlir.forms")
-    lowering = Lowering(graph, target, name, floats, is_strict=is_strict, borders=borders)
+    lowering = Lowering(graph, target, name, floats, is_strict=is_strict, on_host=on_host, borders=borders)
     if target.chip is Chip.BM1684:
         lowering.run(lowers_bm1684)
     else:
         lowering.run(lowers, lowers_floats if has_floats else None)
     return lowering
+
+
+def lower_with_host(
+    graph: Graph,
+    target: Target,
+    name: str,
+    floats: str = "f32",
+    on_host: Mapping[str, str] = MappingProxyType({}),
+    borders: tuple[str, str] = ("f32", "f32"),
+) -> Lowering:
+    """Lower a graph to the dialect; the host computes nodes without a form, and all nodes that depend on them.
+
+    Composite operators without a form of their own are expanded. The arguments are the same as for ``try_lowering``.
+
+    Raises:
+        UnsupportedError: the extents of an input are open.
+    """
+    while True:
+        lowering = try_lowering(graph, target, name, floats, on_host=on_host, borders=borders)
+        if not all(value.type.is_static for value in graph.inputs):
+            lowering.problems.raise_if_any()
+        refused = {node.name for node in lowering.refused if node.name not in on_host and is_expandable(node)}
+        if not refused:
+            return lowering
+        graph = copy_graph(graph)
+        expand_composites(graph, lambda node, names=refused: node.name in names and is_expandable(node))
+        fold_constants(graph)
 
 
 def write_module(folder: Path, lowering: Lowering, tensors: Sequence[Tensor]) -> None:
@@ -228,13 +260,22 @@ TPU_MLIR = ProgramForm(
 
 
 def write_package(
-    folder: Path, lowering: Lowering, samples: Sequence[Feed], form: ProgramForm, *, with_checks: bool
+    folder: Path,
+    model: Model,
+    lowering: Lowering,
+    host: HostPart,
+    samples: Sequence[Feed],
+    form: ProgramForm,
+    *,
+    with_checks: bool,
 ) -> Manifest:
     """Write all files of an export.
 
     Args:
         folder: an empty folder.
-        lowering: the lowered graph.
+        model: the model.
+        lowering: its lowered graph.
+        host: what the lowering leaves to the host.
         samples: inputs of the model; their results are computed here and stored.
         form: the form of the program.
         with_checks: return every integer tensor from the program, instead of the outputs alone.
@@ -242,35 +283,57 @@ def write_package(
     Returns:
         The manifest.
     """
-    module, name = lowering.module, lowering.module.name
-    values = list(dict.fromkeys([*lowering.results(), *(lowering.integer_values() if with_checks else [])]))
+    module, name, graph = lowering.module, lowering.module.name, lowering.graph
+    values = [value for value in graph.outputs if lowering.is_returnable(value)]
+    values = list(dict.fromkeys([*values, *host.computed, *(lowering.integer_values() if with_checks else [])]))
     tensors = [lowering.returned(value) for value in values]
     form.write(folder, lowering, tensors)
-    expected = _expected_results(lowering.graph, values, samples)
+    expected, results = _expected_results(graph, values, samples)
     write_npz(folder / "expected.npz", expected)
-    write_npz(folder / "inputs.npz", _device_inputs(lowering, samples))
+    write_npz(folder / "results.npz", results)
+    ports = {value: port.name for value, port in zip(graph.inputs, graph.input_ports, strict=True)}
+    inputs = {value: tensor for value, tensor in lowering.inputs.items() if tensor in module.used_inputs(tensors)}
+    write_npz(folder / "inputs.npz", _stored_inputs(inputs, host, ports, samples))
+    if host.outputs:
+        _host_model(model, host).save(folder / HOST_MODEL)
+    is_exact = {value: tensor.is_exact for value, tensor in zip(values, tensors, strict=True)}
+    is_host_exact = all(is_exact[value] for value in host.computed)
     manifest: Manifest = {
         "format": FORMAT,
         "to": form.to,
         "name": name,
         "chip": lowering.target.name,
         "compiler": f"tpu_mlir {COMPILER_VERSION}",
-        "program_digest": program_digest(lowering.graph),
+        "program_digest": program_digest(model.graph),
         "floats": lowering.kind,
         "tolerance": INEXACT_TOLERANCE if has_inexact_integers(lowering) else TOLERANCES[lowering.kind],
         "samples": len(samples),
-        "inputs": [
-            _describe(value, tensor) for value, tensor in zip(lowering.graph.inputs, module.inputs, strict=True)
+        "inputs": [_describe(value, ports[value], tensor) for value, tensor in inputs.items()],
+        "outputs": [_describe(value, value.name, tensor) for value, tensor in zip(values, tensors, strict=True)],
+        "results": [
+            {
+                "name": port.name,
+                "dtype": value.dtype.numpy.name,
+                "shape": list(value.shape),
+                "source": value.name if value in is_exact else "",
+                "is_exact": is_exact.get(value, is_host_exact) and value.dtype.is_integer,
+            }
+            for value, port in zip(graph.outputs, graph.output_ports, strict=True)
         ],
-        "outputs": [
-            _describe(value, tensor, is_exact=tensor.is_exact) for value, tensor in zip(values, tensors, strict=True)
+        "host_inputs": [
+            *({"name": value.name, "port": ports[value]} for value in host.inputs),
+            *({"name": value.name, "port": ""} for value in host.computed),
         ],
-        "host_nodes": [{"operator": node.op.name, "name": node.name} for node in lowering.host_nodes],
+        "host_nodes": [
+            {"operator": node.op.name, "name": node.name, "reason": host.reasons.get(node, "")} for node in host.nodes
+        ],
+        "host_share": round(host.share, 4),
     }
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-    runner = (SCRIPTS / "run_bmodel.py").read_text(encoding="utf-8")
     compiler = form.compile.format(name=name)
-    (folder / "run_bmodel.py").write_text(runner.replace("@COMPILE@", compiler), encoding="utf-8")
+    for script in ("run_bmodel.py", "run.py"):
+        text = (SCRIPTS / script).read_text(encoding="utf-8")
+        (folder / script).write_text(text.replace("@COMPILE@", compiler), encoding="utf-8")
     (folder / "README.md").write_text(readme(manifest, form), encoding="utf-8")
     checked = (form.program.format(name=name), f"{name}_weights.npz", "inputs.npz", "expected.npz", MANIFEST)
     lines = [f"{hashlib.sha256((folder / file).read_bytes()).hexdigest()}  {file}\n" for file in checked]
@@ -278,9 +341,29 @@ def write_package(
     return manifest
 
 
-def write_generator(folder: Path) -> None:
-    """Write the program that generates tokens with the compiled parts of a decoder."""
-    (folder / GENERATOR).write_text((SCRIPTS / GENERATOR).read_text(encoding="utf-8"), encoding="utf-8")
+def write_decoder_programs(folder: Path, manifest: Manifest) -> None:
+    """Write the programs that compile the parts of a decoder, and that generate tokens with them."""
+    parts = [part["name"] for part in manifest["decoder"]["parts"]]
+    replacements = {
+        "@PARTS@": " ".join(parts),
+        "@PROGRAMS@": " ".join(f"{part}/{part}.bmodel" for part in parts),
+        "@NAME@": manifest["name"],
+        "@CHIP@": manifest["chip"],
+    }
+    text = (SCRIPTS / "compile_parts.sh").read_text(encoding="utf-8")
+    for key, replacement in replacements.items():
+        text = text.replace(key, replacement)
+    (folder / "compile.sh").write_text(text, encoding="utf-8")
+    (folder / "compile.sh").chmod(0o755)
+    (folder / "generate.py").write_text((SCRIPTS / "generate.py").read_text(encoding="utf-8"), encoding="utf-8")
+
+
+def _host_model(model: Model, host: HostPart) -> Model:
+    """Return a model of the part for the host."""
+    content = FileModel(
+        host.to_graph(), model.chip, model.content.tool_version, model.content.quantize, plugins=model.content.plugins
+    )
+    return Model(content)
 
 
 def has_inexact_integers(lowering: Lowering) -> bool:
@@ -288,39 +371,45 @@ def has_inexact_integers(lowering: Lowering) -> bool:
     return any(not lowering.tensor(value).is_exact for value in lowering.integer_values())
 
 
-def _expected_results(graph: Graph, values: Sequence[Value], samples: Sequence[Feed]) -> dict[str, Array]:
-    """Compute the returned values for all samples: one array per name, samples along a new first axis."""
+def _expected_results(
+    graph: Graph, values: Sequence[Value], samples: Sequence[Feed]
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Return the tensors of the program for all samples, and the outputs of the model, as ``stack_samples`` does."""
     names = {value.name for value in values}
-    arrays: dict[str, list[Array]] = {name: [] for name in names}
+    tensors: dict[str, list[Array]] = {name: [] for name in names}
+    results: dict[str, list[Array]] = {}
 
     def keep(value: Value, array: Array) -> None:
         if value.name in names:
-            arrays[value.name].append(np.array(array))
+            tensors[value.name].append(np.array(array))
 
     with Session(graph, observed=True) as session:
         for feed in samples:
-            session.run(feed, observe=keep)
-    return {value.name: np.stack(arrays[value.name]) for value in values}
+            for name, array in session.run(feed, observe=keep).items():
+                results.setdefault(name, []).append(np.array(array))
+    return {value.name: np.stack(tensors[value.name]) for value in values}, stack_samples(results)
 
 
-def _device_inputs(lowering: Lowering, samples: Sequence[Feed]) -> dict[str, Array]:
-    """Return the inputs of the compiled program: integers with a scale are dequantized."""
-    inputs = {}
-    for value, tensor, port in zip(
-        lowering.graph.inputs, lowering.module.inputs, lowering.graph.input_ports, strict=True
-    ):
-        array = np.stack([np.asarray(feed[port.name]) for feed in samples])
+def _stored_inputs(
+    inputs: Mapping[Value, Tensor], host: HostPart, ports: Mapping[Value, str], samples: Sequence[Feed]
+) -> dict[str, Array]:
+    """Return the inputs of the program, integers with a scale dequantized to float32, and the inputs of the host."""
+    arrays = {}
+    for value, tensor in inputs.items():
+        array = np.stack([np.asarray(feed[ports[value]]) for feed in samples])
         if value.quant is not None and value.dtype.is_integer:
             array = (array.astype(np.float64) - value.quant.zero_point[0]) * value.quant.scale[0]
-        inputs[tensor.location] = device_array(array, tensor.element)
-    return inputs
+        arrays[tensor.location] = device_array(array, DEVICE_TYPES[tensor.element])
+    for value in host.inputs:
+        arrays.setdefault(ports[value], np.stack([np.asarray(feed[ports[value]]) for feed in samples]))
+    return arrays
 
 
-def _describe(value: Value, on_device: Tensor, *, is_exact: bool = True) -> ProgramTensor:
+def _describe(value: Value, name: str, on_device: Tensor) -> ProgramTensor:
     quant = value.quant if value.dtype.is_integer else None
-    tensor = describe_tensor(value.name, value.dtype.numpy.name, value.shape, quant)
+    tensor = describe_tensor(name, value.dtype.numpy.name, value.shape, quant)
     dtype = DEVICE_TYPES.get(on_device.element, tensor["dtype"])
-    return {**tensor, "device_name": on_device.location, "device_dtype": dtype, "is_exact": is_exact}
+    return {**tensor, "device_name": on_device.location, "device_dtype": dtype, "is_exact": on_device.is_exact}
 
 
 def _output_row(output: Mapping[str, Any]) -> str:
@@ -334,12 +423,19 @@ def readme(manifest: Mapping[str, Any], form: ProgramForm) -> str:
     name, chip = manifest["name"], manifest["chip"]
     program, compiler, command = (text.format(name=name) for text in (form.program, form.compile, form.command))
     rows = "\n".join(map(_output_row, manifest["outputs"]))
-    host = "".join(f"- {node['operator']} {code_span(node['name'])}\n" for node in manifest["host_nodes"])
     exactness = "Integers are equal in the simulator. Floating-point results may differ in the last bits."
     if not all(output["is_exact"] or output["dtype"].startswith("float") for output in manifest["outputs"]):
         exactness += " Integers that follow from them, `is_exact: false` in `export.json`, may be the next ones."
+    host = "".join(
+        f"- {node['operator']} {code_span(node['name'])}{': ' * bool(node['reason'])}{node['reason']}\n"
+        for node in manifest["host_nodes"]
+    )
     remaining = (
-        f"\n## Operators that the host computes\n\nThe program ends before these operators:\n\n{host}" if host else ""
+        "\n## Operators that the host computes\n\n"
+        f"The program ends before these operators, {manifest['host_share']:.1%} of the multiply-accumulates. "
+        f"`run.py` computes them from `{HOST_MODEL}` with tpuconvert:\n\n{host}"
+        if host
+        else ""
     )
     return f"""# {name} for {chip}
 
@@ -348,7 +444,9 @@ Exported by tpuconvert for {manifest["compiler"]}. **Not compiled or run yet**: 
 ```bash
 export TPU_MLIR_HOME=...      # folder of the installed package tpu_mlir
 {command:<29} # writes {name}.bmodel
-PYTHON run_bmodel.py          # the vendor's simulator against expected.npz; PYTHON has tpu_mlir installed
+python3 run.py                # the model on the stored samples: on a board, else in the vendor's simulator
+python3 run.py INPUTS.npz OUTPUTS.npz  # on other samples, one array per input, samples along the first axis
+PYTHON run_bmodel.py          # every returned tensor in the simulator against expected.npz; PYTHON has tpu_mlir
 ```
 
 The package has wheels for Python 3.10 on Linux x86-64: `pip install {form.packages}`.
@@ -356,7 +454,8 @@ The package has wheels for Python 3.10 on Linux x86-64: `pip install {form.packa
 | file | contents |
 |---|---|
 | `{program}`, `{name}_weights.npz` | the program, with the integers of the quantized model |
-| `inputs.npz`, `expected.npz` | samples, and the results of tpuconvert's runtime |
+| `inputs.npz`, `expected.npz` | samples, and the tensors of the program as tpuconvert's runtime computes them |
+| `results.npz` | the outputs of the model |
 | `export.json` | names, types, scales, and the digest of the model |
 | `checksums.txt` | SHA-256 of these files, checked by `{compiler}` |
 

@@ -2,10 +2,11 @@
 
 A copy of this file is part of every export. It needs no package of tpuconvert.
 
-    PYTHON run_bmodel.py [OUTPUTS.npz]
+    PYTHON run_bmodel.py [OUTPUTS.npz [INPUTS.npz]]
 
-PYTHON is the interpreter that has tpu_mlir installed; TPU_MLIR_HOME is the folder of that package. Exit code 0: every
-integer is equal. 1: a tensor differs. 2: something is missing.
+PYTHON is the interpreter that has tpu_mlir installed; TPU_MLIR_HOME is the folder of that package. With INPUTS.npz,
+arrays by the names of the program's inputs, nothing is compared. Exit code 0: every integer is equal. 1: a tensor
+differs. 2: something is missing.
 """
 
 import json
@@ -55,6 +56,25 @@ def find_output(results: dict[str, Any], name: str) -> Any:
     return results[matches[0]] if len(matches) == 1 else None
 
 
+def stack_samples(results: dict[str, list[Any]]) -> dict[str, Any]:
+    """Stack the results of all samples along a new first axis. Results of different extents are kept one by one."""
+    arrays = {}
+    for name, items in results.items():
+        if len({item.shape for item in items}) == 1:
+            arrays[name] = np.stack(items)
+        else:
+            arrays.update({f"{name}[{index}]": item for index, item in enumerate(items)})
+    return arrays
+
+
+def device_array(array: Any, dtype: str) -> Any:
+    """Return numbers as the vendor's runtime takes them: BFLOAT16 as bit patterns, which stay if they are given."""
+    if dtype != "bfloat16" or array.dtype == np.uint16:
+        return array.astype("uint16" if dtype == "bfloat16" else dtype)
+    bits = array.astype(np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
 def with_numbers(array: Any, output: dict[str, Any]) -> Any:
     """Convert bit patterns of BFLOAT16 to float32. A missing output stays None."""
     if array is None or output["device_dtype"] != "bfloat16":
@@ -84,18 +104,20 @@ def main() -> None:
 
     model = pyruntime_bm.Model(str(program), 0, "")
     network = model.Net(model.networks[0])
-    inputs, expected = np.load(FOLDER / "inputs.npz"), np.load(FOLDER / "expected.npz")
+    is_compared = len(sys.argv) < 3
+    inputs = np.load(FOLDER / "inputs.npz" if is_compared else sys.argv[2])
     results: dict[str, Any] = {}
-    for index in range(manifest["samples"]):
+    for index in range(manifest["samples"] if is_compared else len(inputs[inputs.files[0]])):
         for tensor in network.inputs:
             tensor.data.reshape(-1)[:] = inputs[tensor.name][index].reshape(-1)
         network.forward()
         for tensor in network.outputs:
             results.setdefault(tensor.name, []).append(np.array(tensor.data))
-    results = {name: np.stack(arrays) for name, arrays in results.items()}
-    differing = compare(manifest, expected, results)
+    results = stack_samples(results)
+    differing = compare(manifest, np.load(FOLDER / "expected.npz"), results) if is_compared else 0
     if len(sys.argv) > 1:
         named = {out["name"]: with_type(find_output(results, out["device_name"]), out) for out in manifest["outputs"]}
+        named = {name: array for name, array in named.items() if array is not None}
         np.savez(sys.argv[1], program_digest=manifest["program_digest"], **named)
     sys.stdout.flush()
     os._exit(1 if differing else 0)  # exit without unloading the runtime, which may crash
@@ -106,26 +128,32 @@ def compare(manifest: dict[str, Any], expected: Any, results: dict[str, Any]) ->
     differing = 0
     for output in manifest["outputs"]:
         ours, theirs = expected[output["name"]], with_numbers(find_output(results, output["device_name"]), output)
-        if theirs is None or theirs.size != ours.size:
-            state, is_equal = "missing" if theirs is None else f"{theirs.size} values, expected {ours.size}", False
-        else:
-            a, b = ours.reshape(-1).astype(np.float64), theirs.reshape(-1).astype(np.float64)
-            largest = float(np.abs(a - b).max(initial=0))
-            if ours.dtype.kind != "f" and not output["is_exact"]:
-                count = int(np.count_nonzero(a != b))
-                is_equal = count <= INEXACT_SHARE * a.size and largest <= INEXACT_STEPS
-                state = f"follows from floating point, {count} of {a.size} values differ, by at most {largest:g}"
-            elif ours.dtype.kind == "f":
-                is_equal = largest <= manifest["tolerance"] * float(np.abs(a).max(initial=0))
-                state = f"floating point, largest difference {largest:.2g} of {float(np.abs(a).max(initial=0)):.2g}"
-            else:
-                count = int(np.count_nonzero(a != b))
-                is_equal = count == 0
-                state = "equal" if is_equal else f"{count} of {a.size} values differ, by at most {largest:g}"
+        is_equal, state = describe_difference(manifest, ours, theirs, is_exact=output["is_exact"])
         differing += not is_equal
         name = repr(output["name"])[1:-1]  # without control characters
         print(f"{'ok  ' if is_equal else 'DIFF'}  {name:<40} {ours.dtype!s:<8} {state}")
     return differing
+
+
+def describe_difference(manifest: dict[str, Any], ours: Any, theirs: Any, *, is_exact: bool) -> tuple[bool, str]:
+    """Compare a tensor with the expected one. Return whether they agree, and the difference as text."""
+    if theirs is None:
+        return False, "missing"
+    if theirs.size != ours.size:
+        return False, f"{theirs.size} values, expected {ours.size}"
+    a, b = ours.reshape(-1).astype(np.float64), theirs.reshape(-1).astype(np.float64)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    with np.errstate(invalid="ignore"):  # infinite minus infinite
+        largest = float(np.where(same, 0, np.abs(a - b)).max(initial=0))
+    if ours.dtype.kind == "f":
+        magnitude = float(np.abs(a[np.isfinite(a)]).max(initial=0))
+        state = f"floating point, largest difference {largest:.2g} of {magnitude:.2g}"
+        return largest <= manifest["tolerance"] * magnitude, state
+    count = int(np.count_nonzero(~same))
+    if not is_exact:
+        state = f"follows from floating point, {count} of {a.size} values differ, by at most {largest:g}"
+        return count <= INEXACT_SHARE * a.size and largest <= INEXACT_STEPS, state
+    return count == 0, "equal" if count == 0 else f"{count} of {a.size} values differ, by at most {largest:g}"
 
 
 if __name__ == "__main__":

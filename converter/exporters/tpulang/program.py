@@ -111,8 +111,8 @@ class Program:
         self._calls: dict[Tensor, Call] = {}
 
     def run(self, translators: Mapping[str, Translator]) -> None:
-        """Translate all operations, except operations of refused nodes and of nodes that the host computes."""
-        skipped: set[Node | None] = {*self.lowering.refused, *self.lowering.host_nodes}
+        """Translate all operations, except those of nodes without a form."""
+        skipped: set[Node | None] = {*self.lowering.without_form}
         for line in self.module.lines:
             if line.operation == "top.Weight" or line.origin in skipped:
                 continue

@@ -166,9 +166,6 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.parametrize(("to", "weights", "node", "reason"), [
-    ("tpu-mlir", "float", "matrix_mul", "has no form of it in float"),
-    ("tpu-mlir", "w4a8", "matmul_group_quantized", "has no weights of 4 bits"),
-    ("tpu-mlir", "int8", "input", "INT32 and no scale"),
     ("tpulang", "float", "matrix_mul", "has no form of it in float"),
     ("tpulang", "w4a8", "matmul_group_quantized", "has no weights of 4 bits"),
     ("tpulang", "int8", "requant_fp32_to_int", "floating-point result"),

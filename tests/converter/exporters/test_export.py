@@ -31,6 +31,8 @@ FILES = {
     "inputs.npz",
     "net.mlir",
     "net_weights.npz",
+    "results.npz",
+    "run.py",
     "run_bmodel.py",
 }
 
@@ -68,6 +70,7 @@ def test_files_and_manifest(graph, tmp_path):
         "scale": None,
         "zero_point": manifest["outputs"][0]["zero_point"],
         "device_name": "y",
+        "device_dtype": "uint8",
         "is_exact": True,
     }
     assert np.load(tmp_path / "out" / "expected.npz")["y"].tolist() == [[[255, 254, 253, 0]]]
@@ -182,7 +185,7 @@ def test_shifts_to_the_right_that_round_down_are_refused(tmp_path):
     graph = Graph("net")
     x = graph.input("x", TensorType(DType.INT8, (1, 4)), quant=QuantParams.per_tensor(0.5, 0, DType.INT8))
     graph.output(graph.add(ArithmeticShift(-2, RoundingMode.DOWN, out_dtype=DType.INT16), x))
-    assert "rounding_mode is DOWN" in problem_of(graph, tmp_path)
+    assert "it rounds DOWN" in problem_of(graph, tmp_path)
 
 
 def test_zero_points_per_channel_are_in_the_table(tmp_path):

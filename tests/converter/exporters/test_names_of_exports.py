@@ -54,11 +54,12 @@ NAMES = ["numpy", "run_bmodel", "json", "pyruntime_bm", "transform", "__init__",
 @pytest.mark.parametrize("name", ["numpy", *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])])
 def test_programs_have_fixed_names(name: str, tmp_path: Path) -> None:
     assert {path.name for path in export(tmp_path, "tpulang", name=name).glob("*.py")} == {
+        "run.py",
         "run_bmodel.py",
         "compile_bmodel.py",
     }
     out = export(tmp_path, "tpu-mlir", name=name)
-    assert [path.name for path in out.glob("*.py")] == ["run_bmodel.py"]
+    assert {path.name for path in out.glob("*.py")} == {"run.py", "run_bmodel.py"}
     (program,) = out.glob("*.mlir")
     compile_script = (out / "compile.sh").read_text()
     assert f"-o {program.name}" not in compile_script

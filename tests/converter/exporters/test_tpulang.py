@@ -236,6 +236,8 @@ def test_files(table):
         "inputs.npz",
         "compile_bmodel.py",
         "net_weights.npz",
+        "results.npz",
+        "run.py",
         "run_bmodel.py",
     }
     assert "psutil" in (table / "README.md").read_text()

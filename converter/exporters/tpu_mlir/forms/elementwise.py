@@ -6,12 +6,12 @@ import numpy as np
 
 from tpuconvert.exporters.lowerings import NoExactForm
 from tpuconvert.exporters.tpu_mlir.dialect import Tensor
-from tpuconvert.exporters.tpu_mlir.forms.requantization import binary, rescale_of
+from tpuconvert.exporters.tpu_mlir.forms.requantization import binary, rescale_of, round_mode_of
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering, channel_count, static_shape
 from tpuconvert.exporters.tpu_mlir.registry import lowers, lowers_bm1684
-from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
 from tpuconvert.schema.graph.graph import Node, Value
 from tpuconvert.schema.ops.arithmetic import Add, BinaryArithmetic, Max, Min, Mul, Sub
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Rsubs, ScalarArithmetic, Subs
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.quantization.lut import Lut
 from tpuconvert.schema.ops.shifts.arithmetic_shift import ArithmeticShift
@@ -66,6 +66,19 @@ def mul(op: Mul, node: Node, d: Lowering) -> None:
     _exact(node, d, "Mul")
 
 
+@lowers(Adds, Subs, Rsubs)
+def sum_with_number(op: ScalarArithmetic, node: Node, d: Lowering) -> None:
+    """Lower a saturating sum of integers with a number, or a difference."""
+    x, y = node.inputs[0], node.output
+    if y.dtype is DType.FLOAT32 or not op.scalar.dtype.is_integer:
+        raise NoExactForm("it computes in floating point")
+    assert x is not None
+    number = d.module.weight(np.full((1,) * x.rank, op.scalar.value, np.int32), "si32", f"{y.name}_number")
+    a, b = (number, d.tensor(x)) if op.scalar_first else (d.tensor(x), number)
+    mode = "Add" if isinstance(op, Adds) else "Sub"
+    d.define(y, binary(d, mode, a, b, static_shape(y), d.element(y), y.name))
+
+
 @lowers(Lut)
 @lowers_bm1684(Lut)
 def lut(op: Lut, node: Node, d: Lowering) -> None:
@@ -110,12 +123,7 @@ def extremum(op: BinaryArithmetic, node: Node, d: Lowering) -> None:
 def arithmetic_shift(op: ArithmeticShift, node: Node, d: Lowering) -> None:
     """Lower a shift by a constant amount, rounded and saturated. A shift to the left does not round."""
     x, y = node.inputs[0], node.output
-    modes = {RoundingMode.HALF_UP: "HalfUp", RoundingMode.HALF_AWAY_FROM_ZERO: "HalfAwayFromZero"}
-    mode = "HalfUp" if op.shift >= 0 else modes.get(op.rounding_mode)
-    if mode is None:
-        raise NoExactForm(
-            f"rounding_mode is {op.rounding_mode.name}, expected one of {', '.join(m.name for m in modes)}"
-        )
+    mode = "HalfUp" if op.shift >= 0 else round_mode_of(op.rounding_mode)
     assert x is not None
     one = d.module.weight(np.ones((1,) * x.rank, np.int8), "si8", f"{y.name}_one")
     d.add("tpu.BinaryShift", [d.tensor(x), one], y, mode="Mul", shift=op.shift, round_mode=mode)

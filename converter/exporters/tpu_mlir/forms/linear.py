@@ -123,6 +123,7 @@ def can_fuse(rescale: Rescale, value: Value) -> bool:
     """
     return (
         rescale.mode == "MultiplierShift"
+        and rescale.round_mode == "HalfUp"
         and value.dtype in (DType.INT8, DType.UINT8)
         and not any(rescale.zero_points)
         and all(shift <= 0 for shift in rescale.shifts)
@@ -247,10 +248,11 @@ def matmul(op: MatrixMulV2, node: Node, d: Lowering) -> None:
     assert x is not None and w is not None
     if not w.is_constant or x.rank != 2 or w.rank != 2:
         raise NoExactForm("both operands are computed or have more than two axes, expected constant weights of rank 2")
-    if op.is_left_trans or op.is_right_trans or op.lzp_vec or op.rzp_vec:
-        raise NoExactForm("transposed operands or zero points per channel, expected none")
-    rows, columns = static_shape(x)[0], w.array.shape[1]
-    weights = w.array.T.reshape(columns, -1, 1, 1)
+    if op.is_left_trans or op.lzp_vec or op.rzp_vec:
+        raise NoExactForm("a transposed left operand or zero points per channel, expected none")
+    matrix = w.array if op.is_right_trans else w.array.T
+    rows, columns = static_shape(x)[0], matrix.shape[0]
+    weights = matrix.reshape(columns, -1, 1, 1)
     bias = node.inputs[2].array if op.has_bias else np.zeros(columns)  # type: ignore[union-attr]
     folded = fold_zero_point(bias, weights.astype(np.int64) - op.rzp_val, op.lzp_val)
     x4 = d.reshape(d.tensor(x), (rows, weights.shape[1], 1, 1), f"{node.name}_in")

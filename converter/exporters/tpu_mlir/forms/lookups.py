@@ -42,7 +42,8 @@ def index_select(op: IndexSelect, node: Node, d: Lowering) -> None:
         axis = op.dim % table.rank
         d.define(y, _gathered(d, rows, d.tensor(index), static_shape(y), y.name, axis))
         return
-    column = d.reshape(d.tensor(table), (*static_shape(table), 1), f"{table.name}_column")
+    rows = d.floats(_constant_of(table), "f32")
+    column = d.reshape(rows, (*static_shape(table), 1), f"{table.name}_column")
     count = static_shape(y)[0]
     chosen = _gathered(d, column, d.tensor(index), (count, 1), f"{y.name}_column")
     d.define(y, d.reshape(chosen, (count,), y.name))

@@ -36,6 +36,8 @@ _MODES = {
     RequantMode.TFLITE: "TFLite",
 }
 
+_ROUND_MODES = {RoundingMode.HALF_UP: "HalfUp", RoundingMode.HALF_AWAY_FROM_ZERO: "HalfAwayFromZero"}
+
 
 class Rescale(NamedTuple):
     """Parameters of a requantization, one per channel.
@@ -45,17 +47,14 @@ class Rescale(NamedTuple):
         multipliers: multipliers below 2^31 in magnitude.
         shifts: shifts; negative values shift to the right.
         zero_points: zero points, added after the last rounding.
+        round_mode: attribute ``round_mode`` of the dialect: rounding of the right shift.
     """
 
     mode: str
     multipliers: tuple[int, ...]
     shifts: tuple[int, ...]
     zero_points: tuple[int, ...]
-
-    @property
-    def round_mode(self) -> str:
-        """Attribute ``round_mode`` of the dialect: rounding of the right shift."""
-        return "HalfUp" if self.mode == "MultiplierShift" else "HalfAwayFromZero"
+    round_mode: str = "HalfUp"
 
 
 def remove_twos(multiplier: int, shift: int) -> tuple[int, int]:
@@ -64,6 +63,17 @@ def remove_twos(multiplier: int, shift: int) -> tuple[int, int]:
         multiplier //= 2
         shift += 1
     return multiplier, shift
+
+
+def round_mode_of(mode: RoundingMode) -> str:
+    """Return the attribute ``round_mode`` of the dialect.
+
+    Raises:
+        NoExactForm: the dialect's shifts have no such rounding.
+    """
+    if mode not in _ROUND_MODES:
+        raise NoExactForm(f"it rounds {mode.name}, expected {' or '.join(known.name for known in _ROUND_MODES)}")
+    return _ROUND_MODES[mode]
 
 
 def rescale_of(op: RequantInt32, channels: int) -> Rescale:
@@ -75,12 +85,12 @@ def rescale_of(op: RequantInt32, channels: int) -> Rescale:
     multipliers = op.multiplier_vec if op.is_mul_shift_pc else (op.multiplier_val,) * channels
     shifts = op.shift_vec if op.is_mul_shift_pc else (op.shift_val,) * channels
     offsets = op.offset_vec if op.is_offset_pc else (op.offset_val,) * channels
+    round_mode = "HalfAwayFromZero"
     if op.mode is RequantMode.MULTIPLIER_SHIFT:
-        if op.round_mode is not RoundingMode.HALF_UP:
-            raise NoExactForm(f"round_mode is {op.round_mode.name}, expected HALF_UP")
+        round_mode = round_mode_of(op.round_mode)
         pairs = [remove_twos(*pair) for pair in zip(multipliers, shifts, strict=True)]
         multipliers, shifts = tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs)
-    return Rescale(_MODES[op.mode], tuple(multipliers), tuple(shifts), tuple(offsets))
+    return Rescale(_MODES[op.mode], tuple(multipliers), tuple(shifts), tuple(offsets), round_mode)
 
 
 def requantize(

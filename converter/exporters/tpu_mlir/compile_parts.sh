@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Compiles all parts of the decoder and combines them to one .bmodel file: ./compile.sh
+#
+# Needs TPU_MLIR_HOME, the folder of the installed package tpu_mlir. Weights that parts share are stored once.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+for part in @PARTS@; do
+  "$part/compile.sh"
+done
+rm -f @NAME@.bmodel
+"$TPU_MLIR_HOME/bin/model_tool" --combine @PROGRAMS@ -o @NAME@.bmodel >combine.log 2>&1 || {
+  echo "compile.sh: the parts cannot be combined:" >&2
+  tail -n 20 combine.log >&2
+  exit 1
+}
+echo "@NAME@.bmodel for @CHIP@"

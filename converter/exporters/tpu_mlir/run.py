@@ -1,0 +1,148 @@
+"""Run the exported model from its inputs to its outputs: the compiled program, and then what the host computes.
+
+    python3 run.py [INPUTS.npz [OUTPUTS.npz]]
+
+INPUTS.npz has one array per input of the model, samples along a new first axis; by default the stored samples run, and
+their results are compared with those of tpuconvert. On a board (the package sophon.sail is installed) the program runs
+on the device, elsewhere in the vendor's simulator: then TPU_MLIR_HOME is the folder of the package tpu_mlir. A model
+with a part for the host, host.tpum, needs tpuconvert, others need NumPy only. Exit code 0: done, and the stored results
+agree. 1: a result differs. 2: something is missing.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+FOLDER = Path(__file__).resolve().parent
+sys.path.insert(0, str(FOLDER))
+from run_bmodel import describe_difference, device_array, fail, find_output, stack_samples, with_type  # type: ignore[import-not-found]  # noqa: E402
+
+HOST = FOLDER / "host.tpum"
+
+
+def device_inputs(manifest: dict[str, Any], inputs: Any) -> dict[str, Any]:
+    """Return the inputs of the program: integers with a scale are dequantized."""
+    feeds = {}
+    for item in manifest["inputs"]:
+        name, device_name = item["name"], item["device_name"]
+        if name not in inputs and device_name not in inputs:
+            fail(f"there is no array '{name}'; the model has the inputs {[one['name'] for one in manifest['inputs']]}")
+        array = np.asarray(inputs[name] if name in inputs else inputs[device_name])
+        if array.ndim != len(item["shape"]) + 1 or list(array.shape[1:]) != item["shape"]:
+            fail(f"'{name}' has shape {list(array.shape)}, expected [samples, {str(item['shape'])[1:]}")
+        if name in inputs and name != device_name and item["scale"]:
+            array = (array.astype(np.float64) - item["zero_point"][0]) * item["scale"][0]
+        feeds[device_name] = device_array(array, item["device_dtype"])
+    return feeds
+
+
+def run_on_board(manifest: dict[str, Any], program: Path, feeds: dict[str, Any], count: int) -> dict[str, Any]:
+    """Run the program on the first device. Return its outputs by name, samples along the first axis."""
+    import sophon.sail as sail  # type: ignore[import-not-found]  # the vendor's
+
+    engine = sail.Engine(str(program), 0, sail.IOMode.SYSIO)
+    graph = engine.get_graph_names()[0]
+    names = engine.get_input_names(graph)
+    results: dict[str, list[Any]] = {}
+    for index in range(count):
+        feed = {name: np.ascontiguousarray(feeds[name][index]) for name in names}
+        for name, array in engine.process(graph, feed).items():
+            results.setdefault(name, []).append(np.array(array))
+    arrays = stack_samples(results)
+    return {out["name"]: with_type(find_output(arrays, out["device_name"]), out) for out in manifest["outputs"]}
+
+
+def run_in_simulator(feeds: dict[str, Any]) -> dict[str, Any]:
+    """Run the program in the simulator, with the interpreter of the environment that has it, as ``run_on_board``."""
+    home = Path(os.environ.get("TPU_MLIR_HOME", ""))
+    python = os.environ.get("VENDOR_PYTHON") or str(Path(*home.parts[:-4], "bin", "python"))
+    if not home.is_absolute() or not os.access(python, os.X_OK):
+        fail("neither sophon.sail is installed nor is TPU_MLIR_HOME set; see README.md")
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder, "inputs.npz"), Path(folder, "outputs.npz")
+        np.savez(source, **feeds)
+        command = [python, str(FOLDER / "run_bmodel.py"), str(target), str(source)]
+        done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
+        if done.returncode or not target.exists():
+            fail(f"the simulator failed with exit code {done.returncode}")
+        with np.load(target) as arrays:
+            return dict(arrays)
+
+
+def run_host(feeds: dict[str, Any], count: int) -> dict[str, Any]:
+    """Run the part of the host. Return its results by name."""
+    try:
+        import tpuconvert
+    except ImportError:
+        fail(f"{HOST.name} needs tpuconvert: python3 -m pip install tpuconvert")
+    results: dict[str, list[Any]] = {}
+    with tpuconvert.Session(tpuconvert.load(HOST)) as session:
+        for index in range(count):
+            for name, array in session.run({name: array[index] for name, array in feeds.items()}).items():
+                results.setdefault(name, []).append(np.array(array))
+    return stack_samples(results)
+
+
+def main() -> int:
+    """Run all samples. Return the exit code."""
+    if len(sys.argv) > 3 or any(argument.startswith("-") for argument in sys.argv[1:]):
+        print(__doc__, file=sys.stderr)
+        return 2
+    manifest = json.loads((FOLDER / "export.json").read_text(encoding="utf-8"))
+    program = FOLDER / f"{manifest['name']}.bmodel"
+    if not program.is_file():
+        fail(f"there is no {program.name}; run @COMPILE@ first")
+    with np.load(sys.argv[1] if len(sys.argv) > 1 else FOLDER / "inputs.npz") as arrays:
+        inputs = dict(arrays)
+    feeds = device_inputs(manifest, inputs)
+    count = len(next(iter(feeds.values())))
+    try:
+        found = run_on_board(manifest, program, feeds, count)
+    except ImportError:
+        found = run_in_simulator(feeds)
+    computed = {}
+    for output in manifest["outputs"]:
+        array = found.get(output["name"])
+        if array is None:
+            fail(f"the program returns no '{output['device_name']}'; compile it again")
+        computed[output["name"]] = array.reshape(count, *output["shape"])
+    results = {item["name"]: computed[item["source"]] for item in manifest["results"] if item["source"]}
+    if HOST.exists():
+        named = {
+            item["name"]: inputs[item["port"]] if item["port"] else computed[item["name"]]
+            for item in manifest["host_inputs"]
+        }
+        results.update(run_host(named, count))
+    if len(sys.argv) > 2:
+        np.savez(sys.argv[2], **results)
+    if len(sys.argv) > 1:
+        for name, array in results.items():
+            print(f"{name}  {array.dtype}{list(array.shape)}")
+        return 0
+    return compare(manifest, results)
+
+
+def compare(manifest: dict[str, Any], results: dict[str, Any]) -> int:
+    """Print one line per output of the model. Return 1 if one differs from the stored results, else 0."""
+    differs = False
+    exact = {item["name"]: item["is_exact"] for item in manifest["results"]}
+    with np.load(FOLDER / "results.npz") as expected:
+        for name in dict.fromkeys([*expected.files, *results]):
+            if name not in expected or name not in results:
+                is_equal, state = False, "other extents in some samples" if name in results else "missing"
+            else:
+                is_exact = exact.get(name, False)
+                is_equal, state = describe_difference(manifest, expected[name], results[name], is_exact=is_exact)
+            differs |= not is_equal
+            print(f"{'ok  ' if is_equal else 'DIFF'}  {name:<40} {state}")
+    return int(differs)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

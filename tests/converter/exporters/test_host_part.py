@@ -1,0 +1,154 @@
+"""What the device cannot compute is left to the host: ``host.tpum`` and ``run.py`` of an export."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import tpuconvert as tc
+from tpuconvert.exporters.tpu_mlir.chips import TARGETS
+from tpuconvert.exporters.tpu_mlir.host_part import find_host_part
+from tpuconvert.exporters.tpu_mlir.package import HOST_MODEL, lower_with_host
+
+SAIL = '''"""Stands in for the vendor's runtime: returns the stored tensors of the program, sample by sample."""
+import json
+from pathlib import Path
+import numpy as np
+
+class IOMode:
+    SYSIO = 0
+
+class Engine:
+    def __init__(self, program, device, mode):
+        folder = Path(program).parent
+        self.manifest = json.loads((folder / "export.json").read_text())
+        self.inputs, self.expected = np.load(folder / "inputs.npz"), np.load(folder / "expected.npz")
+
+    def get_graph_names(self):
+        return [self.manifest["name"]]
+
+    def get_input_names(self, graph):
+        return [item["device_name"] for item in self.manifest["inputs"]]
+
+    def process(self, graph, feed):
+        name, array = next(iter(feed.items()))
+        (index,) = [index for index, item in enumerate(self.inputs[name]) if np.array_equal(item, array)][:1]
+        return {item["device_name"]: self.expected[item["name"]][index] for item in self.manifest["outputs"]}
+'''
+
+
+def scores_network(path: Path) -> Path:
+    """Write a convolution, and the positions of its largest results: topk has no form on the device."""
+    rng = np.random.default_rng(0)
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])
+    outputs = [
+        helper.make_tensor_value_info("map", TensorProto.FLOAT, [1, 4, 8, 8]),
+        helper.make_tensor_value_info("best", TensorProto.FLOAT, [1, 5]),
+        helper.make_tensor_value_info("where", TensorProto.INT64, [1, 5]),
+    ]
+    weights = onnx.numpy_helper.from_array(rng.standard_normal((4, 3, 3, 3)).astype(np.float32), "w")
+    shape = onnx.numpy_helper.from_array(np.array([1, 256], np.int64), "shape")
+    count = onnx.numpy_helper.from_array(np.array([5], np.int64), "k")
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["map"], name="conv", pads=[1, 1, 1, 1]),
+        helper.make_node("Reshape", ["map", "shape"], ["flat"], name="flatten"),
+        helper.make_node("TopK", ["flat", "k"], ["best", "where"], name="choose"),
+    ]
+    graph = helper.make_graph(nodes, "g", [x], outputs, [weights, shape, count])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def samples() -> np.ndarray:
+    return np.random.default_rng(1).standard_normal((3, 1, 3, 8, 8)).astype(np.float32)
+
+
+@pytest.fixture(params=["none", "int8"])
+def exported(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[tc.Model, tc.Export]:
+    options: dict[str, Any] = {} if request.param == "none" else {"quantize": "int8", "calibration": samples()}
+    model = tc.convert(scores_network(tmp_path / "net.onnx"), chip="bm1684x", **options)
+    return model, tc.export(model, tmp_path / "out", data=samples())
+
+
+def run_script(folder: Path, *arguments: str, with_board: bool = True) -> subprocess.CompletedProcess[str]:
+    """Run run.py of an export, with a package in place of the vendor's runtime."""
+    (folder / "net.bmodel").write_bytes(b"program")
+    package = folder.parent / "board" / "sophon"
+    package.mkdir(parents=True, exist_ok=True)
+    (package / "sail.py").write_text(SAIL)
+    environment = {key: value for key, value in os.environ.items() if key not in ("TPU_MLIR_HOME", "VENDOR_PYTHON")}
+    if with_board:
+        environment["PYTHONPATH"] = str(package.parent)
+    command = [sys.executable, str(folder / "run.py"), *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_program_ends_before_the_first_node_without_a_form(exported: tuple[tc.Model, tc.Export]) -> None:
+    _, export = exported
+    manifest = export.manifest
+    (reason,) = {node["reason"] for node in manifest["host_nodes"] if node["operator"] == "topk"}
+    assert "no operation" in reason
+    assert [item["name"] for item in manifest["results"] if item["source"]] == ["map"]
+    assert manifest["host_share"] < 0.1
+    assert (export.path / HOST_MODEL).is_file()
+    assert "topk" in (export.path / "README.md").read_text() and "topk 'best': the tpu dialect has" in str(export)
+
+
+def test_the_host_continues_from_the_tensors_of_the_program(exported: tuple[tc.Model, tc.Export]) -> None:
+    model, export = exported
+    done = run_script(export.path)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert len([line for line in done.stdout.splitlines() if line.startswith("ok")]) == 3
+    np.savez(export.path.parent / "mine.npz", x=samples()[1:])
+    done = run_script(export.path, str(export.path.parent / "mine.npz"), str(export.path.parent / "found.npz"))
+    assert done.returncode == 0, done.stderr
+    found = np.load(export.path.parent / "found.npz")
+    with tc.Session(model) as session:
+        for index, sample in enumerate(samples()[1:]):
+            for name, array in session.run(sample).items():
+                np.testing.assert_array_equal(found[name][index], array)
+
+
+def test_a_difference_of_the_program_is_found(exported: tuple[tc.Model, tc.Export]) -> None:
+    _, export = exported
+    with np.load(export.path / "expected.npz") as stored:
+        arrays = {name: array[::-1] for name, array in stored.items()}
+    np.savez(export.path / "expected.npz", **arrays)
+    done = run_script(export.path)
+    assert done.returncode == 1
+    assert done.stdout.count("DIFF") == 3
+
+
+def test_messages_name_what_is_missing(exported: tuple[tc.Model, tc.Export]) -> None:
+    _, export = exported
+    done = run_script(export.path, with_board=False)
+    assert done.returncode == 2 and "TPU_MLIR_HOME" in done.stderr and "Traceback" not in done.stderr
+    np.savez(export.path.parent / "other.npz", image=samples())
+    done = run_script(export.path, str(export.path.parent / "other.npz"))
+    assert done.returncode == 2 and "'x'" in done.stderr
+    np.savez(export.path.parent / "other.npz", x=samples()[:, 0])
+    done = run_script(export.path, str(export.path.parent / "other.npz"))
+    assert done.returncode == 2 and "expected [samples, 1, 3, 8, 8]" in done.stderr
+    (export.path / "net.bmodel").unlink()
+    done = subprocess.run([sys.executable, export.path / "run.py"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "compile.sh" in done.stderr
+
+
+def test_nodes_are_left_to_the_host_on_request(tmp_path: Path) -> None:
+    """A node that the compiler cannot compile, and everything behind it."""
+    model = tc.convert(scores_network(tmp_path / "net.onnx"), chip="bm1684x")
+    names = [node.name for node in model.graph.nodes]
+    lowering = lower_with_host(model.graph, TARGETS["bm1684x"], "net", on_host={names[0]: "the compiler aborts"})
+    host = find_host_part(lowering)
+    assert list(host.reasons.values()) == ["the compiler aborts"]
+    assert host.is_everything and host.share == 1.0
+    with pytest.raises(tc.UnsupportedError, match="the compiler aborts"):
+        lowering.problems.raise_if_any()
