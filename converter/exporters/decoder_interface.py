@@ -20,8 +20,6 @@ from tpuconvert.schema.graph.states import FIXED, State
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.attention import Attention
 from tpuconvert.schema.ops.concat import Concat
-from tpuconvert.schema.ops.copy import Constdata
-from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.quantization.lut import Lut
 from tpuconvert.schema.ops.shape_change import Reshape, Squeeze
 from tpuconvert.schema.types import F32, I32, Dim, TensorType
@@ -262,30 +260,3 @@ def _cache(graph: Graph, state: State, problems: ProblemList) -> Cache | None:
             result = graph.add(step.op, *operands_)
         result.quant = step.output.quant
     return Cache(past, node, new, result, port, state.axis)
-
-
-def trim_tables(graph: Graph, positions: Value, rows: int, problems: ProblemList) -> None:
-    """Keep the first rows of tables that are indexed by positions only, and check that there are enough."""
-    for node in graph.nodes:
-        if not isinstance(node.op, IndexSelect) or node.op.dim != 0:
-            continue
-        table, index = node.inputs
-        assert table is not None and index is not None
-        step = index.producer
-        is_position = index is positions or (
-            step is not None and isinstance(step.op, Reshape) and step.inputs[0] is positions
-        )
-        source = table.producer
-        if not is_position or source is None or not isinstance(source.op, Constdata):
-            continue
-        constant = source.inputs[0]
-        assert constant is not None
-        have = constant.shape[0]
-        assert isinstance(have, int)
-        if have < rows:
-            text = f"the table '{constant.name}' has {have} positions, the context needs {rows}"
-            problems.add(NO_EXACT_FORM, node.op.name, node.name, text, f"--decoder-context {have - 1}")
-        elif have > rows:
-            short = graph.constant(constant.array[:rows], f"{constant.name}:{rows}")
-            with graph.derived_from(source):
-                graph.set_input(node, 0, graph.add(Constdata(), short))

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tpuconvert.exporters.decoder_interface import DETAIL, Cache, Decoder, split_interface, trim_tables
+from tpuconvert.exporters.decoder_interface import DETAIL, Cache, Decoder, split_interface
+from tpuconvert.exporters.decoder_tables import tabulate_positions, trim_tables
 from tpuconvert.model.model import Model
 from tpuconvert.optimizer.constant_folding import fold_constants
 from tpuconvert.schema.errors import NO_EXACT_FORM, ProblemList
@@ -87,6 +88,7 @@ def split_decoder(model: Model, context: int) -> Parts:
     decoder = split_interface(model)
     problems = ProblemList(decoder.graph.file or decoder.graph.name, DETAIL)
     trim_tables(decoder.graph, decoder.positions, context + 1, problems)
+    tabulate_positions(decoder.graph, decoder.positions, context + 1, problems)
     layers = _find_layers(decoder, problems)
     problems.raise_if_any()
     first, last = layers[0].first, layers[-1].last

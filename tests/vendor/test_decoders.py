@@ -98,7 +98,7 @@ def generate(vendor: Vendor, folder: Path, prompt: tuple[int, ...], count: int) 
 def test_parts_generate_the_tokens_of_the_whole_decoder(
     chip: str, floats: str, form: str, weights: str, vendor: Vendor, tmp_path: Path
 ) -> None:
-    model = tc.convert(Cycle(form).build(), **group_options(**WEIGHTS[weights]))
+    model = tc.convert(Cycle(form, has_tables=form != EXPLICIT).build(), **group_options(**WEIGHTS[weights]))
     compile_parts(vendor, model, tmp_path / "parts", chip, floats, CONTEXT)
     tokens, logits = generate(vendor, tmp_path / "parts", PROMPT, COUNT)
     assert tokens == list(tc.generate(model, tokens=PROMPT, max_new_tokens=COUNT).new_tokens)

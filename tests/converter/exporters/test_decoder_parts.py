@@ -151,6 +151,20 @@ def test_tables_of_angles_are_cut_to_the_context() -> None:
     assert {shape[0] for shape in constants if len(shape) == 2 and shape[1] == 8} == {CONTEXT + 1}
 
 
+@pytest.mark.parametrize("context", [CONTEXT, 300])
+def test_angles_that_are_computed_from_positions_become_tables(context: int) -> None:
+    model = model_of(EXPLICIT, has_tables=False)
+    parts = split_decoder(model, context)
+    assert check_parts(model, parts).difference <= FLOAT
+    operators = {node.op.name for part in parts.all for node in part.graph.nodes}
+    assert "index_select" in operators and not operators & {"cos", "sin", "cast"}
+    angles = np.arange(context + 1)[:, None] * np.tile(10000.0 ** (-np.arange(8) / 8), 2)
+    tables = {value.array.tobytes() for value in parts.prefill[1].graph.values if value.shape == angles.shape}
+    for function in (np.cos, np.sin):
+        expected = function(angles)
+        assert any(np.abs(np.frombuffer(t, np.float32).reshape(angles.shape) - expected).max() < 1e-4 for t in tables)
+
+
 def test_context_beyond_the_table_of_angles() -> None:
     with pytest.raises(UnsupportedError, match="'cos' has 8 positions, the context needs 17") as error:
         split_decoder(model_of(STANDARD, positions=8), CONTEXT)
