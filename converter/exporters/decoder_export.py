@@ -25,7 +25,7 @@ from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized
 from tpuconvert.schema.types import Array, Chip
 
 TO_ONNX, TO_COMPILER = "onnx", "tpu-mlir"
-"""The export targets that have floating-point operators: the compiler's not on BM1684."""
+"""The export targets that have floating-point operators."""
 
 HINT = "export the decoder with --to onnx, or without --decoder-context"
 
@@ -54,8 +54,11 @@ def export_decoder(request: Request, context: int, to: str, write: Write) -> dic
     if request.samples is not None:
         hint = "leave out --data; the parts are compared with the whole decoder on random tokens"
         raise UsageError("samples were given for a decoder, whose parts have other inputs", hint=hint)
+    if to == TO_COMPILER and request.model.chip is Chip.BM1684:
+        text = "the model is for BM1684, which has neither packed weights nor the lookup of an embedding"
+        raise UsageError(text, file=request.model.graph.file, hint="convert it with --chip bm1684x")
     parts = split_decoder(request.model, context)
-    if to != TO_ONNX and (to != TO_COMPILER or request.model.chip is Chip.BM1684):
+    if to not in (TO_ONNX, TO_COMPILER):
         _refuse_floats(request, to)
     manifest: dict[str, Any] = {}
     samples: dict[str, dict[str, Array]] = {}

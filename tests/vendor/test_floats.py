@@ -11,27 +11,30 @@ import pytest
 import tpuconvert as tc
 from tests.support.vendor.float_families import FAMILIES, Family, built
 from tests.support.vendor.vendor_tools import Vendor
-from tpuconvert.exporters.request import FLOATS
+from tpuconvert.exporters.tpu_mlir.chips import TARGETS
 from tpuconvert.schema.file.file_model import FileModel
 from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.copy import Constdata
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.quantization.dequant_int_to_fp32 import DequantIntToFp32
 from tpuconvert.schema.ops.quantization.requant_fp32_to_int import RequantFp32ToInt
-from tpuconvert.schema.types import Chip, DType, QuantParams, TensorType
+from tpuconvert.schema.types import Chip, DType, QuantParams, Scalar, TensorType
 
 pytestmark = pytest.mark.vendor
 
 I8, I16, I32, F32 = DType.INT8, DType.INT16, DType.INT32, DType.FLOAT32
 
 
+TYPES = [(name, floats) for name, target in TARGETS.items() for floats in target.floats]
+
+
 @pytest.mark.parametrize("build", FAMILIES, ids=lambda build: build.__name__)
-@pytest.mark.parametrize("floats", FLOATS)
-@pytest.mark.parametrize("chip", ["bm1684x", "bm1688"])
+@pytest.mark.parametrize(("chip", "floats"), TYPES)
 def test_forms(build: Callable[[Family], None], floats: str, chip: str, vendor: Vendor, tmp_path: Path) -> None:
     family = built(build)
-    model = tc.Model(FileModel(family.graph, Chip.BM1686, "0", "none"))
+    model = tc.Model(FileModel(family.graph, TARGETS[chip].chip, "0", "none"))
     lines = vendor.compare(model, [family.feed], chip, tmp_path / "out", floats=floats)
     assert len(lines) == len(family.graph.outputs)
     assert [line for line in lines if line.startswith("DIFF")] == []
@@ -58,6 +61,20 @@ def test_scales_and_offsets_per_channel(chip: str, vendor: Vendor, tmp_path: Pat
     lines = vendor.compare(model, [feed], chip, tmp_path / "out")
     assert len(lines) == 6 and [line for line in lines if line.startswith("DIFF")] == []
     assert sum(" equal" in line for line in lines) == 3
+
+
+@pytest.mark.parametrize("chip", ["bm1684x", "bm1688"])
+def test_an_offset_that_is_no_zero_point(chip: str, vendor: Vendor, tmp_path: Path) -> None:
+    """Some exporters round to even by adding 1.5 * 2^23, which the offset of the first integers subtracts again."""
+    graph = Graph("rounding")
+    x = graph.input("x", TensorType(F32, (1, 2, 64)))
+    rounded = graph.add(Adds(Scalar.f32(12582912.0)), x)
+    quantized = graph.add(RequantFp32ToInt(offset_val=114 - 12582912, out_dtype=DType.UINT8), rounded)
+    quantized.quant = QuantParams.per_tensor(1.0, 114, DType.UINT8)
+    graph.output(quantized)
+    feed = {"x": (np.random.default_rng(3).integers(-600, 600, (1, 2, 64)) / 4).astype(np.float32)}
+    lines = vendor.compare(tc.Model(FileModel(graph, Chip.BM1686, "0", "int8")), [feed], chip, tmp_path / "out")
+    assert len(lines) == 1 and " 0 of 128 values differ" in lines[0]
 
 
 @pytest.mark.parametrize("chip", ["bm1684x", "bm1688"])

@@ -25,6 +25,8 @@ class Target:
         has_reshape_buffer: True if a reshape has an operand for a buffer.
         has_float32_biases: True if products of FLOAT16 and BFLOAT16 have FLOAT32 biases, False if they have biases of
             their type.
+        has_clip: True if the chip limits values to a range in one operation.
+        floats: types in which the chip computes floating-point operators.
         packed_rows: the number of rows of a packed weight has to be a multiple of this.
     """
 
@@ -34,6 +36,8 @@ class Target:
     returns_floats: bool = False
     has_reshape_buffer: bool = False
     has_float32_biases: bool = False
+    has_clip: bool = True
+    floats: tuple[str, ...] = ("f32", "f16", "bf16")
     packed_rows: int = 1
 
     def requant_table(self, multipliers: Sequence[int], shifts: Sequence[int], zero_points: Sequence[int]) -> Array:
@@ -56,7 +60,7 @@ TARGETS = {
     for target in (
         Target("bm1684x", Chip.BM1686),
         Target("bm1688", Chip.BM1686, has_packed_requant=True, has_float32_biases=True, packed_rows=32),
-        Target("bm1684", Chip.BM1684, returns_floats=True, has_reshape_buffer=True),
+        Target("bm1684", Chip.BM1684, returns_floats=True, has_reshape_buffer=True, has_clip=False, floats=("f32",)),
     )
 }
 """Targets by name."""

@@ -26,7 +26,7 @@ from tpuconvert.schema.types import Array, Chip, DType
 KINDS = {"f32": "INT8", "f16": "F16", "bf16": "BF16"}
 """Type of the floating-point operators -> mode of a module, which does not change the types of its tensors."""
 
-PLAIN_ELEMENTS = {DType.INT8: "i8", DType.UINT8: "u8", DType.INT16: "i16", DType.UINT16: "u16", DType.INT32: "si32"}
+PLAIN_ELEMENTS = {DType.INT8: "i8", DType.UINT8: "ui8", DType.INT16: "i16", DType.UINT16: "ui16", DType.INT32: "si32"}
 """Element types without a scale."""
 
 OPEN_EXTENT = "convert with --input-shapes, which fixes every extent"

@@ -110,6 +110,9 @@ def export_tpu_mlir(request: Request) -> dict[str, Any]:
         UsageError: the chip is unknown or is not the chip of the model, or the folder cannot be written.
     """
     target = requested_target(request, TARGETS)
+    if request.floats not in target.floats:
+        hint = f"known are {', '.join(target.floats)}"
+        raise UsageError(f"{target.name} does not compute floating-point operators in {request.floats}", hint=hint)
     name = program_name(request)
     lowering = lower_with_host(request.model.graph, target, name, request.floats, borders=request.borders)
     return export_lowering(request, lowering, TPU_MLIR)
@@ -201,10 +204,8 @@ def try_lowering(
     """
     import_modules("tpuconvert.exporters.tpu_mlir.forms")
     lowering = Lowering(graph, target, name, floats, is_strict=is_strict, on_host=on_host, borders=borders)
-    if target.chip is Chip.BM1684:
-        lowering.run(lowers_bm1684)
-    else:
-        lowering.run(lowers, lowers_floats if has_floats else None)
+    forms = lowers_bm1684 if target.chip is Chip.BM1684 else lowers
+    lowering.run(forms, lowers_floats if has_floats else None)
     return lowering
 
 

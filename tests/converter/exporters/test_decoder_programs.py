@@ -16,7 +16,7 @@ from tests.support.networks.decoders import EXPLICIT, FORMS, STANDARD, decoder
 from tpuconvert.conversion.options.options import group_options
 from tpuconvert.exporters.decoder_check import compare_logits, run_whole
 from tpuconvert.exporters.decoder_parts import part_model, split_decoder
-from tpuconvert.schema.errors import UnsupportedError
+from tpuconvert.schema.errors import UsageError
 
 CONTEXT, PROMPT, COUNT = 8, (1, 2, 3), 5
 
@@ -132,9 +132,9 @@ def test_generate_chains_the_parts(floats: str, tmp_path: Path) -> None:
     assert check.difference <= {"f32": 1e-5, "f16": 2e-3, "bf16": 3e-2}[floats]  # rounded between the parts only
 
 
-def test_bm1684_has_no_floats(tmp_path: Path) -> None:
+def test_bm1684_has_no_packed_weights(tmp_path: Path) -> None:
     model = tc.convert(decoder(STANDARD), chip="bm1684")
-    with pytest.raises(UnsupportedError, match="has no form of it in float"):
+    with pytest.raises(UsageError, match="neither packed weights nor the lookup"):
         tc.export(model, tmp_path / "parts", chip="bm1684", decoder_context=CONTEXT)
     assert not (tmp_path / "parts").exists()
 

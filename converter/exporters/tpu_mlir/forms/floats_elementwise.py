@@ -147,12 +147,16 @@ def scalar(op: ScalarArithmetic, node: Node, d: Lowering) -> None:
 def clamp(op: Clamp, node: Node, d: Lowering) -> None:
     """Lower a limit to a range."""
     low, high = map(float, op.clamp_range())
-    if math.isinf(high):
-        d.add_floats("tpu.MaxConst", [d.floats(node.inputs[0])], node.output, const_val=low)
-    elif math.isinf(low):
-        d.add_floats("tpu.MinConst", [d.floats(node.inputs[0])], node.output, const_val=high)
-    else:
-        d.add_floats("tpu.Clip", [d.floats(node.inputs[0])], node.output, min=low, max=high)
+    x, y = d.floats(node.inputs[0]), node.output
+    if d.target.has_clip and math.isfinite(low) and math.isfinite(high):
+        d.add_floats("tpu.Clip", [x], y, min=low, max=high)
+        return
+    if not math.isinf(low):
+        name = y.name if math.isinf(high) else f"{y.name}_raised"
+        x = d.module.add("tpu.MaxConst", [x], x.shape, d.kind, name, const_val=low)
+    if not math.isinf(high):
+        x = d.module.add("tpu.MinConst", [x], x.shape, d.kind, y.name, const_val=high)
+    d.define(y, x)
 
 
 _COMPARISONS = {

@@ -7,7 +7,7 @@ import numpy as np
 from tpuconvert.exporters.lowerings import NoExactForm
 from tpuconvert.exporters.tpu_mlir.dialect import Tensor
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering, static_shape
-from tpuconvert.exporters.tpu_mlir.registry import lowers
+from tpuconvert.exporters.tpu_mlir.registry import lowers, lowers_bm1684
 from tpuconvert.schema.graph.graph import Node, Value
 from tpuconvert.schema.ops.copy import Constdata
 from tpuconvert.schema.ops.gather_group_quantized import GatherGroupQuantized
@@ -27,25 +27,27 @@ def constdata(op: Constdata, node: Node, d: Lowering) -> None:
 
 
 @lowers(IndexSelect)
+@lowers_bm1684(IndexSelect)
 def index_select(op: IndexSelect, node: Node, d: Lowering) -> None:
-    """Lower a selection of slices of a FLOAT32 table.
+    """Lower a selection of slices.
 
     The elements of a table of rank 1 may be integers behind a cast: it stays FLOAT32, and the compiler takes a column.
     """
     table, index = node.inputs
     y = node.output
     assert table is not None and index is not None
-    if table.dtype is not DType.FLOAT32 or index.is_constant:
-        raise NoExactForm("a selection by constants or of integers, expected a computed index and a FLOAT32 table")
+    indices = d.module.weight(index.array, "si32", f"{y.name}_index") if index.is_constant else d.tensor(index)
+    if table.dtype is not DType.FLOAT32:
+        rows = d.tensor(table)
+    else:
+        rows = d.floats(_constant_of(table), "f32" if table.rank == 1 else "")
     if table.rank > 1:
-        rows = d.floats(_constant_of(table))
         axis = op.dim % table.rank
-        d.define(y, _gathered(d, rows, d.tensor(index), static_shape(y), y.name, axis))
+        d.define(y, _gathered(d, rows, indices, static_shape(y), y.name, axis, d.element(y)))
         return
-    rows = d.floats(_constant_of(table), "f32")
     column = d.reshape(rows, (*static_shape(table), 1), f"{table.name}_column")
     count = static_shape(y)[0]
-    chosen = _gathered(d, column, d.tensor(index), (count, 1), f"{y.name}_column")
+    chosen = _gathered(d, column, indices, (count, 1), f"{y.name}_column")
     d.define(y, d.reshape(chosen, (count,), y.name))
 
 
@@ -59,9 +61,9 @@ def _constant_of(table: Value) -> Value:
 
 
 def _gathered(
-    d: Lowering, table: Tensor, index: Tensor, shape: tuple[int, ...], location: str, axis: int = 0
+    d: Lowering, table: Tensor, index: Tensor, shape: tuple[int, ...], location: str, axis: int = 0, element: str = ""
 ) -> Tensor:
-    return d.module.add("tpu.Gather", [table, index], shape, table.element, location, axis=axis)
+    return d.module.add("tpu.Gather", [table, index], shape, element or table.element, location, axis=axis)
 
 
 @lowers(GatherGroupQuantized)

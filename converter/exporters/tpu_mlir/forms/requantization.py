@@ -218,22 +218,23 @@ def quantize(op: RequantFp32ToInt, node: Node, d: Lowering) -> None:
         )
     if op.mode != 0:
         raise NoExactForm("an offset that is added before the rounding")
-    if op.is_scale_pc or op.is_offset_pc:
-        scales = op.scale_vec if op.is_scale_pc else (op.scale_val,)
-        offsets = op.offset_vec if op.is_offset_pc else (op.offset_val,)
-        scaled = _with_channels(d, "tpu.Mul", d.as_kind(tensor, "f32"), scales, f"{y.name}_scaled")
-        if any(offsets):  # they are added after the rounding
-            rounded = d.module.add(
-                "tpu.Active", [scaled], scaled.shape, "f32", f"{y.name}_rounded", is_exact=scaled.is_exact, mode="ROUND"
-            )
-            scaled = _with_channels(d, "tpu.Add", rounded, offsets, f"{y.name}_offset")
-        element = PLAIN_ELEMENTS[y.dtype]
-        d.define(y, d.module.add("tpu.Cast", [scaled], static_shape(y), element, y.name, with_scale=False))
+    is_one = not op.is_scale_pc and not op.is_offset_pc
+    if is_one and y.quant is not None and op.offset_val == y.quant.zero_point[0]:
+        element = quantized_element(y.dtype, y.quant, reciprocal_scale(op.scale_val))
+        d.define(y, d.module.add("tpu.Cast", [d.as_kind(tensor, "f32")], static_shape(y), element, y.name))
         return
-    if y.quant is None or op.offset_val != y.quant.zero_point[0]:
-        raise NoExactForm(f"its offset {op.offset_val} is not the zero point of '{y.name}'")
-    element = quantized_element(y.dtype, y.quant, reciprocal_scale(op.scale_val))
-    d.define(y, d.module.add("tpu.Cast", [d.as_kind(tensor, "f32")], static_shape(y), element, y.name))
+    scales = op.scale_vec if op.is_scale_pc else (op.scale_val,)
+    offsets = op.offset_vec if op.is_offset_pc else (op.offset_val,)
+    if max(map(abs, offsets)) >= 2**24:
+        raise NoExactForm(f"its offset reaches {max(map(abs, offsets))}, which FLOAT32 sums do not hold exactly")
+    scaled = _with_channels(d, "tpu.Mul", d.as_kind(tensor, "f32"), scales, f"{y.name}_scaled")
+    if any(offsets):  # they are added after the rounding
+        rounded = d.module.add(
+            "tpu.Active", [scaled], scaled.shape, "f32", f"{y.name}_rounded", is_exact=scaled.is_exact, mode="ROUND"
+        )
+        scaled = _with_channels(d, "tpu.Add", rounded, offsets, f"{y.name}_offset")
+    element = PLAIN_ELEMENTS[y.dtype]
+    d.define(y, d.module.add("tpu.Cast", [scaled], static_shape(y), element, y.name, with_scale=False))
 
 
 def _with_channels(d: Lowering, operation: str, x: Tensor, numbers: Sequence[float], location: str) -> Tensor:
