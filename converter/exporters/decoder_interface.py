@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from tpuconvert.exporters.decoder_samples import LENGTHS, SampledValues, sample_values
 from tpuconvert.model.model import Model
-from tpuconvert.runtime.session.session_state import DERIVED
+from tpuconvert.runtime.session.session_state import DERIVED, MASK
 from tpuconvert.schema.definition.op import Trait
 from tpuconvert.schema.errors import NO_EXACT_FORM, ProblemList, TpuConvertError, UsageError
 from tpuconvert.schema.graph.graph import Graph, Node, Port, Value
@@ -91,7 +91,7 @@ def split_interface(model: Model) -> Decoder:
         UsageError: the model is not a decoder with key-value caches, or has more inputs and outputs than the parts.
         UnsupportedError: a mask, a cache or positions have no form in the parts.
     """
-    graph = copy_graph(model.graph)
+    graph = _with_one_total(model)
     problems = ProblemList(graph.file or graph.name, DETAIL)
     symbols, others = _extents(model, graph)
     new, total = symbols[1:]
@@ -118,6 +118,21 @@ def split_interface(model: Model) -> Decoder:
     return Decoder(
         graph, values.embedded, tokens, positions, mask, tuple(valid), logits, frozenset(values.stream), symbols, others
     )
+
+
+def _with_one_total(model: Model) -> Graph:
+    """Copy the graph. The attention mask has as many tokens as a cache after a run, whatever its exporter calls them.
+
+    Optimum names them ``past_sequence_length + 1``, also where a run has several new tokens.
+    """
+    graph = model.graph
+    growing = [state for state in model.states if state.axis != FIXED]
+    masks = [value for value, port in zip(graph.inputs, graph.input_ports, strict=True) if port.name == MASK]
+    if not growing or not masks or masks[0].rank != 2:
+        return copy_graph(graph)
+    total, length = graph.output_ports[growing[0].output].shape[growing[0].axis], masks[0].shape[1]
+    is_other = isinstance(length, str) and isinstance(total, str) and length != total
+    return copy_graph(graph, {length: total} if is_other else None)
 
 
 def _extents(model: Model, graph: Graph) -> tuple[tuple[str, str, str], dict[str, int]]:

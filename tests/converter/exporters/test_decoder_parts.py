@@ -227,6 +227,33 @@ def test_masks_of_another_kind_are_named(tmp_path: Path) -> None:
     assert "causal masks" in str(error.value)
 
 
+@pytest.mark.parametrize("form", [STANDARD, MICROSOFT])
+def test_mask_whose_extent_has_the_name_of_optimum(form: str) -> None:
+    """Optimum names the tokens of the mask ``past_sequence_length + 1``, also with several new tokens."""
+    source = decoder(form, **SIZES)
+    (item,) = [item for item in source.graph.input if item.name == "attention_mask"]
+    item.type.tensor_type.shape.dim[1].dim_param = "past_sequence_length + 1"
+    model = tc.convert(source)
+    assert check_parts(model, split_decoder(model, CONTEXT)).difference <= FLOAT
+
+
+class Flattening(Decoder):
+    """Residual sums have no batch axis, as in OPT."""
+
+    def _norm(self, x: str, skip: str, name: str) -> tuple[str, str]:
+        if skip:
+            flat = [self.add("Reshape", [operand, self.ints(-1, self.width)]) for operand in (x, skip)]
+            x = self.add("Reshape", [self.add("Add", flat), self.ints(1, -1, self.width)])
+        return super()._norm(x, "", name)
+
+
+def test_residual_sums_without_a_batch_axis() -> None:
+    model = tc.convert(Flattening(EXPLICIT, **SIZES).build())
+    parts = split_decoder(model, CONTEXT)
+    assert {part.graph.output_ports[0].shape for part in parts.prefill} == {(1, CONTEXT, 128)}
+    assert check_parts(model, parts).difference <= FLOAT
+
+
 def test_caches_that_are_not_appended_to_are_named() -> None:
     source = Decoder(EXPLICIT, **SIZES)
     model = source.build()
