@@ -126,13 +126,14 @@ def test_packed_weights(chip: str, floats: str, vendor: Vendor, tmp_path: Path) 
     """All group sizes in 4 and 8 bits, with integers, floats and the middle as zero points, against NumPy.
 
     The operands are small integers times powers of two: products are exact in every type, so that only the sum is
-    rounded to it.
+    rounded to it. The largest activation of a group is 127 / 64, so that rounding to INT8 keeps all activations.
     """
     rng = np.random.default_rng(5)
     graph = Graph("packed")
     rows, depth = 3, 256
     x = graph.input("x", TensorType(DType.FLOAT32, (1, rows, depth)))
-    feed = (rng.integers(-4, 5, (1, rows, depth)) / 4).astype(np.float32)
+    feed = (rng.integers(-127, 128, (1, rows, depth)) / 64).astype(np.float32)
+    feed[..., ::16] = 127 / 64
     expected = {}
     for bits in (4, 8):
         for group in GROUPS:
@@ -150,7 +151,8 @@ def test_packed_weights(chip: str, floats: str, vendor: Vendor, tmp_path: Path) 
                     constants.append(zero if kind == "floats" else _packed(zero.astype(np.uint8), bits))
                 name = f"w{bits}_{group}_{kind}"
                 values = [graph.constant(array, f"{name}_{k}") for k, array in enumerate(constants)]
-                graph.output(graph.add(MatmulGroupQuantized(bits, group), x, *values, name=name))
+                activations = DType.INT8 if kind == "middle" and group in (32, 128) else DType.FLOAT32
+                graph.output(graph.add(MatmulGroupQuantized(bits, group, activations), x, *values, name=name))
                 weight = (codes.reshape(count, groups, group) - zero[:, :, None]) * scale[:, :, None]
                 expected[name] = feed.astype(np.float64) @ weight.reshape(count, depth).T
     model = tc.Model(FileModel(graph, Chip.BM1686, "0", "none"))

@@ -54,14 +54,17 @@ class _Weight:
         self.fractions = zero_points - self.integers
 
     def is_exact_in(self, kind: str) -> bool:
-        """Return True if scales in a type change no weight by more than rounding the weight to the type does.
+        """Return True if the type has the weights, and scales in it change none by more than rounding the weight does.
 
         The relative error of a scale in the normal range is at most half a unit. Smaller scales of FLOAT16 have a
         constant error, which is acceptable while the error of the largest weight of the group is below one step.
         """
         codes = unpack_codes(self.codes, self.op.bits).reshape(*self.scale.shape, self.op.group)
-        largest = np.abs(codes - self.zero_points[:, :, None]).max(axis=2)
-        error = np.abs(rounded_floats(self.scale, kind).astype(np.float64) - self.scale)
+        largest = np.maximum(codes.max(axis=2) - self.zero_points, self.zero_points - codes.min(axis=2))
+        scale = rounded_floats(self.scale, kind).astype(np.float64)
+        error = np.abs(scale - self.scale)
+        if not np.isfinite(rounded_floats((largest * scale).astype(np.float32), kind)).all():
+            return False
         half_unit, step = {"f16": (2.0**-11, 2.0**-24), "bf16": (2.0**-8, 0.0)}[kind]
         return bool(((error <= half_unit * np.abs(self.scale)) | (error * largest <= step)).all())
 
@@ -106,9 +109,8 @@ def _dequantized(d: Lowering, x: Tensor, weight: _Weight, bias: Value | None, no
     """Append a product with weights in the type of the module."""
     codes, zero_points = weight.codes, weight.zero_points
     matrix = weight.op.weights(codes, weight.scale, zero_points.astype(np.float32), x.shape[-1])
-    with np.errstate(over="ignore"):
-        if not np.isfinite(rounded_floats(matrix, d.kind)).all():
-            raise NoExactForm(f"its weights exceed the range of {d.kind}", "export with --floats bf16 or f32")
+    if not np.isfinite(rounded_floats(matrix, d.kind)).all():
+        raise NoExactForm(f"its weights exceed the range of {d.kind}", "export with --floats bf16 or f32")
     biases = None if bias is None else d.floats(bias, "f32" if d.target.has_float32_biases else "")
     operands = [x, d.float_weight(np.ascontiguousarray(matrix.T), f"{node.output.name}_weights"), biases]
     d.add_floats("tpu.MatMul", operands, node.output, round_mode="HalfAwayFromZero")
