@@ -96,16 +96,17 @@ nnsmith: $(READY) build/nnsmith-venv/.ready
 	for chip in bm1684 bm1686; do for mode in float int8; do \
 	  $(BIN)/python -m tools.zoo.nnsmith_graphs run $(NNSMITH) --chip $$chip --mode $$mode || exit 1; done; done
 
-# The vendor's package has wheels for Python 3.10 only.
-PYTHON310 ?= python3.10
+# The vendor's package has wheels for Python 3.10 only: PYTHON310=/path/to/python3.10 names one.
+PYTHON310 ?=
 VENDOR := build/vendor
+VENDOR_ENVIRONMENT = $(BIN)/python -m tools.release.vendor_environment $(addprefix --python ,$(PYTHON310))
 
-vendor-env: $(VENDOR)/.ready
+vendor-env: $(VENDOR)/environment.json
 
-$(VENDOR)/.ready: tools/release/vendor_env.sh
-	tools/release/vendor_env.sh $(VENDOR) $(PYTHON310)
+$(VENDOR)/environment.json: | $(READY)
+	$(VENDOR_ENVIRONMENT) $(VENDOR)
 
-test-vendor: $(READY) $(VENDOR)/.ready
+test-vendor: $(READY) $(VENDOR)/environment.json
 	TPU_MLIR_HOME=$(abspath $(VENDOR))/lib/python3.10/site-packages/tpu_mlir \
 	  VENDOR_PYTHON=$(abspath $(VENDOR))/bin/python $(BIN)/pytest -q $(PARALLEL) -m vendor tests/vendor
 
@@ -118,10 +119,10 @@ accuracy: $(READY)
 CALIBRATION := build/vendor-calibration
 NETWORKS ?=
 
-$(CALIBRATION)/.ready: tools/release/vendor_env.sh
-	tools/release/vendor_env.sh $(CALIBRATION) $(PYTHON310) calibration
+$(CALIBRATION)/environment.json: | $(READY)
+	$(VENDOR_ENVIRONMENT) $(CALIBRATION) --calibration
 
-accuracy-vendor: $(READY) $(CALIBRATION)/.ready
+accuracy-vendor: $(READY) $(CALIBRATION)/environment.json
 	$(BIN)/python -m pip install --quiet --editable '.[bench,images]'
 	TPU_MLIR_HOME=$(abspath $(CALIBRATION))/lib/python3.10/site-packages/tpu_mlir \
 	  VENDOR_PYTHON=$(abspath $(CALIBRATION))/bin/python \

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from tpuconvert.device.device import device_check as device_check
     from tpuconvert.device.device import device_compare as device_compare
     from tpuconvert.device.device import device_plan as device_plan
+    from tpuconvert.device.setup import DeviceSetup as DeviceSetup
+    from tpuconvert.device.setup import device_setup as device_setup
     from tpuconvert.diff.compare import diff as diff
     from tpuconvert.diff.result import ModelDifference as ModelDifference
     from tpuconvert.doctor.doctor import Diagnosis as Diagnosis
@@ -120,6 +122,7 @@ _MODULES = {
     "tpuconvert.conversion.options.quantization": ("Quantization",),
     "tpuconvert.conversion.options.source": ("SourceOptions",),
     "tpuconvert.device.device": ("DevicePlan", "GoldenCheck", "device_check", "device_compare", "device_plan"),
+    "tpuconvert.device.setup": ("DeviceSetup", "device_setup"),
     "tpuconvert.run.generate": ("Generation", "generate"),
     "tpuconvert.report.inspect": ("Inspection", "inspect"),
     "tpuconvert.operators.op_test": ("OpTests", "op_test"),

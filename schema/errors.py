@@ -147,6 +147,7 @@ ILLEGAL_ON_CHIP = ProblemKind("TC3106", "not on this chip")
 TOO_LARGE = ProblemKind("TC3107", "too large")
 NOT_FINITE = ProblemKind("TC3108", "not finite")
 NO_EXACT_FORM = ProblemKind("TC3109", "no exact form")
+COMPILER_FAILS = ProblemKind("TC3110", "does not compile")
 
 
 @dataclass(frozen=True)

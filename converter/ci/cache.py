@@ -20,7 +20,7 @@ import mmap
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ _MOST_BYTES = 1 << 26
 _LARGEST = 1 << 63
 """Measurements that are integers are smaller than this, so that they can be converted to floats."""
 
-_TEXTS = ("chip", "quantize", "exactness", "first_difference")
+_TEXTS = ("chip", "quantize", "exactness", "first_difference", "device", "first_device_difference")
 """Measurements that are texts or None; the others are numbers."""
 
 _NEEDED = ("size", "transposes", "nodes", "integer_nodes", "cosine")
@@ -240,6 +240,8 @@ def key_of(job: Job) -> str:
     digest.update(json.dumps(write_options(options), sort_keys=True).encode())
     preprocess = options.preprocess.to_dict() if options.preprocess is not None else None
     digest.update(json.dumps(preprocess, sort_keys=True).encode())
+    if job.device is not None:
+        digest.update(json.dumps(asdict(job.device), sort_keys=True).encode())
     for key in KEYED_FILES:
         if key in job.files:
             digest.update(f"\n{key} ".encode())

@@ -14,6 +14,7 @@ manifest. Every other key is an option of ``tpuconvert.convert``.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -25,6 +26,9 @@ from tpuconvert.conversion.fixed_inputs import read_fixed
 from tpuconvert.conversion.options.options import OPTIONS, Options
 from tpuconvert.conversion.options.rule_files import expand_rules
 from tpuconvert.conversion.source import SOURCE_SUFFIXES
+from tpuconvert.exporters.compilation.compiled_export import TIME_LIMIT
+from tpuconvert.exporters.request import FLOATS
+from tpuconvert.exporters.tpu_mlir.chips import TARGETS
 from tpuconvert.plugins import load_plugins
 from tpuconvert.samples.preprocess import YAML_SUFFIXES
 from tpuconvert.schema.errors import UsageError
@@ -39,6 +43,9 @@ ACCEPTED = "inaccurate_outputs"
 
 NUMBERS = ("samples",)
 """Keys with an integer. ``samples`` is the number of samples that are compared with the source."""
+
+DEVICE = "device"
+"""Key with the chip for which the model has to compile, and options of the export."""
 
 DEFAULT_SAMPLES = 8
 
@@ -95,8 +102,28 @@ ACCURACY = Limit(
 )
 """Limit of every quantized model. The manifest has the accepted outputs instead of a number."""
 
+PROGRAM = Limit(DEVICE, "device_differing", False, "", "", "tensors of the compiled program that differ")
+"""Limit of every model with the key ``device``."""
+
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([KMG]i?B|B)?", re.IGNORECASE)
 _FACTORS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+
+
+@dataclass(frozen=True)
+class DeviceProgram:
+    """Program that is compiled and compared in the vendor's simulator.
+
+    Args:
+        chip: chip of the vendor's compiler.
+        floats: type of floating-point operators.
+        with_checks: compare every integer tensor.
+        time_limit: limit of each compiler pass and of the simulator, in seconds.
+    """
+
+    chip: str
+    floats: str = FLOATS[0]
+    with_checks: bool = False
+    time_limit: float = TIME_LIMIT
 
 
 @dataclass(frozen=True)
@@ -113,6 +140,7 @@ class Job:
         missing: message about a file of the manifest that does not exist, so that the model cannot be converted; else
             empty.
         accepted: names of outputs that may be below the accuracy limits.
+        device: the program that has to compile and to compute the same; None for a model without one.
     """
 
     name: str
@@ -123,6 +151,7 @@ class Job:
     plugins: tuple[Path, ...] = ()
     missing: str = ""
     accepted: tuple[str, ...] = ()
+    device: DeviceProgram | None = None
 
     @property
     def inputs(self) -> list[Path]:
@@ -166,7 +195,7 @@ class _Reader:
         limits = {**self._limits(defaults, "defaults"), **self._limits(entry, where)}
         fields = {**defaults, **entry}
         fields.pop("limits", None)
-        self._check_keys(fields, (*FILES, *NUMBERS, ACCEPTED, "limits", *OPTIONS), where)
+        self._check_keys(fields, (*FILES, *NUMBERS, ACCEPTED, DEVICE, "limits", *OPTIONS), where)
         named = {key: fields.pop(key) for key in FILES if key in fields}
         files = {key: self._place(name, f"{where}.{key}") for key, name in named.items() if name is not None}
         if "source" not in files:
@@ -178,6 +207,7 @@ class _Reader:
         if not isinstance(samples, int) or isinstance(samples, bool) or not 1 <= samples <= MOST_SAMPLES:
             raise self._wrong(f"{where}.samples: {samples!r} is not a number of samples from 1 to {MOST_SAMPLES}")
         accepted = self._names(fields.pop(ACCEPTED, None) or [], f"{where}.{ACCEPTED}")
+        device = self._device(fields.pop(DEVICE, None), f"{where}.{DEVICE}")
         if fields.get("allow_root") is not None:
             fields["allow_root"] = str(self._place(fields["allow_root"], f"{where}.allow_root"))
         preprocess = fields.get("preprocess")
@@ -191,11 +221,30 @@ class _Reader:
                 fields["fix_inputs"] = read_fixed(self._mapping(fields["fix_inputs"], "fix_inputs"), self.path.parent)
             if "precision" in fields:  # read rule files now, for the same reason
                 fields["precision"] = expand_rules(fields["precision"], self.path.parent)
-            Options.of(**fields)
+            checked = Options.of(**fields)
         except UsageError as error:
             raise self._wrong(f"{where}: {error.message}", hint=error.hint) from error
+        if device is not None and TARGETS[device.chip].chip is not checked.chip:
+            chip = TARGETS[device.chip].chip.value.lower()
+            raise self._wrong(
+                f"{where}.{DEVICE}: the model is for {checked.chip.value}, {device.chip} needs one for {chip.upper()}",
+                hint=f"chip: {chip}",
+            )
         options = {key: value for key, value in fields.items() if key not in FILES}
-        return Job(name, files, options, limits, samples, plugins, accepted=accepted)
+        return Job(name, files, options, limits, samples, plugins, accepted=accepted, device=device)
+
+    def _device(self, value: Any, where: str) -> DeviceProgram | None:
+        if value is None:
+            return None
+        entry = self._mapping(value, where)
+        self._check_keys(entry, [item.name for item in dataclasses.fields(DeviceProgram)], where)
+        if "chip" not in entry:
+            raise self._wrong(f"{where}: has no chip", hint=f"{DEVICE}: {{chip: {next(iter(TARGETS))}}}")
+        device = DeviceProgram(**entry)
+        for key, known in (("chip", tuple(TARGETS)), ("floats", FLOATS), ("with_checks", (True, False))):
+            if getattr(device, key) not in known:
+                raise self._wrong(f"{where}.{key}: {getattr(device, key)!r} is not one of {', '.join(map(str, known))}")
+        return dataclasses.replace(device, time_limit=self._number(device.time_limit, f"{where}.time_limit"))
 
     def _missing(self, files: Mapping[str, Path], fields: Mapping[str, Any]) -> str:
         """Return a message about the first file that a model needs and that does not exist."""
@@ -216,7 +265,7 @@ class _Reader:
             key: self._number(value, f"{where}.limits.{key}", is_size=key == "size") for key, value in limits.items()
         }
 
-    def _number(self, value: Any, where: str, *, is_size: bool) -> float:
+    def _number(self, value: Any, where: str, *, is_size: bool = False) -> float:
         if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _LARGEST:
             return float(value)
         match = _SIZE.fullmatch(str(value).strip()) if is_size else None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import statistics
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,12 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from tpuconvert.ci.manifest import Job
+from tpuconvert.ci.manifest import DEVICE, PROGRAM, DeviceProgram, Job
 from tpuconvert.conversion.conversion import Conversion
 from tpuconvert.conversion.options.options import Options
 from tpuconvert.conversion.source import Source
 from tpuconvert.evaluation.evaluation import evaluate
 from tpuconvert.evaluation.result import Evaluation
+from tpuconvert.exporters.compilation.environment import require_environment
+from tpuconvert.exporters.compilation.proof import Proof
+from tpuconvert.exporters.export import export
 from tpuconvert.model.accuracy_notes import KEY as ACCURACY
 from tpuconvert.model.model import Model, load
 from tpuconvert.plugins import load_plugins
@@ -26,6 +31,7 @@ from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.types import Array
+from tpuconvert.text.text_format import several
 from tpuconvert.verify.source_comparison import verify_source
 from tpuconvert.verify.verification import Verification
 
@@ -57,6 +63,8 @@ def convert_and_measure(job: Job, target: Path) -> Measurement:
         TpuConvertError: the conversion failed.
     """
     load_plugins(job.plugins)
+    if job.device is not None:
+        require_environment()  # before a conversion that can take minutes
     options = Options.of(**job.options)
     started = time.perf_counter()
     converted = Conversion(options, job.files.get("calibration")).of_source(_source(job))
@@ -82,7 +90,27 @@ def convert_and_measure(job: Job, target: Path) -> Measurement:
         sections["evaluation"] = evaluated.to_dict()
     if "latency_ratio" in job.limits or "baseline" in job.files:
         measures.update(_latency(job, model))
+    if job.device is not None:
+        measures.update(_prove(job.device, model, job.files.get("data") or job.files.get("calibration")))
     return Measurement(measures, sections)
+
+
+def _prove(device: DeviceProgram, model: Model, data: Path | None) -> Measures:
+    """Compile a model, run it in the simulator, and compare the results.
+
+    Raises:
+        TpuConvertError: it does not compile.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        result = export(model, Path(folder, "program"), data=data, compile=True, **dataclasses.asdict(device))
+    proof: Proof = next(iter(result.proofs.values()))
+    count, differing = sum(item["tensors"] for item in proof["tensors"]), proof["differing"]
+    first = f"the first is '{differing[0]['name']}': {differing[0]['difference']}" if differing else ""
+    return {
+        DEVICE: f"{device.chip} {count - len(differing)} of {several(count, 'tensor')}",
+        PROGRAM.measure: len(differing),
+        "first_device_difference": first,
+    }
 
 
 def _compare(job: Job, model: Model, options: Options) -> Verification:

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree
 
-from tpuconvert.ci.manifest import LIMITS
+from tpuconvert.ci.manifest import DEVICE, LIMITS
 from tpuconvert.ci.runner import Outcome
 from tpuconvert.installed import version
 from tpuconvert.schema.text.visible_text import for_json, one_line, visible
@@ -63,7 +63,7 @@ def to_markdown(outcomes: Sequence[Outcome]) -> str:
     return "\n".join(lines) + "\n"
 
 
-COLUMNS = ("INT8 nodes", "cosine", "size", "transposes", "limits")
+COLUMNS = ("INT8 nodes", "cosine", "size", "transposes", "device", "limits")
 
 
 def cells(outcome: Outcome) -> list[str]:
@@ -73,7 +73,8 @@ def cells(outcome: Outcome) -> list[str]:
         return ["-"] * len(COLUMNS)
     limits = "; ".join(str(miss) for miss in outcome.misses) or ("kept" if outcome.limits else "-")
     integers = f"{measures['integer_nodes']} of {measures['nodes']}"
-    return [integers, f"{measures['cosine']:.5f}", bytes_text(measures["size"]), str(measures["transposes"]), limits]
+    size, transposes = bytes_text(measures["size"]), str(measures["transposes"])
+    return [integers, f"{measures['cosine']:.5f}", size, transposes, str(measures.get(DEVICE, "-")), limits]
 
 
 def _fence(text: str) -> str:
@@ -159,7 +160,7 @@ def _facts(outcome: Outcome) -> str:
     parts = [f"{values['integer_nodes']} of {values['nodes']} nodes in integers", bytes_text(values["size"])]
     named = [(limit.key, limit.measure, limit.unit) for limit in LIMITS if limit.key not in ("size", "transposes")]
     parts += [f"{key} {values[name]:.5g}{f' {unit}' if unit else ''}" for key, name, unit in named if name in values]
-    parts.append(f"{values['transposes']} transposes")
+    parts += [f"{values['transposes']} transposes", *([str(values[DEVICE])] if DEVICE in values else [])]
     return ", ".join(parts)
 
 

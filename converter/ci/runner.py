@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 
 from tpuconvert.ci.cache import Cache, DamagedEntry, Entry, key_of
-from tpuconvert.ci.manifest import ACCEPTED, ACCURACY, LIMITS, Job, Limit
+from tpuconvert.ci.manifest import ACCEPTED, ACCURACY, DEVICE, LIMITS, PROGRAM, Job, Limit
 from tpuconvert.ci.measures import Measurement, Measures, convert_and_measure
 from tpuconvert.conversion.reproduction import file_sha256
 from tpuconvert.known_errors import known_error
@@ -109,6 +109,9 @@ class Outcome(
                 # A comparison with NaN is false: NaN misses every limit.
                 if not (value >= bound if limit.is_least else value <= bound):
                     misses.append(Miss(limit, bound, value))
+        if self.measures.get(PROGRAM.measure):
+            text = f"{DEVICE}: {self.measures[DEVICE]}, {self.measures['first_device_difference']}"
+            misses.append(Miss(PROGRAM, 0.0, float(self.measures[PROGRAM.measure]), text))
         inaccurate = {name: text for name, text in self._inaccurate.items() if name not in self.accepted}
         return [*misses, *(Miss(ACCURACY, 0.0, float(len(inaccurate)), str(text)) for text in inaccurate.values())]
 

@@ -14,6 +14,7 @@ from tpuconvert.conversion.conversion import Conversion
 from tpuconvert.conversion.options.options import Options
 from tpuconvert.conversion.source import Source
 from tpuconvert.doctor.example import PIXELS, SOURCES, example_folder, load_part
+from tpuconvert.exporters.compilation.environment import HOME_VARIABLE, default_folder, environment_in
 from tpuconvert.installed import NAME, version
 from tpuconvert.requirements import Extra, Package, read_requirements
 from tpuconvert.runtime.native.builder.loader import available_isas, chosen_isa, is_left_out, native
@@ -161,7 +162,7 @@ class Installation(Result, keys={"problem_messages": "problems"}):
         return lines
 
     def _facts(self) -> list[tuple[str, str]]:
-        unset = "not found; exported models need it: TPU_MLIR_HOME names its folder"
+        unset = "not found; exported models need it: tpuconvert device setup"
         return [
             ("Python", self.python),
             ("system", self.system),
@@ -227,8 +228,11 @@ def find_cxx_compiler() -> str | None:
 
 
 def find_vendor_compiler() -> str | None:
-    """Return the path of ``tpuc-opt``: in the folder that TPU_MLIR_HOME names, otherwise on the PATH."""
-    home = os.environ.get("TPU_MLIR_HOME")
+    """Return the path of ``tpuc-opt``: where TPU_MLIR_HOME or ``device setup`` has it, otherwise on the PATH."""
+    home = os.environ.get(HOME_VARIABLE)
+    environment = None if home else environment_in(default_folder())
+    if environment is not None:
+        return str(environment.program)
     return shutil.which("tpuc-opt", path=None if not home else str(Path(home) / "bin"))
 
 

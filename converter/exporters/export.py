@@ -12,6 +12,8 @@ from types import MappingProxyType
 from typing import Annotated, Any
 
 from tpuconvert.exporters.bucket_graphs import graph_of_bucket
+from tpuconvert.exporters.compilation.compiled_export import TIME_LIMIT, Compilation, export_compiled
+from tpuconvert.exporters.compilation.proof import Proof, describe_proof
 from tpuconvert.exporters.decoder_export import TO_COMPILER, describe_check, export_decoder
 from tpuconvert.exporters.folder import MANIFEST, write_folder
 from tpuconvert.exporters.manifest import Manifest
@@ -22,10 +24,12 @@ from tpuconvert.exporters.tpulang.package import CHIPS as TPULANG_CHIPS
 from tpuconvert.exporters.tpulang.package import PROGRAM, export_tpulang, lower_for_tpulang
 from tpuconvert.model.model import Model, load
 from tpuconvert.plugins import load_plugins
-from tpuconvert.schema.errors import UsageError
+from tpuconvert.progress import SILENT, Progress
+from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.graph.shape_buckets import KEY, Bucket, buckets_of, format_bucket
 from tpuconvert.schema.system.content_digest import ALGORITHM
 from tpuconvert.schema.system.file_digest import file_digest
+from tpuconvert.schema.text.visible_text import one_line
 from tpuconvert.schema.types import Chip
 from tpuconvert.text.result import Result
 from tpuconvert.text.styled_text import style
@@ -42,6 +46,7 @@ class Form:
         title: one line about an export, with fields of the manifest in braces.
         next_step: next step of the user, with fields of the manifest and ``{path}`` in braces.
         exact_on: values of the option ``exact_on`` without which models of a chip have no exact form.
+        compile: writes the folder with the compiled program, and returns its manifest and proof; None without compiler.
     """
 
     chips: tuple[Chip, ...]
@@ -50,6 +55,7 @@ class Form:
     title: str
     next_step: str
     exact_on: Mapping[Chip, str] = field(default_factory=dict)
+    compile: Callable[[Request, Compilation], tuple[dict[str, Any], Proof]] | None = None
 
 
 FORMS: Mapping[str, Form] = MappingProxyType(
@@ -61,6 +67,7 @@ FORMS: Mapping[str, Form] = MappingProxyType(
             "{name} for {chip}, {compiler}",
             "{path}/compile.sh, with TPU_MLIR_HOME set; see {path}/README.md",
             {Chip.BM1684: "bm1684"},
+            export_compiled,
         ),
         "tpulang": Form(
             TPULANG_CHIPS,
@@ -89,12 +96,28 @@ class Export(Result, hidden=("to",), keys={"manifest": "*"}):
         path: the exported folder, or the ONNX file.
         manifest: contents of ``export.json``: names, types and scales of inputs and outputs, and operators that remain
             for the host. An ONNX file has most of this in its metadata.
+        proofs: contents of each ``proof.json``, by the name of its folder; empty without ``compile``.
         to: the target.
     """
 
     path: Path
     manifest: Annotated[dict[str, Any], Manifest]
+    proofs: Annotated[Mapping[str, Any], Mapping[str, Proof]] = field(default_factory=dict)
     to: str = ""
+
+    def check(self) -> None:
+        """Check that every compiled program computes what tpuconvert computes.
+
+        Raises:
+            ThresholdError: a program differs.
+
+        """
+        for name, proof in self.proofs.items():
+            if not proof["is_accepted"]:
+                count, first = len(proof["differing"]), one_line(proof["differing"][0]["name"])
+                text = f"{count} tensors of the compiled program differ, the first is '{first}'"
+                hint = f"do not use {name}; compare each tensor: --with-checks"
+                raise ThresholdError(text, file=str(self.path), hint=hint)
 
     def lines(self) -> list[str]:
         """Return the target, the outputs, the operators that remain for the host, and the next step."""
@@ -103,18 +126,25 @@ class Export(Result, hidden=("to",), keys={"manifest": "*"}):
         programs = self.manifest.get("programs", ())
         if programs:
             lines += [f"  program  {self.path / name}" for name in programs]
+            for name, proof in self.proofs.items():
+                lines += [f"  {name}", *describe_proof(proof)]
             if "decoder" in self.manifest:
                 lines.append(describe_check(self.manifest["decoder"]))
-                if self.to == TO_COMPILER:
-                    compiler, generator = self.path / "compile.sh", self.path / "generate.py"
-                    following = f"{compiler}, with TPU_MLIR_HOME set, then PYTHON {generator} 1,2,3 8"
-                    return [*lines, f"next: {following}"]
+            if "decoder" in self.manifest and self.to == TO_COMPILER:
+                compiler, generator = self.path / "compile.sh", self.path / "generate.py"
+                following = f"{compiler}, with TPU_MLIR_HOME set, then PYTHON {generator} 1,2,3 8"
+                return [*lines, f"next: {following}"]
+            if self.proofs:
+                return [*lines, f"wrote {self.path}"]
             following = form.next_step.format_map({**self.manifest, "path": self.path / programs[0]})
             return [*lines, f"next: {following}, and the same for the other programs"]
         for output in self.manifest.get("results", self.manifest["outputs"]):
             where = "" if output.get("source", "program") else ", on the host"
             lines.append(f"  output  {output['name']}  {output['dtype']}{output['shape']}{where}")
         lines += describe_host(self.manifest)
+        for proof in self.proofs.values():
+            lines += [*describe_proof(proof), f"wrote {self.path}"]
+            return [*lines, f"next: on a device, python3 {self.path}/run.py"] if proof["is_accepted"] else lines
         following = form.next_step.format_map({**self.manifest, "path": self.path})
         return [*lines, f"wrote {self.path}", f"next: {following}"]
 
@@ -146,7 +176,11 @@ def export(
     with_checks: bool = False,
     floats: str = FLOATS[0],
     decoder_context: int | None = None,
+    compile: bool = False,
+    time_limit: float = TIME_LIMIT,
+    layer_groups: int | None = None,
     plugins: Iterable[str | Path] = (),
+    progress: Progress = SILENT,
 ) -> Export:
     """Export a model to the format of another toolchain, with bit-exact integers.
 
@@ -164,15 +198,23 @@ def export(
             Operators that the chip has in FLOAT32 only are computed in that.
         decoder_context: for a decoder with key-value caches: write a folder with its parts in static shapes, for a
             prompt and caches of this number of tokens. The parts are compared with the whole decoder first.
+        compile: compile the ``tpu-mlir`` program, run it in the simulator on the stored inputs, and compare the
+            results. ``TPU_MLIR_HOME`` names the compiler; by default it is installed first, as by ``device_setup``.
+        time_limit: for ``compile``: seconds for each pass of the compiler, and for the simulator.
+        layer_groups: for ``compile``: level of layer grouping, 0 to 3. By default several are tried until the program
+            compiles and its integers are equal.
         plugins: Python files with custom operators.
+        progress: receives the steps of the compilation.
 
     Returns:
-        The path and the manifest.
+        The path and the manifest. With ``compile``, ``check`` raises an error if the program differs.
 
     Raises:
         UnsupportedError: some nodes have no exact equivalent in the target. Nothing is written.
         UsageError: an argument is invalid, the file or folder cannot be written, or the parts of a decoder give other
             logits than the whole.
+        MissingExtraError: the compiler is not installed and cannot be.
+        ResourceLimitError: the simulator needs more than the time limit, or the disk is full.
 
     Example:
         >>> model = tc.convert("digits.onnx")
@@ -194,12 +236,21 @@ def export(
         raise UsageError(f"unknown type of floats '{floats}'", hint=f"known are {', '.join(FLOATS)}")
     if floats != FLOATS[0] and to != "tpu-mlir":
         raise UsageError(f"floats is {floats}, which only the form tpu-mlir has", hint="leave it out, or to=tpu-mlir")
+    proofs: dict[str, Proof] = {}
+    write_program = form.write
+    if compile:
+        log = Path(f"{os.fspath(path)}.compile.log")
+        write_program = _compiling(to, form, Compilation(log, time_limit, layer_groups, progress), proofs)
+    elif layer_groups is not None:
+        raise UsageError(
+            "--layer-groups without --compile", hint="add --compile, or set LAYER_GROUP_OPT for compile.sh"
+        )
     request = Request(model, Path(path), chip, data, with_checks, floats)
     if decoder_context is not None:
-        return Export(Path(path), export_decoder(request, decoder_context, to, form.write), to)
+        return Export(Path(path), export_decoder(request, decoder_context, to, write_program), proofs, to)
     buckets = buckets_of(model.metadata)
     if not buckets:
-        return Export(Path(path), form.write(request), to)
+        return Export(Path(path), write_program(request), proofs, to)
     if data is not None:
         hint = "convert with --input-shapes for one of the shapes, and export that model"
         raise UsageError("data with a model of several shapes, which need different data", hint=hint)
@@ -208,7 +259,7 @@ def export(
     def write(folder: Path) -> None:
         for bucket in buckets:
             name = re.sub("[=;]", "_", format_bucket(bucket)) + (".onnx" if to == "onnx" else "")
-            manifest = form.write(
+            manifest = write_program(
                 replace(request, model=_with_numbers(model, bucket), path=folder / name, samples=None)
             )
             programs.append({"path": name, "manifest": manifest})
@@ -216,7 +267,26 @@ def export(
 
     write_folder(path, write)
     first = programs[0]
-    return Export(Path(path), {**first["manifest"], "programs": [item["path"] for item in programs]}, to)
+    return Export(Path(path), {**first["manifest"], "programs": [item["path"] for item in programs]}, proofs, to)
+
+
+def _compiling(
+    to: str, form: Form, compilation: Compilation, proofs: dict[str, Proof]
+) -> Callable[[Request], dict[str, Any]]:
+    """Return the function that writes a program, compiles it, and adds its proof.
+
+    Raises:
+        UsageError: the form has no compiler.
+    """
+    compile_program = form.compile
+    if compile_program is None:
+        raise UsageError(f"--compile with the form {to}", hint="only programs of the form tpu-mlir are compiled")
+
+    def write(request: Request) -> dict[str, Any]:
+        manifest, proofs[request.path.name] = compile_program(request, compilation)
+        return manifest
+
+    return write
 
 
 def _refuse_source(model: Model, path: Path) -> None:

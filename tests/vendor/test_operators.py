@@ -132,6 +132,22 @@ def test_convolutions(dtype, chip, to, vendor, tmp_path):
     family.check(vendor, chip, tmp_path)
 
 
+def test_wide_strides(chip, vendor, tmp_path):
+    """Strides above 15, with kernels that are longer, shorter and no multiple of the stride, and padding."""
+    family = Family("tpu-mlir")
+    for dtype, zero in ((I8, 3), (U8, 0)):
+        x = family.input(dtype, (1, 2, 40, 70), zero_point=zero)
+        for groups, kernel, window in (
+            (1, (1, 40), {"stride_w": 16, "pad_w_l": 5, "pad_w_r": 3}),
+            (1, (20, 3), {"stride_h": 18, "stride_w": 17, "pad_h_t": 2, "pad_w_r": 2}),
+            (2, (2, 16), {"stride_w": 32}),
+        ):
+            op = ConvV2(groups=groups, izp_val=zero, **window)
+            weights = family.integers(-128, 127, 4, 2 // groups, *kernel)
+            family.requantize(family.graph.add(op, x, weights), 1 << 18)
+    family.check(vendor, chip, tmp_path)
+
+
 def test_weight_zero_points(chip, to, vendor, tmp_path):
     """UINT8 weights with a zero point, as UINT8 files of TFLite have them."""
     family = Family(to)
@@ -151,6 +167,9 @@ def test_matmul_and_deconv(chip, to, vendor, tmp_path):
     op = MatrixMulV2(lzp_val=-5, has_bias=True)
     weights, bias = family.integers(-128, 127, 37, 10), family.integers(-999, 999, 10, dtype="int32")
     family.requantize(family.graph.add(op, x, weights, bias), 1 << 18)
+    for dtype in (I8, U8):  # operands without a scale
+        plain = family.graph.add(Reshape((3, 37)), family.input(dtype, (1, 3, 37)))
+        family.requantize(family.graph.add(MatrixMulV2(), plain, weights), 1 << 18)
     image = family.input(U8, (1, 4, 5, 3))
     for window in ({"stride_h": 2, "stride_w": 2}, {"pad_h_t": 1, "pad_h_b": 1, "stride_w": 2}):
         kernel = family.integers(-128, 127, 4, 6, 3, 2)

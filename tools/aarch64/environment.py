@@ -12,6 +12,8 @@ import shutil
 import sysconfig
 from pathlib import Path
 
+from tpuconvert.schema.system.cache_folder import cache_folder
+
 VARIABLE = "TPUCONVERT_AARCH64"
 """Environment variable that names the folder."""
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -28,8 +30,7 @@ def folder() -> Path:
     named = os.environ.get(VARIABLE)
     if named:
         return Path(named)
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "tpuconvert" / "aarch64"
+    return cache_folder() / "aarch64"
 
 
 def root() -> Path:

@@ -79,7 +79,7 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
     "Improve accuracy": ("doctor", "Diagnosis", "attribute", "Attribution", "tune", "Tuning", "evaluate", "Evaluation"),
     "Read untrusted files": ("limited",),
     "Compare": ("diff", "ModelDifference"),
-    "Export": ("export", "Export"),
+    "Export": ("export", "Export", "device_setup", "DeviceSetup"),
     "Compare with a device": (
         "device_plan",
         "DevicePlan",

@@ -34,9 +34,11 @@ from tpuconvert.conversion.check import Check
 from tpuconvert.conversion.reproduction import Reproduction
 from tpuconvert.device.compare import DumpComparison
 from tpuconvert.device.device import DevicePlan, GoldenCheck
+from tpuconvert.device.setup import DeviceSetup
 from tpuconvert.diff.result import ModelDifference
 from tpuconvert.doctor.doctor import Diagnosis
 from tpuconvert.doctor.installation import Installation
+from tpuconvert.exporters.compilation.proof import Proof
 from tpuconvert.exporters.export import Export
 from tpuconvert.model.description import GraphDescription, SubgraphDescription
 from tpuconvert.operators.description import OperatorDescription
@@ -67,7 +69,7 @@ DOCUMENTS: Mapping[str, Any] = {
     "ci": CiDocument,
     "convert": ConversionSummary,
     "demo": DemoDocument,
-    "device": DevicePlan | DumpComparison | GoldenCheck,
+    "device": DevicePlan | DeviceSetup | DumpComparison | GoldenCheck,
     "diff": ModelDifference,
     "doctor": Diagnosis | Installation,
     "error": ErrorDocument,
@@ -78,6 +80,7 @@ DOCUMENTS: Mapping[str, Any] = {
     "op": OpTests,
     "ops": list[TpuRow] | list[SourceRow] | OperatorDescription,
     "passes": list[PassRow],
+    "proof": Proof,
     "quantize": ConversionSummary,
     "reduce": Reduction,
     "report": ReportData,
@@ -86,7 +89,8 @@ DOCUMENTS: Mapping[str, Any] = {
     "tune": Tuning,
     "verify": Verification,
 }
-"""Name of a command -> class of its document. Each command can print the error; ``--report`` writes ``report``."""
+"""Name of a command -> class of its document. Each command can print the error; ``--report`` writes ``report``, and
+``export --compile`` writes ``proof``."""
 
 CLOSED = (ErrorDocument, ErrorDescription, ProblemDescription, Generation, SubgraphDescription)
 """Classes without further keys, which a later version cannot add either."""

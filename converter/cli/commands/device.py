@@ -1,4 +1,4 @@
-"""``tpuconvert device``: comparing a compiled program on a device with its model."""
+"""``tpuconvert device``: the vendor's compiler, and comparing a compiled program on a device with its model."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import click
 
 from tpuconvert.cli.file_parameters import InputFile, OutputFolder
 from tpuconvert.cli.json_output import json_option, print_result
-from tpuconvert.cli.shared_options import plugin_option
+from tpuconvert.cli.progress_bar import show_progress
+from tpuconvert.cli.shared_options import plugin_option, progress_option
 from tpuconvert.device.device import device_check, device_compare, device_plan
+from tpuconvert.device.setup import device_setup
 
 
 @click.group("device", context_settings={"help_option_names": ["-h", "--help"]})
 def command() -> None:
-    """Compare a compiled program on a device with its model.
+    """Install the vendor's compiler; compare a compiled program on a device with its model.
 
     \b
+    tpuconvert device setup
     tpuconvert device plan net.tpum net_plan
     tpuconvert device compare net.tpum dumps.npz --plan net_plan
     """
@@ -80,3 +83,22 @@ def check(file: str, as_json: bool, plugins: tuple[str, ...]) -> None:
     golden_check = device_check(file, plugins=plugins)
     print_result(golden_check, as_json=as_json)
     golden_check.check()
+
+
+@command.command("setup", short_help="Install the vendor's compiler and simulator.")
+@click.argument("folder", type=OutputFolder(), required=False)
+@click.option("--python", metavar="FILE", help="A Python 3.10. Default: of the PATH, pyenv or uv.")
+@progress_option
+@json_option
+def setup(folder: str | None, python: str | None, progress_mode: str, as_json: bool) -> None:
+    """Install the vendor's compiler and simulator from PyPI into a virtual environment, and check them.
+
+    FOLDER is by default in the cache folder of the user, where export --compile finds it. Needs Linux on x86-64, Python
+    3.10 and 1.5 GB. A complete installation is only checked.
+
+    \b
+    tpuconvert device setup
+    """
+    with show_progress(progress_mode) as progress:
+        result = device_setup(folder, python=python, progress=progress)
+    print_result(result, as_json=as_json)

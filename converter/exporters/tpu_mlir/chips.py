@@ -25,7 +25,11 @@ class Target:
         has_reshape_buffer: True if a reshape has an operand for a buffer.
         has_float32_biases: True if products of FLOAT16 and BFLOAT16 have FLOAT32 biases, False if they have biases of
             their type.
-        has_clip: True if the chip limits values to a range in one operation.
+        absent: operations that the compiler does not have for the chip, or that are wrong in the simulator, with the
+            attribute ``mode`` or an empty string.
+        groups_images: False if the compiler groups a cast with a convolution of few channels and then gets some rows of
+            its result wrong.
+        has_transposed_operands: True if the right operand of a product may be transposed.
         floats: types in which the chip computes floating-point operators.
         packed_rows: the number of rows of a packed weight has to be a multiple of this.
     """
@@ -36,7 +40,9 @@ class Target:
     returns_floats: bool = False
     has_reshape_buffer: bool = False
     has_float32_biases: bool = False
-    has_clip: bool = True
+    absent: frozenset[tuple[str, str]] = frozenset()
+    groups_images: bool = True
+    has_transposed_operands: bool = True
     floats: tuple[str, ...] = ("f32", "f16", "bf16")
     packed_rows: int = 1
 
@@ -55,12 +61,36 @@ class Target:
         return words.reshape(1, len(multipliers), 1, len(columns))
 
 
+_ABSENT_ON_BM1684 = frozenset(
+    {
+        ("tpu.Active", "CEIL"),
+        ("tpu.Active", "GELU"),
+        ("tpu.Active", "HSWISH"),
+        ("tpu.Active", "ROUND"),
+        ("tpu.Active", "RSQRT"),
+        ("tpu.Active", "TGELU"),
+        ("tpu.Clip", ""),
+        ("tpu.LayerNorm", ""),
+        ("tpu.RMSNorm", ""),
+    }
+)
+
 TARGETS = {
     target.name: target
     for target in (
         Target("bm1684x", Chip.BM1686),
-        Target("bm1688", Chip.BM1686, has_packed_requant=True, has_float32_biases=True, packed_rows=32),
-        Target("bm1684", Chip.BM1684, returns_floats=True, has_reshape_buffer=True, has_clip=False, floats=("f32",)),
+        Target(
+            "bm1688", Chip.BM1686, has_packed_requant=True, has_float32_biases=True, packed_rows=32, groups_images=False
+        ),
+        Target(
+            "bm1684",
+            Chip.BM1684,
+            returns_floats=True,
+            has_reshape_buffer=True,
+            floats=("f32",),
+            absent=_ABSENT_ON_BM1684,
+            has_transposed_operands=False,
+        ),
     )
 }
 """Targets by name."""

@@ -3,13 +3,15 @@
 #
 # Needs TPU_MLIR_HOME, the folder of the installed package tpu_mlir. Only its program tpuc-opt is used.
 # LAYER_GROUP_OPT is the compiler's level of layer grouping (default 2). 1 compiles a YOLOv8 in 2 s instead of a minute.
-# 3 is a longer search for other groups, for when run_bmodel.py finds wrong integers in some rows of a grouped layer.
+# 0 compiles each layer alone, and 3 is a longer search for other groups: for when run_bmodel.py finds wrong integers in
+# some rows of a grouped layer.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 name=@NAME@
 chip=@CHIP@
 log=$name.log
 LAYER_GROUP_OPT=${LAYER_GROUP_OPT:-2}
+if [ "$LAYER_GROUP_OPT" = 0 ]; then LAYER_GROUP_OPT=; fi
 if [ ! -x "${TPU_MLIR_HOME:-}/bin/tpuc-opt" ]; then
   echo "compile.sh: TPU_MLIR_HOME is '${TPU_MLIR_HOME:-}', expected the folder of tpu_mlir @COMPILER@;" \
     "install it and set the variable, see README.md" >&2
@@ -33,15 +35,7 @@ trap 'rm -rf "$work"' EXIT
 log=$PWD/$log
 cp "$name.mlir" "${name}_weights.npz" "$work"
 cd "$work"
-run_pass "$name.mlir" \
-  --strip-io-quant="quant_input=False quant_output=False quant_input_list= quant_output_list= quant_output_bf16=False quant_input_int8=False quant_output_int8=False" \
-  --processor-tpu-optimize -o step-1.mlir
-run_pass step-1.mlir --dev-parallel --weight-reorder --subnet-divide="dynamic=False" --op-reorder --topo-sort \
-  --layer-group="opt=$LAYER_GROUP_OPT group_by_cores=auto compress_mode=none debugger=0 disable_group_overlap=false lgcache=false config_filename= enable_lghash=False lghash_dir=" \
-  --core-parallel --after-layergroup-weight-reorder --address-assign -o step-2.mlir
-run_pass step-2.mlir \
-  --codegen="model_file=$name.bmodel embed_debug_info=False model_version=latest bmodel_only=True gdma_check=False rvti=False" \
-  -o /dev/null
+@PASSES@
 if [ ! -s "$name.bmodel" ]; then
   echo "compile.sh: the compiler wrote no $name.bmodel; its log is $log" >&2
   exit 1

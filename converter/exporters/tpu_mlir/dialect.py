@@ -9,12 +9,14 @@ Source: the operation definitions (``TpuOps.td``) of tpu_mlir 1.30.2.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from tpuconvert.exporters.lowerings import NoExactForm
 from tpuconvert.schema.graph.graph import Node
 from tpuconvert.schema.types import Array, DType, QuantParams
 
@@ -294,6 +296,12 @@ def quantized_element(
     return f"!quant.uniform<{_QUANTIZED[dtype]}:f32, {number!r}{f':{zero_point}' if zero_point else ''}>"
 
 
+def zero_point_of(element: str) -> int:
+    """Return the zero point of an element type, 0 if it has none."""
+    match = re.fullmatch(r"!quant\.uniform<.*:(-?\d+)>", element)
+    return int(match[1]) if match else 0
+
+
 @dataclass(frozen=True, eq=False)
 class Tensor:
     """A tensor of the MLIR module.
@@ -345,10 +353,12 @@ class Module:
         inputs: inputs of the function.
         lines: operations, in execution order.
         origin: node of the graph that the next operations belong to.
+        absent: operations that the chip does not have, with the attribute ``mode`` or an empty string.
     """
 
     name: str
     attributes: Mapping[str, str]
+    absent: Collection[tuple[str, str]] = ()
     inputs: list[Tensor] = field(default_factory=list)
     lines: list[Line] = field(default_factory=list)
     origin: Node | None = None
@@ -387,7 +397,13 @@ class Module:
             is_exact: see ``Tensor``. By default the result is exact if all operands are, unless the operation computes
                 in floating point.
             **attributes: attributes that differ from the defaults.
+
+        Raises:
+            NoExactForm: the chip does not have the operation.
         """
+        mode = attributes.get("mode", "")
+        if (operation, mode) in self.absent or (operation, "") in self.absent:
+            raise NoExactForm(f"the chip has no operation {operation} {mode}".rstrip())
         form = OPERATIONS[operation]
         missing = form.operands - len(operands)
         assert missing >= 0 or form.operands < 0, f"{operation}: {len(operands)} operands"

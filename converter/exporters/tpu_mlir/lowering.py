@@ -26,8 +26,17 @@ from tpuconvert.schema.types import Array, Chip, DType
 KINDS = {"f32": "INT8", "f16": "F16", "bf16": "BF16"}
 """Type of the floating-point operators -> mode of a module, which does not change the types of its tensors."""
 
-PLAIN_ELEMENTS = {DType.INT8: "i8", DType.UINT8: "ui8", DType.INT16: "i16", DType.UINT16: "ui16", DType.INT32: "si32"}
-"""Element types without a scale."""
+PLAIN_ELEMENTS = {
+    DType.INT8: "!quant.uniform<i8:f32, 1.0>",
+    DType.UINT8: "!quant.uniform<u8:f32, 1.0>",
+    DType.INT16: "!quant.uniform<i16:f32, 1.0>",
+    DType.UINT16: "!quant.uniform<u16:f32, 1.0>",
+    DType.INT32: "si32",
+}
+"""Element types of integers without a scale. Operands of a convolution need a quantized type."""
+
+MOST_GROUPED_CHANNELS = 4
+"""Largest number of channels for which the compiler has special convolutions of images."""
 
 OPEN_EXTENT = "convert with --input-shapes, which fixes every extent"
 UNROLL = "convert with --strict-set or --exact-on bm1684x, which unrolls the steps of the layer"
@@ -71,7 +80,7 @@ class Lowering:
         self.is_strict = is_strict
         self.on_host = on_host
         self.borders = borders
-        self.module = Module(name, _module_attributes(target, name, kind))
+        self.module = Module(name, _module_attributes(target, name, kind), target.absent)
         self.refused: dict[Node, str] = {}
         self.without_form: dict[Node, str] = {}
         self.inputs: dict[Value, Tensor] = {}
@@ -157,6 +166,20 @@ class Lowering:
         """Add a FLOAT32 weight, rounded to a type, by default the type of the module."""
         return self.module.float_weight(array, kind or self.kind, location)
 
+    def has_operation(self, operation: str, mode: str = "") -> bool:
+        """Return True if the chip has an operation of the dialect."""
+        return not {(operation, mode), (operation, "")} & self.target.absent
+
+    def cast(self, x: Tensor, element: str, location: str, *, with_scale: bool = True) -> Tensor:
+        """Append a conversion of floats to integers."""
+        shape = x.shape
+        is_apart = not self.target.groups_images and len(shape) == 4 and shape[1] <= MOST_GROUPED_CHANNELS
+        if not is_apart:
+            return self.module.add("tpu.Cast", [x], shape, element, location, with_scale=with_scale)
+        row = self.reshape(x, (shape[0], math.prod(shape[1:])), f"{location}_float_row")
+        result = self.module.add("tpu.Cast", [row], row.shape, element, f"{location}_row", with_scale=with_scale)
+        return self.reshape(result, shape, location)
+
     def as_kind(self, tensor: Tensor, kind: str) -> Tensor:
         """Return a floating-point tensor in a type."""
         if tensor.element == kind:
@@ -225,18 +248,22 @@ class Lowering:
 
     def _lower_node(self, node: Node, lowerings: Lowerings[Lowering], floats: Lowerings[Lowering] | None) -> None:
         """Lower a node whose operands have tensors."""
-        function = lowerings.find(node.op.name)
+        functions = [lowerings.find(node.op.name)]
         if floats is not None and _computes_floats(node) and _has_float_operands(node):
-            function = floats.find(node.op.name) or function
-        if function is None:
+            # The forms for BM1684 of products with numbers belong to the integers before or after them.
+            functions.insert(len(functions) if self.target.chip is Chip.BM1684 else 0, floats.find(node.op.name))
+        found = [function for function in functions if function is not None]
+        if not found:
             hint = UNROLL if isinstance(node.op, SequenceLayer) else ""
             self._refuse(node, "the tpu dialect has no operation with its results", hint)
-            return
         self.module.origin = node
-        try:
-            function(node.op, node, self)
-        except NoExactForm as error:
-            self._refuse(node, error.reason, error.hint)
+        for function in found:
+            try:
+                function(node.op, node, self)
+                return
+            except NoExactForm as error:
+                if function is found[-1]:
+                    self._refuse(node, error.reason, error.hint)
 
     def _refuse_after_host(self, node: Node) -> None:
         """Refuse an integer node that depends on a floating-point node without a form, in a strict lowering."""
@@ -285,7 +312,8 @@ class Lowering:
             self.define(value, source)
         else:
             source = self.module.input(f"{value.name}_float", shape)
-            self.add("tpu.Cast", [source], value, with_scale=value.quant is not None)
+            element, has_scale = self.element(value), value.quant is not None
+            self.define(value, self.cast(source, element, value.name, with_scale=has_scale))
         self.inputs[value] = source
 
     # Results

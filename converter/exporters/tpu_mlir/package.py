@@ -20,6 +20,7 @@ from tpuconvert.exporters.tpu_mlir.chips import TARGETS, Target
 from tpuconvert.exporters.tpu_mlir.dialect import COMPILER_VERSION, Tensor
 from tpuconvert.exporters.tpu_mlir.host_part import HostPart, find_host_part
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering
+from tpuconvert.exporters.tpu_mlir.passes import shell_passes
 from tpuconvert.exporters.tpu_mlir.registry import lowers, lowers_bm1684, lowers_floats
 from tpuconvert.exporters.tpu_mlir.run_bmodel import device_array, stack_samples
 from tpuconvert.model.model import Model
@@ -151,6 +152,23 @@ def export_lowering(request: Request, lowering: Lowering, form: ProgramForm) -> 
         UnsupportedError: the program would compute nothing, because nodes have no form.
         UsageError: the program would compute nothing, or the folder cannot be written.
     """
+    host = partial_host_part(lowering)
+    feeds = request.feeds()
+    manifest: dict[str, Any] = {}
+    write: Callable[[Path], None] = lambda staging: manifest.update(  # noqa: E731
+        write_package(staging, request.model, lowering, host, feeds, form, with_checks=request.with_checks)
+    )
+    write_folder(request.path, write)
+    return manifest
+
+
+def partial_host_part(lowering: Lowering) -> HostPart:
+    """Return what a lowering leaves to the host, which is not everything.
+
+    Raises:
+        UnsupportedError: the program would compute nothing, because nodes have no form.
+        UsageError: the program would compute nothing.
+    """
     host = find_host_part(lowering)
     if host.is_everything:
         lowering.problems.raise_if_any()
@@ -159,13 +177,7 @@ def export_lowering(request: Request, lowering: Lowering, form: ProgramForm) -> 
             file=lowering.graph.file,
             hint="convert it with --quantize int8",
         )
-    feeds = request.feeds()
-    manifest: dict[str, Any] = {}
-    write: Callable[[Path], None] = lambda staging: manifest.update(  # noqa: E731
-        write_package(staging, request.model, lowering, host, feeds, form, with_checks=request.with_checks)
-    )
-    write_folder(request.path, write)
-    return manifest
+    return host
 
 
 def lower_graph(graph: Graph, target: Target, name: str, floats: str = "f32", *, is_strict: bool = False) -> Lowering:
@@ -242,7 +254,12 @@ def write_module(folder: Path, lowering: Lowering, tensors: Sequence[Tensor]) ->
     (folder / f"{name}.mlir").write_text(module.text(tensors), encoding="utf-8")
     write_npz(folder / f"{name}_weights.npz", module.weights(tensors))
     text = (SCRIPTS / "compile.sh").read_text(encoding="utf-8")
-    replacements = {"@NAME@": name, "@CHIP@": lowering.target.name, "@COMPILER@": COMPILER_VERSION}
+    replacements = {
+        "@NAME@": name,
+        "@CHIP@": lowering.target.name,
+        "@COMPILER@": COMPILER_VERSION,
+        "@PASSES@": shell_passes(),
+    }
     for key, replacement in replacements.items():
         text = text.replace(key, replacement)
     (folder / "compile.sh").write_text(text, encoding="utf-8")
@@ -419,8 +436,19 @@ def _output_row(output: Mapping[str, Any]) -> str:
     return f"| {table_code_span(output['name'])} | {output['dtype']} | {output['shape']} | {scale} | {zero_point} |"
 
 
-def readme(manifest: Mapping[str, Any], form: ProgramForm) -> str:
-    """Return the text of README.md."""
+NOT_COMPILED = "**Not compiled or run yet**: the steps below do that."
+"""State of an export whose program the user compiles."""
+
+
+def readme(manifest: Mapping[str, Any], form: ProgramForm, state: str = NOT_COMPILED, files: str = "") -> str:
+    """Return the text of README.md.
+
+    Args:
+        manifest: contents of ``export.json``.
+        form: the form of the program.
+        state: what was done with the program.
+        files: further rows of the table of files.
+    """
     name, chip = manifest["name"], manifest["chip"]
     program, compiler, command = (text.format(name=name) for text in (form.program, form.compile, form.command))
     rows = "\n".join(map(_output_row, manifest["outputs"]))
@@ -440,7 +468,7 @@ def readme(manifest: Mapping[str, Any], form: ProgramForm) -> str:
     )
     return f"""# {name} for {chip}
 
-Exported by tpuconvert for {manifest["compiler"]}. **Not compiled or run yet**: the steps below do that.
+Exported by tpuconvert for {manifest["compiler"]}. {state}
 
 ```bash
 export TPU_MLIR_HOME=...      # folder of the installed package tpu_mlir
@@ -459,7 +487,7 @@ The package has wheels for Python 3.10 on Linux x86-64: `pip install {form.packa
 | `results.npz` | the outputs of the model |
 | `export.json` | names, types, scales, and the digest of the model |
 | `checksums.txt` | SHA-256 of these files, checked by `{compiler}` |
-
+{files}
 {exactness}
 
 | output | type | shape | scale | zero point |

@@ -14,7 +14,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -117,8 +117,8 @@ def main() -> None:
     differing = compare(manifest, np.load(FOLDER / "expected.npz"), results) if is_compared else 0
     if len(sys.argv) > 1:
         named = {out["name"]: with_type(find_output(results, out["device_name"]), out) for out in manifest["outputs"]}
-        named = {name: array for name, array in named.items() if array is not None}
-        np.savez(sys.argv[1], program_digest=manifest["program_digest"], **named)
+        present = {name: array for name, array in named.items() if array is not None}
+        np.savez(sys.argv[1], program_digest=manifest["program_digest"], **present)
     sys.stdout.flush()
     os._exit(1 if differing else 0)  # exit without unloading the runtime, which may crash
 
@@ -128,32 +128,53 @@ def compare(manifest: dict[str, Any], expected: Any, results: dict[str, Any]) ->
     differing = 0
     for output in manifest["outputs"]:
         ours, theirs = expected[output["name"]], with_numbers(find_output(results, output["device_name"]), output)
-        is_equal, state = describe_difference(manifest, ours, theirs, is_exact=output["is_exact"])
-        differing += not is_equal
+        difference = compare_tensor(manifest, ours, theirs, is_exact=output["is_exact"])
+        differing += not difference.is_accepted
         name = repr(output["name"])[1:-1]  # without control characters
-        print(f"{'ok  ' if is_equal else 'DIFF'}  {name:<40} {ours.dtype!s:<8} {state}")
+        print(f"{'ok  ' if difference.is_accepted else 'DIFF'}  {name:<40} {ours.dtype!s:<8} {difference.text}")
     return differing
 
 
-def describe_difference(manifest: dict[str, Any], ours: Any, theirs: Any, *, is_exact: bool) -> tuple[bool, str]:
-    """Compare a tensor with the expected one. Return whether they agree, and the difference as text."""
-    if theirs is None:
-        return False, "missing"
-    if theirs.size != ours.size:
-        return False, f"{theirs.size} values, expected {ours.size}"
+class Difference(NamedTuple):
+    """Difference of a tensor from the expected one.
+
+    Attributes:
+        is_accepted: True if integers are equal, or within the bound of those that follow from floating point, and
+            floats are within the tolerance.
+        text: description.
+        differing: number of elements that differ.
+        largest: largest difference.
+        magnitude: largest finite magnitude of the expected elements.
+    """
+
+    is_accepted: bool
+    text: str
+    differing: int
+    largest: float
+    magnitude: float
+
+
+def compare_tensor(manifest: dict[str, Any], ours: Any, theirs: Any, *, is_exact: bool) -> Difference:
+    """Compare a tensor with the expected one; None is a missing one."""
+    if theirs is None or theirs.size != ours.size:
+        text = "missing" if theirs is None else f"{theirs.size} values, expected {ours.size}"
+        return Difference(False, text, ours.size, float("inf"), 0.0)
     a, b = ours.reshape(-1).astype(np.float64), theirs.reshape(-1).astype(np.float64)
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     with np.errstate(invalid="ignore"):  # infinite minus infinite
         largest = float(np.where(same, 0, np.abs(a - b)).max(initial=0))
-    if ours.dtype.kind == "f":
-        magnitude = float(np.abs(a[np.isfinite(a)]).max(initial=0))
-        state = f"floating point, largest difference {largest:.2g} of {magnitude:.2g}"
-        return largest <= manifest["tolerance"] * magnitude, state
+    magnitude = float(np.abs(a[np.isfinite(a)]).max(initial=0))
     count = int(np.count_nonzero(~same))
-    if not is_exact:
-        state = f"follows from floating point, {count} of {a.size} values differ, by at most {largest:g}"
-        return count <= INEXACT_SHARE * a.size and largest <= INEXACT_STEPS, state
-    return count == 0, "equal" if count == 0 else f"{count} of {a.size} values differ, by at most {largest:g}"
+    if ours.dtype.kind == "f":
+        text = f"floating point, largest difference {largest:.2g} of {magnitude:.2g}"
+        is_accepted = largest <= manifest["tolerance"] * magnitude
+    elif is_exact:
+        text = "equal" if count == 0 else f"{count} of {a.size} values differ, by at most {largest:g}"
+        is_accepted = count == 0
+    else:
+        text = f"follows from floating point, {count} of {a.size} values differ, by at most {largest:g}"
+        is_accepted = count <= INEXACT_SHARE * a.size and largest <= INEXACT_STEPS
+    return Difference(is_accepted, text, count, largest, magnitude)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from tests.support.vendor.fake_compiler import make_fake_compiler
 from tpuconvert.__main__ import main
 from tpuconvert.schema import errors
 from tpuconvert.schema.errors import ProblemKind, TpuConvertError
@@ -125,6 +126,13 @@ def shapes_that_do_not_fit() -> Call:
     return rule("g.add(Add(), m.x, g.constant(np.zeros((1, 3), np.float32)))")
 
 
+def does_not_compile() -> Call:
+    """A compiler that fails in every program."""
+    make_fake_compiler(Path("vendor", "tpu_mlir"), fails_at=[0, 1, 2, 3])
+    _convert_net()
+    return ["export", "net.tpum", "out", "--compile"]
+
+
 def corrupt() -> Call:
     Path("net.onnx").write_bytes(b"<html>404</html>")
     return ["check", "net.onnx"]
@@ -211,6 +219,7 @@ CALLS: dict[str, Callable[[], Call]] = {
     "TC3107": too_large,
     "TC3108": not_finite,
     "TC3109": no_exact_form,
+    "TC3110": does_not_compile,
     "TC4001": corrupt,
     "TC4003": two_contents,
     "TC5001": threshold,
@@ -220,6 +229,7 @@ CALLS: dict[str, Callable[[], Call]] = {
 }
 CIRCUMSTANCES = {
     "TC1001": "import tpuconvert.cli.commands.convert as module; module.convert_files = None",
+    "TC3110": "import os; os.environ |= {'TPU_MLIR_HOME': 'vendor/tpu_mlir', 'VENDOR_PYTHON': 'vendor/python3.10'}",
     "TC6001": "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))",  # limit file sizes to 100 bytes
     "TC7001": "sys.modules['PIL'] = None",
 }

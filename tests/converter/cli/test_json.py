@@ -36,7 +36,7 @@ def test_every_command_has_json_and_a_schema(repository: Path) -> None:
             assert any("--json" in parameter.opts for parameter in leaf.params) == (name not in WITHOUT_JSON), name
     assert set(CALLS) == set(COMMANDS) - WITHOUT_JSON
     files = {path.name.removesuffix(".schema.json") for path in (repository / "docs" / "schemas").iterdir()}
-    assert files == {*CALLS, "error", "report"}
+    assert files == {*CALLS, "error", "proof", "report"}
     for name in files:
         jsonschema.Draft202012Validator.check_schema(schema(repository, name))
 

@@ -30,7 +30,10 @@ Captured = pytest.CaptureFixture[str]
 ALL_OPTIONS = {option for command in COMMANDS for option in options_of(command)} | {
     option for parameter in group.params for option in parameter.opts
 }
-OTHER_PROGRAMS = {"--force-reinstall", "--no-cache-dir", "--upgrade", "--nthreads", "--nworkers", "--help"}
+OTHER_PROGRAMS = {
+    *("--force-reinstall", "--no-cache-dir", "--upgrade", "--nthreads", "--nworkers", "--help"),
+    *("--quiet", "--disable-pip-version-check", "--no-input", "--no-compile", "--no-deps", "--mlir-disable-threading"),
+}
 
 
 def test_options_in_texts_exist() -> None:

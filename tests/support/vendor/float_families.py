@@ -96,6 +96,7 @@ def products(f: Family) -> None:
     """Convolutions and products."""
     x = f.x(1, 8, 9, 7)
     f.y(Conv(pad_h_t=1, pad_h_b=1, pad_w_l=1, pad_w_r=1, stride_h=2, stride_w=2), x, f.w(4, 8, 3, 3), f.w(1, 4, 1, 1))
+    f.y(Conv(stride_h=18, stride_w=17, pad_h_t=2, pad_w_r=2), f.x(1, 2, 40, 70), f.w(4, 2, 20, 3))
     f.y(Conv(groups=8, dh=2, dw=2, stride_h=1, stride_w=1), x, f.w(8, 1, 3, 3))
     f.y(Deconv(stride_h=2, stride_w=2, groups=2), x, f.w(8, 3, 2, 2), f.w(1, 6, 1, 1))
     f.y(Deconv(stride_h=2, stride_w=2, pad_h_t=1, pad_w_l=1, pad_h_b=-1, pad_w_r=0), x, f.w(8, 3, 3, 3))

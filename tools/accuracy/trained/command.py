@@ -17,7 +17,7 @@ from tools.accuracy.trained.quantizers import QUANTIZERS
 from tools.accuracy.trained.results import Key, Record, Row, read_rows
 from tools.accuracy.trained.samples import needs_photos
 from tools.accuracy.trained.tpu_mlir import installed_version
-from tools.accuracy.trained.wheels import cache_folder, fetch
+from tools.accuracy.trained.wheels import fetch, model_folder
 from tools.bench.machine import ABSENT, facts
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
@@ -100,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
                         help=f"of {', '.join(QUANTIZERS)} (all)")  # fmt: skip
     parser.add_argument("--draws", nargs="+", type=int, default=[0], help="numbers of calibration draws (0)")
     parser.add_argument("--work", type=Path, default=Path("build/accuracy-trained"), help="folder of files and results")
-    parser.add_argument("--cache", type=Path, default=cache_folder(), help="folder of downloaded files (%(default)s)")
+    parser.add_argument("--cache", type=Path, default=model_folder(), help="folder of downloaded files (%(default)s)")
     parser.add_argument("--fetch", action="store_true", help="download the models, and measure nothing")
     parser.add_argument("--fresh", action="store_true", help="forget earlier results of the folder")
     parser.add_argument("--compare", action="store_true", help="exit code 1 if a score is worse than recorded")

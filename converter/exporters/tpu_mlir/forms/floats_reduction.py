@@ -12,8 +12,8 @@ import numpy as np
 
 from tpuconvert.exporters.lowerings import NoExactForm
 from tpuconvert.exporters.tpu_mlir.dialect import Tensor
-from tpuconvert.exporters.tpu_mlir.forms.linear import Window
 from tpuconvert.exporters.tpu_mlir.forms.pooling import window_of
+from tpuconvert.exporters.tpu_mlir.forms.window import Window
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering, static_shape
 from tpuconvert.exporters.tpu_mlir.registry import lowers_floats
 from tpuconvert.schema.graph.graph import Node

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from tpuconvert.exporters.lowerings import NoExactForm
-from tpuconvert.exporters.tpu_mlir.dialect import Tensor
+from tpuconvert.exporters.tpu_mlir.dialect import Tensor, zero_point_of
 from tpuconvert.exporters.tpu_mlir.forms.requantization import Rescale, binary, rescale_of
+from tpuconvert.exporters.tpu_mlir.forms.wide_strides import without_wide_strides
+from tpuconvert.exporters.tpu_mlir.forms.window import Window
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering, static_shape
 from tpuconvert.exporters.tpu_mlir.registry import lowers
 from tpuconvert.schema.graph.graph import Node, Value
@@ -19,16 +21,6 @@ from tpuconvert.schema.ops.matmul.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.types import Array, DType
 
 ZERO_POINTS = "one zero point per tensor"
-
-
-class Window(NamedTuple):
-    """Geometry of a convolution: values along H and W; pads are top, left, bottom, right."""
-
-    kernel: tuple[int, int]
-    strides: tuple[int, int] = (1, 1)
-    dilations: tuple[int, int] = (1, 1)
-    pads: tuple[int, int, int, int] = (0, 0, 0, 0)
-    groups: int = 1
 
 
 def fold_zero_point(bias: Array, weights: Array, zero_point: int) -> Array:
@@ -86,20 +78,19 @@ def convolve(
     )
 
 
-def pad_with(d: Lowering, x: Value, window: Window, number: int, name: str) -> tuple[Tensor, Window]:
+def pad_with(d: Lowering, operand: Tensor, window: Window, number: int, name: str) -> tuple[Tensor, Window]:
     """Return the operand and the window of a convolution whose padding has a given integer.
 
     The compiler pads with the zero point of the operand's type. Another integer needs a separate operation.
 
     Args:
         d: the lowering.
-        x: the operand [N, C, H, W].
+        operand: the operand [N, C, H, W].
         window: geometry with the padding.
         number: integer of the padding.
         name: name of the result, from which the name of the padded operand is derived.
     """
-    operand = d.tensor(x)
-    if not any(window.pads) or number == (x.quant.zero_point[0] if x.quant is not None else 0):
+    if not any(window.pads) or number == zero_point_of(operand.element):
         return operand, window
     top, left, bottom, right = window.pads
     batch, channels, height, width = operand.shape
@@ -131,11 +122,10 @@ def can_fuse(rescale: Rescale, value: Value) -> bool:
     )
 
 
-def split_weights(weights: Array, zero_point: int) -> list[Array]:
-    """Return one INT8 array equal to ``weights - zero_point``, or two with this sum if it exceeds the INT8 range."""
-    centered = weights.astype(np.int64) - zero_point
-    first = np.clip(centered, -128, 127)
-    return [first] if (first == centered).all() else [first, centered - first]
+def split_weights(weights: Array) -> list[Array]:
+    """Return the weights, or two arrays with this sum if they exceed the INT8 range."""
+    first = np.clip(weights, -128, 127)
+    return [first] if (first == weights).all() else [first, weights - first]
 
 
 def linear(
@@ -197,11 +187,15 @@ def conv(op: ConvV2, node: Node, d: Lowering) -> None:
         pads=(op.pad_h_t, op.pad_w_l, op.pad_h_b, op.pad_w_r),
         groups=op.groups,
     )
-    operand, window = pad_with(d, x, window, op.izp_val, node.output.name)
-    parts = split_weights(w.array, op.kzp_val)
+    shape, name = static_shape(node.output), node.output.name
+    centered = w.array.astype(np.int64) - op.kzp_val
     bias = node.inputs[2].array if op.has_bias else np.zeros(w.array.shape[0])  # type: ignore[union-attr]
-    folded = fold_zero_point(bias, w.array.astype(np.int64) - op.kzp_val, op.izp_val)
-    linear(d, node, "tpu.Conv2D", operand, parts, folded, window, static_shape(node.output))
+    folded = fold_zero_point(bias, centered, op.izp_val)
+    operand, centered, window = without_wide_strides(
+        d, d.tensor(x), centered, window, (shape[2], shape[3]), op.izp_val, name
+    )
+    operand, window = pad_with(d, operand, window, op.izp_val, name)
+    linear(d, node, "tpu.Conv2D", operand, split_weights(centered), folded, window, shape)
 
 
 @lowers(DeconvV2)
@@ -254,7 +248,7 @@ def matmul(op: MatrixMulV2, node: Node, d: Lowering) -> None:
     rows, columns = static_shape(x)[0], matrix.shape[0]
     weights = matrix.reshape(columns, -1, 1, 1)
     bias = node.inputs[2].array if op.has_bias else np.zeros(columns)  # type: ignore[union-attr]
-    folded = fold_zero_point(bias, weights.astype(np.int64) - op.rzp_val, op.lzp_val)
+    weights = weights.astype(np.int64) - op.rzp_val
+    folded = fold_zero_point(bias, weights, op.lzp_val)
     x4 = d.reshape(d.tensor(x), (rows, weights.shape[1], 1, 1), f"{node.name}_in")
-    parts = split_weights(weights, op.rzp_val)
-    linear(d, node, "tpu.Conv2D", x4, parts, folded, Window((1, 1)), (rows, columns, 1, 1))
+    linear(d, node, "tpu.Conv2D", x4, split_weights(weights), folded, Window((1, 1)), (rows, columns, 1, 1))

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.exporters.lowerings import NoExactForm
-from tpuconvert.exporters.tpu_mlir.forms.linear import Window, can_fuse, convolve, pad_with
+from tpuconvert.exporters.tpu_mlir.forms.linear import can_fuse, convolve, pad_with
 from tpuconvert.exporters.tpu_mlir.forms.requantization import Rescale, remove_twos, requantize
+from tpuconvert.exporters.tpu_mlir.forms.window import Window
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering, static_shape
 from tpuconvert.exporters.tpu_mlir.registry import lowers
 from tpuconvert.schema.graph.graph import Node, Value
@@ -27,7 +28,7 @@ def average(node: Node, d: Lowering, window: Window, rescale: Rescale, round_mod
     shape = static_shape(y)
     # The compiler of bm1688 aborts on strides above 15, as a global average has: a single window needs none.
     strides = (window.strides[0] if shape[2] > 1 else 1, window.strides[1] if shape[3] > 1 else 1)
-    operand, grouped = pad_with(d, x, window._replace(groups=channels, strides=strides), 0, y.name)
+    operand, grouped = pad_with(d, d.tensor(x), window._replace(groups=channels, strides=strides), 0, y.name)
     if round_mode == "HalfUp" and can_fuse(rescale, y) and not (x.quant is not None and any(x.quant.zero_point)):
         d.define(
             y,
@@ -170,7 +171,7 @@ def uneven_average(node: Node, d: Lowering, window: Window, counts: Array, round
     multipliers, shift = quotient_multipliers(counts)
     channels, shape = static_shape(x)[1], static_shape(y)
     weights, zero = np.ones((channels, 1, *window.kernel), np.int8), np.zeros(channels, np.int64)
-    operand, grouped = pad_with(d, x, window._replace(groups=channels), 0, y.name)
+    operand, grouped = pad_with(d, d.tensor(x), window._replace(groups=channels), 0, y.name)
     total = convolve(d, "tpu.Conv2D", operand, weights, zero, grouped, (shape, "si32", f"{y.name}_sum"))
     factor = d.module.weight(multipliers.reshape(1, 1, *counts.shape), "si32", f"{y.name}_factor")
     d.add("tpu.BinaryShift", [total, factor], y, mode="Mul", shift=-shift, round_mode=round_mode)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tpuconvert.exporters.lowerings import NoExactForm
-from tpuconvert.exporters.tpu_mlir.dialect import Tensor, quantized_element
+from tpuconvert.exporters.tpu_mlir.dialect import Tensor, quantized_element, zero_point_of
 from tpuconvert.exporters.tpu_mlir.lowering import (
     PLAIN_ELEMENTS,
     Lowering,
@@ -28,7 +28,7 @@ from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.quantization.dequant_int_to_fp32 import DequantIntToFp32
 from tpuconvert.schema.ops.quantization.requant_fp32_to_int import RequantFp32ToInt
 from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
-from tpuconvert.schema.types import Array, DType
+from tpuconvert.schema.types import Array, DType, QuantParams
 
 _MODES = {
     RequantMode.MULTIPLIER_SHIFT: "MultiplierShift",
@@ -221,20 +221,25 @@ def quantize(op: RequantFp32ToInt, node: Node, d: Lowering) -> None:
     is_one = not op.is_scale_pc and not op.is_offset_pc
     if is_one and y.quant is not None and op.offset_val == y.quant.zero_point[0]:
         element = quantized_element(y.dtype, y.quant, reciprocal_scale(op.scale_val))
-        d.define(y, d.module.add("tpu.Cast", [d.as_kind(tensor, "f32")], static_shape(y), element, y.name))
+        d.define(y, d.cast(d.as_kind(tensor, "f32"), element, y.name))
         return
     scales = op.scale_vec if op.is_scale_pc else (op.scale_val,)
     offsets = op.offset_vec if op.is_offset_pc else (op.offset_val,)
     if max(map(abs, offsets)) >= 2**24:
         raise NoExactForm(f"its offset reaches {max(map(abs, offsets))}, which FLOAT32 sums do not hold exactly")
+    # A convolution pads with the zero point of the type, which the cast adds.
+    zero_points = set(y.quant.zero_point) if y.quant is not None else {0}
+    zero_point = zero_points.pop() if len(zero_points) == 1 else 0
+    offsets = tuple(offset - zero_point for offset in offsets)
     scaled = _with_channels(d, "tpu.Mul", d.as_kind(tensor, "f32"), scales, f"{y.name}_scaled")
     if any(offsets):  # they are added after the rounding
         rounded = d.module.add(
             "tpu.Active", [scaled], scaled.shape, "f32", f"{y.name}_rounded", is_exact=scaled.is_exact, mode="ROUND"
         )
         scaled = _with_channels(d, "tpu.Add", rounded, offsets, f"{y.name}_offset")
-    element = PLAIN_ELEMENTS[y.dtype]
-    d.define(y, d.module.add("tpu.Cast", [scaled], static_shape(y), element, y.name, with_scale=False))
+    quant = y.quant or QuantParams.per_tensor(1.0, 0, y.dtype)
+    element = quantized_element(y.dtype, quant, scale=1.0, zero_point=zero_point)
+    d.define(y, d.cast(scaled, element, y.name))
 
 
 def _with_channels(d: Lowering, operation: str, x: Tensor, numbers: Sequence[float], location: str) -> Tensor:
@@ -252,8 +257,9 @@ def dequantize(op: DequantIntToFp32, node: Node, d: Lowering) -> None:
     if op.is_scale_pc or op.is_offset_pc:
         scales = op.scale_vec if op.is_scale_pc else (op.scale_val,)
         offsets = op.offset_vec if op.is_offset_pc else (op.offset_val,)
-        name = node.output.name
-        number = d.module.add("tpu.Cast", [d.tensor(x)], static_shape(x), "f32", f"{name}_steps", with_scale=False)
+        name, tensor = node.output.name, d.tensor(x)
+        number = d.module.add("tpu.Cast", [tensor], static_shape(x), "f32", f"{name}_steps", with_scale=False)
+        offsets = tuple(offset - zero_point_of(tensor.element) for offset in offsets)  # the cast subtracts it
         if any(offsets):
             number = _with_channels(d, "tpu.Sub", number, offsets, f"{name}_centered")
         d.define(node.output, _with_channels(d, "tpu.Mul", number, scales, name))
@@ -268,17 +274,19 @@ def dequantize(op: DequantIntToFp32, node: Node, d: Lowering) -> None:
 
 @lowers(Cast)
 def cast(op: Cast, node: Node, d: Lowering) -> None:
-    """Lower a saturating conversion to an integer type."""
+    """Lower a saturating conversion to an integer type, or the conversion of INT32 to FLOAT32."""
     x, y = node.inputs[0], node.output
     assert x is not None
+    tensor = d.tensor(x)
+    if x.dtype is DType.INT32 and y.dtype is DType.FLOAT32:
+        d.define(y, d.module.add("tpu.Cast", [tensor], static_shape(y), "f32", y.name, with_scale=False))
+        return
     if not y.dtype.is_integer:
         raise NoExactForm(f"cast of {x.dtype.name} to {y.dtype.name}, expected integers")
-    tensor = d.tensor(x)
     if x.dtype.is_integer:
         one = d.module.weight(np.ones((1,) * x.rank, np.int8), "si8", f"{y.name}_one")
         d.define(y, binary(d, "Mul", tensor, one, static_shape(y), d.element(y), y.name))
         return
     if x.dtype is not DType.FLOAT32 or (d.is_strict and not tensor.is_exact):
         raise NoExactForm(f"cast of {x.dtype.name}, expected integers or exact FLOAT32")
-    shape, operand = static_shape(y), d.as_kind(tensor, "f32")
-    d.define(y, d.module.add("tpu.Cast", [operand], shape, PLAIN_ELEMENTS[y.dtype], y.name, with_scale=False))
+    d.define(y, d.cast(d.as_kind(tensor, "f32"), PLAIN_ELEMENTS[y.dtype], y.name, with_scale=False))

@@ -1,0 +1,353 @@
+"""Export with a compiled program that was run in the simulator and compared: ``export --compile``."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from tpuconvert.exporters.compilation.compiler import LEVELS, Compiler, CompilerFailure
+from tpuconvert.exporters.compilation.environment import HOME_VARIABLE, Environment
+from tpuconvert.exporters.compilation.failing_node import FailingNode, find_failing_node
+from tpuconvert.exporters.compilation.installation import obtain_environment
+from tpuconvert.exporters.compilation.proof import (
+    FORMAT,
+    PROOF,
+    Attempt,
+    Proof,
+    TensorComparison,
+    compare_host,
+    compare_program,
+    describe_files,
+    describe_verdict,
+    differing_tensors,
+    digests,
+    file_sha256,
+    summarize,
+)
+from tpuconvert.exporters.compilation.simulator import SimulatorFailure, simulate
+from tpuconvert.exporters.folder import MANIFEST, write_folder
+from tpuconvert.exporters.manifest import Manifest
+from tpuconvert.exporters.request import Request
+from tpuconvert.exporters.tpu_mlir.chips import TARGETS
+from tpuconvert.exporters.tpu_mlir.dialect import COMPILER_VERSION
+from tpuconvert.exporters.tpu_mlir.host_part import HostPart, find_host_part
+from tpuconvert.exporters.tpu_mlir.lowering import Lowering
+from tpuconvert.exporters.tpu_mlir.package import (
+    HOST_MODEL,
+    TPU_MLIR,
+    lower_with_host,
+    partial_host_part,
+    program_name,
+    readme,
+    requested_target,
+    write_package,
+)
+from tpuconvert.exporters.tpu_mlir.run_bmodel import stack_samples
+from tpuconvert.installed import version
+from tpuconvert.model.model import load
+from tpuconvert.progress import SILENT, Progress
+from tpuconvert.runtime.session.session import Session
+from tpuconvert.schema.errors import COMPILER_FAILS, ProblemList, ResourceLimitError, UsageError
+from tpuconvert.schema.types import Array
+from tpuconvert.text.text_format import several, shorten
+
+TIME_LIMIT = 600.0
+"""Default time limit of a compiler pass and of the simulator, in seconds. A YOLOv8 takes a minute at level 2."""
+
+SEARCH_LIMIT = 120.0
+"""Largest time limit of a compiler pass in the search for a node, of which a program of 1000 nodes has 20."""
+
+SEARCH_LEVELS = (1, 0)
+"""Levels of layer grouping in the search for a node: they compile quickly."""
+
+MOST_HOST_NODES = 8
+"""Nodes that are left to the host because the compiler fails at them. A program with more is refused."""
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """Options of a compilation.
+
+    Args:
+        log: file for the output of a compiler that fails.
+        limit: time limit of each compiler pass and of the simulator, in seconds.
+        level: level of layer grouping; by default several are tried.
+        progress: receives one line per step.
+
+    Raises:
+        UsageError: there is no such level.
+    """
+
+    log: Path
+    limit: float = TIME_LIMIT
+    level: int | None = None
+    progress: Progress = SILENT
+
+    def __post_init__(self) -> None:
+        if self.level is not None and self.level not in LEVELS:
+            levels = "; ".join(f"{level}: {text}" for level, text in sorted(LEVELS.items()))
+            raise UsageError(f"no level {self.level} of layer grouping", hint=f"known are {levels}")
+
+    @functools.cached_property
+    def environment(self) -> Environment:
+        """The installed compiler. Raises what ``obtain_environment`` raises."""
+        environment = obtain_environment(self.progress)
+        if environment.version != COMPILER_VERSION:
+            known = environment.version or "of an unknown version"
+            text = f"{HOME_VARIABLE} has tpu_mlir {known}; exports are tested with {COMPILER_VERSION}"
+            self.progress.report(text)
+        return environment
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """Levels in the order in which they are tried."""
+        return tuple(LEVELS) if self.level is None else (self.level,)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A compiled program, and what it computes."""
+
+    level: int
+    comparisons: list[TensorComparison]
+
+    @property
+    def differing(self) -> int:
+        """Number of tensors whose difference is not accepted."""
+        return sum(not item["difference"].is_accepted for item in self.comparisons)
+
+
+def export_compiled(request: Request, compilation: Compilation) -> tuple[dict[str, Any], Proof]:
+    """Write an export folder with a compiled program, and its comparison with tpuconvert. Return manifest and proof.
+
+    Nodes at which the compiler fails are left to the host. The folder is written completely or not at all; the log of
+    a compiler that failed is beside it.
+
+    Raises:
+        UnsupportedError: the compiler fails at too many nodes, or at nodes on which all others depend.
+        ResourceLimitError: the simulator exceeds the time limit, or the disk is full.
+        UsageError: the chip is unknown or is not the chip of the model, or the folder cannot be written.
+    """
+    export = _CompiledExport(request, compilation)
+    try:
+        write_folder(request.path, export.write)
+    finally:
+        if export.failed_log:
+            compilation.log.write_bytes(export.failed_log)
+    assert export.proof is not None
+    return dict(export.manifest), export.proof
+
+
+@dataclass
+class _CompiledExport:
+    """State of one compiled export."""
+
+    request: Request
+    compilation: Compilation
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+    proof: Proof | None = None
+    attempts: list[Attempt] = field(default_factory=list)
+    failed_log: bytes = b""
+
+    def write(self, staging: Path) -> None:
+        """Fill the folder: lower, compile and compare; leave nodes to the host until the program compiles."""
+        started = time.monotonic()
+        target, name = requested_target(self.request, TARGETS), program_name(self.request)
+        feeds = self.request.feeds()
+        log = staging / f"{name}.log"
+        on_host: dict[str, str] = {}
+        while True:
+            request = self.request
+            lowering = lower_with_host(
+                request.model.graph, target, name, request.floats, on_host, borders=request.borders
+            )
+            host = find_host_part(lowering) if on_host else partial_host_part(lowering)
+            if host.is_everything or len(on_host) > MOST_HOST_NODES:
+                self._refuse(host, on_host, log)
+            with_checks = self.request.with_checks
+            manifest = write_package(
+                staging, self.request.model, lowering, host, feeds, TPU_MLIR, with_checks=with_checks
+            )
+            outcome, failure = self._try_levels(staging, manifest, log)
+            if outcome is not None:
+                break
+            assert failure is not None
+            failing = self._find_failing_node(lowering, failure, log)
+            name_of_node = shorten(failing.node.name)
+            text = f"{failing.node.op.name} '{name_of_node}': {failing.reason}; the host computes it"
+            self.compilation.progress.report(text)
+            on_host[failing.node.name] = failing.reason
+            _remove_files(staging, keep=log)
+        seconds = time.monotonic() - started
+        self.manifest, self.proof = manifest, self._describe(staging, manifest, outcome, seconds)
+        (staging / PROOF).write_text(json.dumps(self.proof, indent=2) + "\n", encoding="utf-8")
+        text = readme(manifest, TPU_MLIR, describe_verdict(self.proof), describe_files(manifest["name"]))
+        (staging / "README.md").write_text(text, encoding="utf-8")
+
+    def _find_failing_node(self, lowering: Lowering, failure: CompilerFailure, log: Path) -> FailingNode:
+        compiler = Compiler(self.compilation.environment, min(self.compilation.limit, SEARCH_LIMIT), log)
+        levels = SEARCH_LEVELS if self.compilation.level is None else (self.compilation.level,)
+        progress, with_checks = self.compilation.progress, self.request.with_checks
+        return find_failing_node(lowering, compiler, levels, failure, progress, with_checks=with_checks)
+
+    def _try_levels(
+        self, staging: Path, manifest: Manifest, log: Path
+    ) -> tuple[Outcome, None] | tuple[None, CompilerFailure]:
+        """Compile and compare at one level of layer grouping after the other, until the results are accepted.
+
+        The program of the accepted outcome is kept, else the one with the fewest differences.
+
+        Returns:
+            This outcome, or the failure of the last level if the compiler fails at all.
+        """
+        best: Outcome | None = None
+        program = staging / f"{manifest['name']}.bmodel"
+        kept = staging / f".{manifest['name']}.kept"
+        failure: CompilerFailure | SimulatorFailure | None = None
+        for level in self.compilation.levels:
+            if level == 3 and best is None and self.compilation.level is None:
+                break  # its search takes minutes, and gives other groups rather than other layers
+            try:
+                outcome = self._try_level(staging, manifest, log, level)
+            except (CompilerFailure, SimulatorFailure) as error:
+                failure = error
+                continue
+            if best is None or outcome.differing < best.differing:
+                best = outcome
+                program.replace(kept)
+            if not outcome.differing:
+                break
+        if best is not None:
+            kept.replace(program)
+            return best, None
+        if isinstance(failure, CompilerFailure):
+            return None, failure
+        problems = self._problems()
+        problems.add(COMPILER_FAILS, "program", manifest["name"], str(failure), self._hint(log))
+        problems.fail()
+
+    def _try_level(self, staging: Path, manifest: Manifest, log: Path, level: int) -> Outcome:
+        """Compile and compare at one level. Record the attempt.
+
+        Raises:
+            CompilerFailure, SimulatorFailure: there are no results.
+            ResourceLimitError: the simulator exceeds the time limit.
+        """
+        program = staging / f"{manifest['name']}.bmodel"
+        program.unlink(missing_ok=True)
+        attempt: Attempt = {"level": level, "outcome": "failed", "reason": "", "seconds": {}}
+        self.attempts.append(attempt)
+        progress, limit = self.compilation.progress, self.compilation.limit
+        try:
+            compiler = Compiler(self.compilation.environment, limit, log, progress)
+            attempt["seconds"] |= compiler.compile(staging, manifest["name"], level, program)
+            progress.stage(f"simulate {several(manifest['samples'], 'sample')}")
+            simulation = simulate(self.compilation.environment, staging, log, limit)
+        except CompilerFailure as error:
+            attempt["reason"] = str(error)
+            progress.report(f"level {level}: {error}")
+            raise
+        except SimulatorFailure as error:
+            attempt["reason"] = str(error)
+            if error.is_slow:
+                text = f"{error} for {several(manifest['samples'], 'sample')}"
+                raise ResourceLimitError(text, hint=f"allow more: --time-limit; {self._hint(log)}") from error
+            progress.report(f"level {level}: {error}")
+            raise
+        attempt["seconds"]["simulate"] = round(simulation.seconds, 3)
+        comparisons = _compare(staging, manifest, simulation.results)
+        outcome = Outcome(level, comparisons)
+        attempt["outcome"] = "differs" if outcome.differing else "accepted"
+        count = several(len(comparisons), "tensor")
+        attempt["reason"] = f"{outcome.differing} of {count} differ" if outcome.differing else ""
+        verdict = attempt["reason"] or f"{count} compared, none differs"
+        progress.report(f"simulated: level {level}: {simulation.seconds:.1f} s: {verdict}")
+        return outcome
+
+    def _describe(self, staging: Path, manifest: Manifest, outcome: Outcome, seconds: float) -> Proof:
+        name, environment = manifest["name"], self.compilation.environment
+        files = [f"{name}.bmodel", f"{name}.mlir", f"{name}_weights.npz", MANIFEST]
+        files += ["inputs.npz", "expected.npz", "results.npz"]
+        simulator = environment.simulator(manifest["chip"])
+        return {
+            "format": FORMAT,
+            "is_accepted": not outcome.differing,
+            "tpuconvert": version(),
+            "compiler": f"tpu_mlir {environment.version or 'of an unknown version'}",
+            "simulator": {"library": simulator.name, "sha256": file_sha256(simulator)},
+            "chip": manifest["chip"],
+            "program_digest": manifest["program_digest"],
+            "files": digests(staging, [*files, *([HOST_MODEL] if (staging / HOST_MODEL).exists() else [])]),
+            "samples": manifest["samples"],
+            "tolerance": manifest["tolerance"],
+            "tensors": summarize(outcome.comparisons),
+            "differing": differing_tensors(outcome.comparisons),
+            "level": outcome.level,
+            "attempts": self.attempts,
+            "seconds": round(seconds, 3),
+            "host_nodes": manifest["host_nodes"],
+        }
+
+    def _problems(self) -> ProblemList:
+        graph = self.request.model.graph
+        return ProblemList(graph.file or graph.name, "the vendor's compiler")
+
+    def _hint(self, log: Path) -> str:
+        """Return the hint with the place of the log, which is kept."""
+        self.failed_log = log.read_bytes()
+        return f"the output of the compiler is in {self.compilation.log}"
+
+    def _refuse(self, host: HostPart, on_host: Mapping[str, str], log: Path) -> NoReturn:
+        """Refuse a model at whose nodes the compiler fails.
+
+        Raises:
+            UnsupportedError: always.
+        """
+        problems, hint = self._problems(), f"end the model before this node: --outputs; {self._hint(log)}"
+        for node in host.nodes:
+            if node.name in on_host:
+                problems.add(COMPILER_FAILS, node.op.name, node.name, on_host[node.name], hint)
+        problems.fail()
+
+
+def _remove_files(staging: Path, keep: Path) -> None:
+    """Remove all files of a folder but one."""
+    for path in staging.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path != keep:
+            path.unlink()
+
+
+def _compare(staging: Path, manifest: Manifest, results: Mapping[str, Array]) -> list[TensorComparison]:
+    """Compare the results of the simulator, and of the part for the host on them, with the stored ones."""
+    with np.load(staging / "expected.npz") as expected:
+        comparisons = compare_program(manifest, expected, results)
+    if (staging / HOST_MODEL).exists() and all(output["name"] in results for output in manifest["outputs"]):
+        with np.load(staging / "results.npz") as expected:
+            comparisons += compare_host(manifest, expected, _run_host(staging, manifest, results))
+    return comparisons
+
+
+def _run_host(staging: Path, manifest: Manifest, results: Mapping[str, Array]) -> dict[str, Array]:
+    """Run the part for the host on the results of the simulator."""
+    shapes = {output["name"]: output["shape"] for output in manifest["outputs"]}
+    feeds: dict[str, Array] = {}
+    with np.load(staging / "inputs.npz") as inputs:
+        for item in manifest["host_inputs"]:
+            name = item["name"]
+            feeds[name] = inputs[item["port"]] if item["port"] else results[name].reshape(-1, *shapes[name])
+    outputs: dict[str, list[Array]] = {}
+    with Session(load(staging / HOST_MODEL).graph) as session:
+        for index in range(manifest["samples"]):
+            for name, array in session.run({name: array[index] for name, array in feeds.items()}).items():
+                outputs.setdefault(name, []).append(np.array(array))
+    return stack_samples(outputs)

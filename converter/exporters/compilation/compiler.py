@@ -1,0 +1,141 @@
+"""Compilation of a module of the ``tpu`` dialect by the vendor's program ``tpuc-opt``."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tpuconvert.exporters.compilation.environment import Environment
+from tpuconvert.exporters.compilation.processes import Ended, run_program
+from tpuconvert.exporters.tpu_mlir.passes import compiler_passes
+from tpuconvert.progress import SILENT, Progress
+from tpuconvert.schema.text.visible_text import one_line
+from tpuconvert.text.text_format import shorten
+
+LEVELS = {2: "chosen for speed", 1: "as large as possible", 0: "each layer alone", 3: "a longer search"}
+"""Levels of layer grouping, in the order in which they are tried."""
+
+_REASONS = re.compile(rb"assert|error:|what\(\)|not supported|unsupported|unimplemented", re.IGNORECASE)
+"""Lines of the log that name the reason of an abort."""
+
+_FRAME = re.compile(rb"\((\w+)\+0x[0-9a-f]+\)")
+"""A named function in a backtrace of the log."""
+
+_TAIL_BYTES = 1 << 18
+"""Bytes at the end of the log that are searched for the reason."""
+
+_LONGEST = 240
+"""Characters of a message of the log."""
+
+MOST_FRAMES = 4
+"""Functions of a backtrace that are named: the functions of the abort itself come first."""
+
+
+class CompilerFailure(Exception):
+    """The compiler did not write a program.
+
+    Args:
+        title: the pass that failed.
+        reason: what happened, with the compiler's own message.
+        is_slow: whether the time limit ended it.
+    """
+
+    def __init__(self, title: str, reason: str, *, is_slow: bool = False) -> None:
+        super().__init__(f"the compiler {reason} (pass '{title}')")
+        self.is_slow = is_slow
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """Compiler with its limits.
+
+    Args:
+        environment: the installation.
+        limit: time limit of a pass, in seconds.
+        log: file to which the output of the compiler is appended.
+        progress: receives one line per pass.
+    """
+
+    environment: Environment
+    limit: float
+    log: Path
+    progress: Progress = SILENT
+
+    def compile(self, source: Path, name: str, level: int, target: Path) -> dict[str, float]:
+        """Compile ``NAME.mlir`` and its weights in a folder.
+
+        Args:
+            source: folder with the module and its weights.
+            name: symbol name of the module.
+            level: level of layer grouping, of ``LEVELS``.
+            target: file to write; it must not exist.
+
+        Returns:
+            The wall time of each pass, in seconds.
+
+        Raises:
+            CompilerFailure: a pass failed, exceeded the time limit, or wrote nothing. There is no file then.
+            OSError: the compiler cannot be started, or files cannot be written.
+        """
+        # The passes write weight files with fixed names into the working folder.
+        work = target.with_name(f".{name}.work")
+        work.mkdir()
+        try:
+            for file in (f"{name}.mlir", f"{name}_weights.npz"):
+                shutil.copyfile(source / file, work / file)
+            seconds = {}
+            for compiler_pass in (passes := compiler_passes(name, level)):
+                self.progress.stage(f"{compiler_pass.title} (layer grouping at level {level})")
+                ended = self._run(work, compiler_pass.arguments)
+                seconds[compiler_pass.title] = round(ended.seconds, 3)
+                if ended.code != 0:
+                    raise CompilerFailure(compiler_pass.title, self._reason(ended), is_slow=ended.code is None)
+                step = f"{len(seconds)} of {len(passes)}, {compiler_pass.title}"
+                self.progress.report(f"compiled: step {step}, level {level}: {ended.seconds:.1f} s")
+            program = work / f"{name}.bmodel"
+            if not program.is_file() or not program.stat().st_size:
+                raise CompilerFailure(passes[-1].title, "wrote no program")
+            program.rename(target)
+            return seconds
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+    def _run(self, work: Path, arguments: Iterable[str]) -> Ended:
+        command = [str(self.environment.program), "--mlir-disable-threading", *arguments]
+        self._note(" ".join(command))
+        return run_program(command, self.log, folder=work, limit=self.limit, variables=self.environment.variables)
+
+    def _note(self, text: str) -> None:
+        with open(self.log, "ab") as log:
+            log.write(f"+ {text}\n".encode())
+
+    def _reason(self, ended: Ended) -> str:
+        if ended.code is None:
+            return f"needed more than {self.limit:g} s"
+        how = f"exited with code {ended.code}" if ended.code > 0 else f"ended with {_signal_name(-ended.code)}"
+        detail = reason_in_log(self.log)
+        return f"{how}: {detail}" if detail else how
+
+
+def reason_in_log(log: Path) -> str:
+    """Return the last message of a log that names a reason, and the innermost named functions of a backtrace."""
+    with open(log, "rb") as file:
+        file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
+        text = file.read()
+    text = text[text.rfind(b"\n+ ") + 1 :]  # of the last command
+    lines = [line for line in text.splitlines()[1:] if _REASONS.search(line)]
+    frames = list(dict.fromkeys(match[1].decode() for match in _FRAME.finditer(text)))
+    message = shorten(one_line(lines[-1].decode("utf-8", "replace").strip()), _LONGEST) if lines else ""
+    functions = f"in {' < '.join(frames[:MOST_FRAMES])}" if frames else ""
+    return " ".join(filter(None, [message, functions]))
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
