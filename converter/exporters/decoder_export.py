@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -192,7 +192,7 @@ def _describe_part(part: Part, file: str, written: Mapping[str, Any]) -> Decoder
 
 def _describe_port(port: Port, tensors: Sequence[ProgramTensor]) -> ProgramTensor:
     """Return the description of an input or output, with its name and type in a compiled program."""
-    described: ProgramTensor = {**describe_tensor(port.name, port.dtype, port.shape)}
+    described = cast(ProgramTensor, describe_tensor(port.name, port.dtype, port.shape))
     for tensor in tensors:
         if tensor["name"] == port.name and "device_name" in tensor:
             described["device_name"], described["device_dtype"] = tensor["device_name"], tensor["device_dtype"]

@@ -131,8 +131,9 @@ def _with_one_total(model: Model) -> Graph:
     if not growing or not masks or masks[0].rank != 2:
         return copy_graph(graph)
     total, length = graph.output_ports[growing[0].output].shape[growing[0].axis], masks[0].shape[1]
-    is_other = isinstance(length, str) and isinstance(total, str) and length != total
-    return copy_graph(graph, {length: total} if is_other else None)
+    if isinstance(length, str) and isinstance(total, str) and length != total:
+        return copy_graph(graph, {length: total})
+    return copy_graph(graph)
 
 
 def _extents(model: Model, graph: Graph) -> tuple[tuple[str, str, str], dict[str, int]]:

@@ -65,8 +65,8 @@ class DecoderPart(TypedDict):
 
     name: str
     file: str
-    inputs: list[TensorOfProgram]
-    outputs: list[TensorOfProgram]
+    inputs: list[ProgramTensor]
+    outputs: list[ProgramTensor]
     caches: list[CacheOfPart]
     program_digest: str
 

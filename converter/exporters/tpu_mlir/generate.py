@@ -72,7 +72,7 @@ class Decoder:
             visible: True for each key that a query attends to.
         """
         mask = np.where(visible, DECODER["mask"]["visible"], DECODER["mask"]["hidden"])
-        hidden, appended = ids, {}
+        hidden, appended = ids, dict[str, Any]()
         for name in DECODER[form]:
             part = self.parts[name]
             numbers = {"input_ids": ids, "position_ids": positions, "attention_mask": mask}

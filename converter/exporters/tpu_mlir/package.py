@@ -359,7 +359,7 @@ def write_package(
     return manifest
 
 
-def write_decoder_programs(folder: Path, manifest: Manifest) -> None:
+def write_decoder_programs(folder: Path, manifest: Mapping[str, Any]) -> None:
     """Write the programs that compile the parts of a decoder, and that generate tokens with them."""
     parts = [part["name"] for part in manifest["decoder"]["parts"]]
     replacements = {

@@ -55,7 +55,8 @@ def run_on_board(manifest: dict[str, Any], program: Path, feeds: dict[str, Any],
         for name, array in engine.process(graph, feed).items():
             results.setdefault(name, []).append(np.array(array))
     arrays = stack_samples(results)
-    return {out["name"]: with_type(find_output(arrays, out["device_name"]), out) for out in manifest["outputs"]}
+    named = {out["name"]: with_type(find_output(arrays, out["device_name"]), out) for out in manifest["outputs"]}
+    return {name: array for name, array in named.items() if array is not None}
 
 
 def run_in_simulator(feeds: dict[str, Any]) -> dict[str, Any]:
@@ -108,10 +109,9 @@ def main() -> int:
         found = run_in_simulator(feeds)
     computed = {}
     for output in manifest["outputs"]:
-        array = found.get(output["name"])
-        if array is None:
+        if output["name"] not in found:
             fail(f"the program returns no '{output['device_name']}'; compile it again")
-        computed[output["name"]] = array.reshape(count, *output["shape"])
+        computed[output["name"]] = found[output["name"]].reshape(count, *output["shape"])
     results = {item["name"]: computed[item["source"]] for item in manifest["results"] if item["source"]}
     if HOST.exists():
         named = {

@@ -6,6 +6,8 @@ FLOAT32 activations, and if FLOAT16 does not hold the scales, the program has de
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tpuconvert.exporters.lowerings import NoExactForm
@@ -87,11 +89,11 @@ def _packed(d: Lowering, x: Tensor, weight: _Weight, bias: Value | None, node: N
         None if bias is None else d.float_weight(np.pad(bias.array, (0, filler)), f"{y.name}_bias"),
     ]
     shape = (*x.shape[:-1], count + filler)
-    attributes = {"q_group_size": op.group, "weight_bits": op.bits, "w_transpose": True}
+    attributes: dict[str, Any] = {"q_group_size": op.group, "weight_bits": op.bits, "w_transpose": True}
     result = d.module.add("tpu.A16MatMul", operands, shape, d.kind, f"{y.name}_packed", **attributes)
     if filler:
         shape = (*shape[:-1], count)
-        bounds = {"offset": [0] * len(shape), "ends": shape, "steps": [1] * len(shape)}
+        bounds: dict[str, Any] = {"offset": [0] * len(shape), "ends": shape, "steps": [1] * len(shape)}
         result = d.module.add("tpu.Slice", [result], shape, d.kind, f"{y.name}_rows", **bounds)
     if not weight.fractions.any():
         d.define(y, result)
@@ -122,7 +124,7 @@ def _rounded_rows(d: Lowering, x: Tensor, group: int, name: str) -> Tensor:
     wide = _padded_columns(d, d.as_kind(x, "f32"), groups * group)
     parts = d.reshape(wide, (*wide.shape[:-1], groups, group), f"{name}_parts")
 
-    def step(operation: str, operands: list[Tensor], word: str, **attributes: object) -> Tensor:
+    def step(operation: str, operands: list[Tensor], word: str, **attributes: Any) -> Tensor:
         shape = operands[0].shape
         return d.module.add(operation, operands, shape, "f32", f"{name}_{word}", **attributes)
 
@@ -134,7 +136,7 @@ def _rounded_rows(d: Lowering, x: Tensor, group: int, name: str) -> Tensor:
     result = d.reshape(step("tpu.Mul", [integers, steps], "rounded"), wide.shape, f"{name}_rounded_rows")
     if wide.shape[-1] != depth:
         shape = (*wide.shape[:-1], depth)
-        bounds = {"offset": [0] * len(shape), "ends": shape, "steps": [1] * len(shape)}
+        bounds: dict[str, Any] = {"offset": [0] * len(shape), "ends": shape, "steps": [1] * len(shape)}
         result = d.module.add("tpu.Slice", [result], shape, "f32", f"{name}_rounded_columns", **bounds)
     return d.as_kind(result, d.kind)
 
