@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from tpuconvert.exporters.bucket_graphs import graph_of_bucket
 from tpuconvert.exporters.compilation.compiled_export import TIME_LIMIT, Compilation, export_compiled
 from tpuconvert.exporters.compilation.proof import Proof, describe_proof
-from tpuconvert.exporters.decoder_export import describe_check, export_decoder
+from tpuconvert.exporters.decoder_export import TO_COMPILER, describe_check, export_decoder
 from tpuconvert.exporters.folder import MANIFEST, write_folder
 from tpuconvert.exporters.manifest import Manifest
 from tpuconvert.exporters.onnx_model.package import export_onnx, lower_model
@@ -130,6 +130,10 @@ class Export(Result, hidden=("to",), keys={"manifest": "*"}):
                 lines += [f"  {name}", *describe_proof(proof)]
             if "decoder" in self.manifest:
                 lines.append(describe_check(self.manifest["decoder"]))
+            if "decoder" in self.manifest and self.to == TO_COMPILER:
+                compiler, generator = self.path / "compile.sh", self.path / "generate.py"
+                following = f"{compiler}, with TPU_MLIR_HOME set, then PYTHON {generator} 1,2,3 8"
+                return [*lines, f"next: {following}"]
             if self.proofs:
                 return [*lines, f"wrote {self.path}"]
             following = form.next_step.format_map({**self.manifest, "path": self.path / programs[0]})

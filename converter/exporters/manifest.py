@@ -23,7 +23,7 @@ class ProgramTensor(TensorOfProgram):
     """An input or output of a compiled program, which may have a name of its own there."""
 
     device_name: NotRequired[str]
-    device_dtype: Annotated[NotRequired[str], "type of an input of the program: float32 or int32"]
+    device_dtype: Annotated[NotRequired[str], "type in the program; bfloat16: bit patterns in uint16"]
     is_exact: Annotated[NotRequired[bool], "False: floats, and integers that follow from them"]
 
 
@@ -65,8 +65,8 @@ class DecoderPart(TypedDict):
 
     name: str
     file: str
-    inputs: list[TensorOfProgram]
-    outputs: list[TensorOfProgram]
+    inputs: list[ProgramTensor]
+    outputs: list[ProgramTensor]
     caches: list[CacheOfPart]
     program_digest: str
 

@@ -165,7 +165,10 @@ class _CompiledExport:
         log = staging / f"{name}.log"
         on_host: dict[str, str] = {}
         while True:
-            lowering = lower_with_host(self.request.model.graph, target, name, self.request.floats, on_host)
+            request = self.request
+            lowering = lower_with_host(
+                request.model.graph, target, name, request.floats, on_host, borders=request.borders
+            )
             host = find_host_part(lowering) if on_host else partial_host_part(lowering)
             if host.is_everything or len(on_host) > MOST_HOST_NODES:
                 self._refuse(host, on_host, log)

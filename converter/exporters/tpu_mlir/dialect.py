@@ -260,8 +260,9 @@ def _bfloat16_bits(array: Array) -> Array:
 
 
 def rounded_floats(array: Array, kind: str) -> Array:
-    """Return FLOAT32 numbers rounded to a floating-point type of weights, as FLOAT32."""
-    bits = _FLOAT_STORAGE[kind](array)
+    """Return FLOAT32 numbers rounded to a floating-point type of weights, as FLOAT32. Large ones become infinite."""
+    with np.errstate(over="ignore"):
+        bits = _FLOAT_STORAGE[kind](array)
     match kind:
         case "f16":
             return bits.view(np.float16).astype(np.float32)

@@ -53,7 +53,7 @@ class Lowering:
         is_strict: refuse nodes without an exact form, also integers that follow from floating-point results, which the
             device may round differently.
         on_host: names of nodes that the host is to compute, with the reason.
-        border: type of the floating-point inputs and results of the program: ``f32`` or ``kind``.
+        borders: types of the floating-point inputs and of the floating-point results of the program.
 
     Attributes:
         module: the result.
@@ -72,14 +72,14 @@ class Lowering:
         *,
         is_strict: bool = False,
         on_host: Mapping[str, str] = MappingProxyType({}),
-        border: str = "f32",
+        borders: tuple[str, str] = ("f32", "f32"),
     ) -> None:
         self.graph = graph
         self.target = target
         self.kind = kind
         self.is_strict = is_strict
         self.on_host = on_host
-        self.border = border
+        self.borders = borders
         self.module = Module(name, _module_attributes(target, name, kind), target.absent)
         self.refused: dict[Node, str] = {}
         self.without_form: dict[Node, str] = {}
@@ -305,7 +305,7 @@ class Lowering:
         """Add an input. For integers of 8 and 16 bits, add a float32 input of dequantized values and a cast."""
         shape = static_shape(value)
         if value.dtype is DType.FLOAT32:
-            source = self.module.input(value.name, shape, self.border)
+            source = self.module.input(value.name, shape, self.borders[0])
             self.define(value, source)
         elif value.dtype is DType.INT32 and value.quant is None and self._has_floats:
             source = self.module.input(value.name, shape, "si32")
@@ -326,7 +326,7 @@ class Lowering:
         """Return the tensor that the program returns for a value: the integers as float32 if the chip requires this."""
         tensor = self.tensor(value)
         if value.dtype is DType.FLOAT32:
-            return self.as_kind(tensor, self.border)
+            return self.as_kind(tensor, self.borders[1])
         if not (self.target.returns_floats and value.dtype.is_integer):
             return tensor
         return self.module.add("tpu.Cast", [tensor], tensor.shape, "f32", f"{value.name}_f32", with_scale=False)
