@@ -5,17 +5,18 @@ from __future__ import annotations
 import functools
 import json
 import shutil
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
-from tpuconvert.exporters.compilation.compiler import LEVELS, Compiler, CompilerFailure
+from tpuconvert.exporters.compilation.compiler import LEVELS, TRIED_LEVELS, Compiler, CompilerFailure
 from tpuconvert.exporters.compilation.environment import HOME_VARIABLE, Environment
-from tpuconvert.exporters.compilation.failing_node import FailingNode, find_failing_node
+from tpuconvert.exporters.compilation.failing_node import FailingNode, find_failing_node, first_wrong_node
 from tpuconvert.exporters.compilation.installation import obtain_environment
 from tpuconvert.exporters.compilation.proof import (
     FORMAT,
@@ -43,6 +44,7 @@ from tpuconvert.exporters.tpu_mlir.lowering import Lowering
 from tpuconvert.exporters.tpu_mlir.package import (
     HOST_MODEL,
     TPU_MLIR,
+    Feed,
     lower_with_host,
     partial_host_part,
     program_name,
@@ -109,7 +111,7 @@ class Compilation:
     @property
     def levels(self) -> tuple[int, ...]:
         """Levels in the order in which they are tried."""
-        return tuple(LEVELS) if self.level is None else (self.level,)
+        return TRIED_LEVELS if self.level is None else (self.level,)
 
 
 @dataclass(frozen=True)
@@ -160,34 +162,64 @@ class _CompiledExport:
     def write(self, staging: Path) -> None:
         """Fill the folder: lower, compile and compare; leave nodes to the host until the program compiles."""
         started = time.monotonic()
-        target, name = requested_target(self.request, TARGETS), program_name(self.request)
         feeds = self.request.feeds()
-        log = staging / f"{name}.log"
+        log = staging / f"{program_name(self.request)}.log"
         on_host: dict[str, str] = {}
         while True:
-            lowering = lower_with_host(self.request.model.graph, target, name, self.request.floats, on_host)
+            lowering = self._lower(on_host)
             host = find_host_part(lowering) if on_host else partial_host_part(lowering)
             if host.is_everything or len(on_host) > MOST_HOST_NODES:
                 self._refuse(host, on_host, log)
-            with_checks = self.request.with_checks
-            manifest = write_package(
-                staging, self.request.model, lowering, host, feeds, TPU_MLIR, with_checks=with_checks
-            )
+            manifest = self._write_package(staging, lowering, host, feeds, with_checks=self.request.with_checks)
             outcome, failure = self._try_levels(staging, manifest, log)
-            if outcome is not None:
+            if failure is not None:
+                failing = self._find_failing_node(lowering, failure, log)
+            elif outcome is not None and (wrong := self._find_wrong_node(staging, outcome, feeds, on_host, log)):
+                failing = wrong
+            else:
                 break
-            assert failure is not None
-            failing = self._find_failing_node(lowering, failure, log)
             name_of_node = shorten(failing.node.name)
             text = f"{failing.node.op.name} '{name_of_node}': {failing.reason}; the host computes it"
             self.compilation.progress.report(text)
             on_host[failing.node.name] = failing.reason
             _remove_files(staging, keep=log)
+        assert outcome is not None
         seconds = time.monotonic() - started
         self.manifest, self.proof = manifest, self._describe(staging, manifest, outcome, seconds)
         (staging / PROOF).write_text(json.dumps(self.proof, indent=2) + "\n", encoding="utf-8")
         text = readme(manifest, TPU_MLIR, describe_verdict(self.proof), describe_files(manifest["name"]))
         (staging / "README.md").write_text(text, encoding="utf-8")
+
+    def _lower(self, on_host: Mapping[str, str]) -> Lowering:
+        request, target = self.request, requested_target(self.request, TARGETS)
+        return lower_with_host(request.model.graph, target, program_name(request), request.floats, on_host)
+
+    def _write_package(
+        self, folder: Path, lowering: Lowering, host: HostPart, feeds: Sequence[Feed], *, with_checks: bool
+    ) -> Manifest:
+        return write_package(folder, self.request.model, lowering, host, feeds, TPU_MLIR, with_checks=with_checks)
+
+    def _find_wrong_node(
+        self, staging: Path, outcome: Outcome, feeds: Sequence[Feed], on_host: Mapping[str, str], log: Path
+    ) -> FailingNode | None:
+        """Return the first node whose integers differ in a program that returns every integer, at the same level.
+
+        None if nothing differs there, or if the program would compute nothing without the node.
+        """
+        if not outcome.differing or self.compilation.level is not None or len(on_host) >= MOST_HOST_NODES:
+            return None
+        lowering = self._lower(on_host)
+        with tempfile.TemporaryDirectory(prefix=".checks.", dir=staging) as temporary:
+            folder = Path(temporary)
+            manifest = self._write_package(folder, lowering, find_host_part(lowering), feeds, with_checks=True)
+            try:
+                comparisons = self._try_level(folder, manifest, log, outcome.level, []).comparisons
+            except (CompilerFailure, SimulatorFailure):
+                return None
+        wrong = first_wrong_node(lowering, comparisons)
+        if wrong is None or find_host_part(self._lower({**on_host, wrong.node.name: wrong.reason})).is_everything:
+            return None
+        return wrong
 
     def _find_failing_node(self, lowering: Lowering, failure: CompilerFailure, log: Path) -> FailingNode:
         compiler = Compiler(self.compilation.environment, min(self.compilation.limit, SEARCH_LIMIT), log)
@@ -210,10 +242,8 @@ class _CompiledExport:
         kept = staging / f".{manifest['name']}.kept"
         failure: CompilerFailure | SimulatorFailure | None = None
         for level in self.compilation.levels:
-            if level == 3 and best is None and self.compilation.level is None:
-                break  # its search takes minutes, and gives other groups rather than other layers
             try:
-                outcome = self._try_level(staging, manifest, log, level)
+                outcome = self._try_level(staging, manifest, log, level, self.attempts)
             except (CompilerFailure, SimulatorFailure) as error:
                 failure = error
                 continue
@@ -231,8 +261,8 @@ class _CompiledExport:
         problems.add(COMPILER_FAILS, "program", manifest["name"], str(failure), self._hint(log))
         problems.fail()
 
-    def _try_level(self, staging: Path, manifest: Manifest, log: Path, level: int) -> Outcome:
-        """Compile and compare at one level. Record the attempt.
+    def _try_level(self, staging: Path, manifest: Manifest, log: Path, level: int, attempts: list[Attempt]) -> Outcome:
+        """Compile and compare at one level. Append the attempt to ``attempts``.
 
         Raises:
             CompilerFailure, SimulatorFailure: there are no results.
@@ -241,7 +271,7 @@ class _CompiledExport:
         program = staging / f"{manifest['name']}.bmodel"
         program.unlink(missing_ok=True)
         attempt: Attempt = {"level": level, "outcome": "failed", "reason": "", "seconds": {}}
-        self.attempts.append(attempt)
+        attempts.append(attempt)
         progress, limit = self.compilation.progress, self.compilation.limit
         try:
             compiler = Compiler(self.compilation.environment, limit, log, progress)

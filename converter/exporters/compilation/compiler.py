@@ -17,7 +17,10 @@ from tpuconvert.schema.text.visible_text import one_line
 from tpuconvert.text.text_format import shorten
 
 LEVELS = {2: "chosen for speed", 1: "as large as possible", 0: "each layer alone", 3: "a longer search"}
-"""Levels of layer grouping, in the order in which they are tried."""
+"""Levels of layer grouping."""
+
+TRIED_LEVELS = (2, 1, 0)
+"""Levels in the order in which they are tried. Level 3 computes wrong results for several networks."""
 
 _REASONS = re.compile(rb"assert|error:|what\(\)|not supported|unsupported|unimplemented", re.IGNORECASE)
 """Lines of the log that name the reason of an abort."""
@@ -128,7 +131,7 @@ def reason_in_log(log: Path) -> str:
         text = file.read()
     text = text[text.rfind(b"\n+ ") + 1 :]  # of the last command
     lines = [line for line in text.splitlines()[1:] if _REASONS.search(line)]
-    frames = list(dict.fromkeys(match[1].decode() for match in _FRAME.finditer(text)))
+    frames = list(dict.fromkeys(match[1].decode() for match in _FRAME.finditer(text) if match[1][:2] != b"__"))
     message = shorten(one_line(lines[-1].decode("utf-8", "replace").strip()), _LONGEST) if lines else ""
     functions = f"in {' < '.join(frames[:MOST_FRAMES])}" if frames else ""
     return " ".join(filter(None, [message, functions]))
