@@ -77,6 +77,7 @@ def convert_files(
     watch: Watch | None = None,
     with_verification: bool,
     source_args: Callable[[str], list[str]],
+    device: str = "",
 ) -> ConversionSummary:
     """Convert, compare with the source on request, and write model and report. Return the summary.
 
@@ -87,6 +88,7 @@ def convert_files(
         watch: instrumentation of the optimizer's passes.
         with_verification: whether the model is compared with its source.
         source_args: returns the arguments with which the named command reads the source in the same way.
+        device: chip of the vendor's compiler that the model is for, of whose export the model gets a note.
 
     """
     measured = None
@@ -97,6 +99,11 @@ def convert_files(
         measured = read_ranges(files.ranges)
     source = Source(files.model, files.weights)
     model = Conversion(options, files.calibration, ranges=measured, progress=progress, watch=watch).of_source(source)
+    if device:
+        # 30 ms: imports the exporter
+        from tpuconvert.conversion.device_note import with_device_note
+
+        model = with_device_note(model, device)
     verification = _verify(model, source, files, options, progress) if with_verification else None
     progress.stage("write")
     model.save(files.target)

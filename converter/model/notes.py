@@ -15,6 +15,7 @@ from tpuconvert.text.text_format import operator_counts, shorten
 HEADINGS = {
     "accuracy": "warning",
     "int8": "INT8 share",
+    "device": "on a device",
     "deviation": "warning",
     "preprocessing": "check the samples",
     "source": "about the source",

@@ -64,3 +64,10 @@ def alias_of(text: str | Chip) -> str:
     """Return the normalized name of a product that is an alias of a target chip; empty for the target chips."""
     name = "" if isinstance(text, Chip) else plain_name(text)
     return name if name in ALIASES else ""
+
+
+def device_of(text: str | Chip) -> str:
+    """Return the chip of the vendor's compiler that a name asks for; empty for a name that may mean several, or none."""
+    if text is Chip.BM1684 or (isinstance(text, str) and plain_name(text) == "bm1684"):
+        return "bm1684"
+    return alias_of(text)

@@ -27,6 +27,7 @@ from tpuconvert.conversion.options.declaration import option
 from tpuconvert.conversion.options.options import OPTIONS, Options
 from tpuconvert.conversion.pass_instrumentation import Sink, Watch
 from tpuconvert.plugins import load_plugins
+from tpuconvert.schema.definition.chip_names import device_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,5 +113,6 @@ def command(
             watch=watch,
             with_verification=with_verification,
             source_args=source_option_args,
+            device=device_of(options["chip"]),
         )
     print_summary(summary, as_json=as_json)

@@ -24,6 +24,7 @@ from tpuconvert.conversion.options.quantization import Quantization
 from tpuconvert.conversion.quantize import check_data
 from tpuconvert.frontends.sniffing import SourceFile
 from tpuconvert.plugins import load_plugins
+from tpuconvert.schema.definition.chip_names import device_of
 
 
 @click.command("quantize", cls=SectionedCommand)
@@ -88,5 +89,6 @@ def command(
             progress,
             with_verification=with_verification,
             source_args=source_option_args,
+            device=device_of(options["chip"]),
         )
     print_summary(summary, as_json=as_json)

@@ -248,18 +248,22 @@ class Lowering:
 
     def _lower_node(self, node: Node, lowerings: Lowerings[Lowering], floats: Lowerings[Lowering] | None) -> None:
         """Lower a node whose operands have tensors."""
-        function = lowerings.find(node.op.name)
+        functions = [lowerings.find(node.op.name)]
         if floats is not None and _computes_floats(node) and _has_float_operands(node):
-            function = floats.find(node.op.name) or function
-        if function is None:
+            # The forms for BM1684 of products with numbers belong to the integers before or after them.
+            functions.insert(len(functions) if self.target.chip is Chip.BM1684 else 0, floats.find(node.op.name))
+        found = [function for function in functions if function is not None]
+        if not found:
             hint = UNROLL if isinstance(node.op, SequenceLayer) else ""
             self._refuse(node, "the tpu dialect has no operation with its results", hint)
-            return
         self.module.origin = node
-        try:
-            function(node.op, node, self)
-        except NoExactForm as error:
-            self._refuse(node, error.reason, error.hint)
+        for function in found:
+            try:
+                function(node.op, node, self)
+                return
+            except NoExactForm as error:
+                if function is found[-1]:
+                    self._refuse(node, error.reason, error.hint)
 
     def _refuse_after_host(self, node: Node) -> None:
         """Refuse an integer node that depends on a floating-point node without a form, in a strict lowering."""

@@ -14,6 +14,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import tpuconvert as tc
+from tpuconvert.__main__ import main
 from tpuconvert.exporters.tpu_mlir.chips import TARGETS
 from tpuconvert.exporters.tpu_mlir.host_part import find_host_part
 from tpuconvert.exporters.tpu_mlir.package import HOST_MODEL, lower_with_host
@@ -152,3 +153,24 @@ def test_nodes_are_left_to_the_host_on_request(tmp_path: Path) -> None:
     assert host.is_everything and host.share == 1.0
     with pytest.raises(tc.UnsupportedError, match="the compiler aborts"):
         lowering.problems.raise_if_any()
+
+
+@pytest.mark.parametrize("chip", ["bm1684x", "bm1688", "bm1684"])
+def test_convert_says_what_goes_to_the_host(chip: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the name of a device; the plain chip is for every device and for this machine."""
+    source, target = scores_network(tmp_path / "net.onnx"), tmp_path / "net.tpum"
+    assert main(["convert", str(source), "-o", str(target), "--chip", chip]) == 0
+    assert f"an export for {chip} leaves 1 nodes to the host" in " ".join(capsys.readouterr().out.split())
+    (note,) = (note for note in tc.load(target).notes if note.kind == "device")
+    assert "topk 'best'" in note.message
+    assert main(["convert", str(source), "-o", str(target), "--chip", "bm1686"]) == 0
+    assert "the host" not in capsys.readouterr().out
+
+
+def test_convert_says_that_no_program_can_be_exported(tmp_path: Path) -> None:
+    """The default quantization for BM1684 has no forms in the vendor's compiler; the note names the option."""
+    np.savez(tmp_path / "samples.npz", x=samples())
+    call = ["convert", str(scores_network(tmp_path / "net.onnx")), "-o", str(tmp_path / "net.tpum"), "--chip", "bm1684"]
+    assert main([*call, "--quantize", "int8", "--calibration", str(tmp_path / "samples.npz")]) == 0
+    (note,) = (note for note in tc.load(tmp_path / "net.tpum").notes if note.kind == "device")
+    assert "no program can be exported" in note.message and "--exact-on bm1684" in note.message
