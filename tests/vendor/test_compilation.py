@@ -37,7 +37,7 @@ def test_the_bundled_example_is_equal(chip: str, repository: Path, vendor: Vendo
 
 
 @pytest.mark.vendor
-def test_a_program_that_differs_is_no_success(data_root: Path, vendor: Vendor, tmp_path: Path) -> None:
+def test_a_program_that_differs_is_not_a_success(data_root: Path, vendor: Vendor, tmp_path: Path) -> None:
     """Level 3 of layer grouping computes wrong scores for this network."""
     model, feeds = convert_model(data_root, "ultraface_rfb_320_onnx", "bm1688", "int8")
     result = tc.export(model, tmp_path / "out", chip="bm1688", data=feeds, layer_groups=3, compile=True)

@@ -103,8 +103,8 @@ class Compilation:
         """The installed compiler. Raises what ``obtain_environment`` raises."""
         environment = obtain_environment(self.progress)
         if environment.version != COMPILER_VERSION:
-            known = environment.version or "of an unknown version"
-            text = f"{HOME_VARIABLE} has tpu_mlir {known}; exports are tested with {COMPILER_VERSION}"
+            installed = environment.version or "of an unknown version"
+            text = f"{HOME_VARIABLE} has tpu_mlir {installed}; exports are tested with {COMPILER_VERSION}"
             self.progress.report(text)
         return environment
 
@@ -239,7 +239,7 @@ class _CompiledExport:
         """
         best: Outcome | None = None
         program = staging / f"{manifest['name']}.bmodel"
-        kept = staging / f".{manifest['name']}.kept"
+        best_program = staging / f".{manifest['name']}.best"
         failure: CompilerFailure | SimulatorFailure | None = None
         for level in self.compilation.levels:
             try:
@@ -249,11 +249,11 @@ class _CompiledExport:
                 continue
             if best is None or outcome.differing < best.differing:
                 best = outcome
-                program.replace(kept)
+                program.replace(best_program)
             if not outcome.differing:
                 break
         if best is not None:
-            kept.replace(program)
+            best_program.replace(program)
             return best, None
         if isinstance(failure, CompilerFailure):
             return None, failure

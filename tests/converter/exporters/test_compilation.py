@@ -122,7 +122,7 @@ def test_wrong_integers_lead_to_the_next_level(model, compiler, tmp_path):
     result.check()
 
 
-def test_a_program_that_differs_at_every_level_is_no_success(model, compiler, tmp_path):
+def test_a_program_that_differs_at_every_level_is_not_a_success(model, compiler, tmp_path):
     compiler(wrong_at=[0, 1, 2, 3])
     result = export(model, tmp_path)
     proof = json.loads((tmp_path / "out" / "proof.json").read_text())
@@ -147,7 +147,7 @@ def test_a_node_with_wrong_integers_is_left_to_the_host(with_checks, model, comp
     assert kinds == {"integers": 4 if with_checks else 1, "results of the host": 1}
 
 
-def test_missing_tensors_are_no_success(model, compiler, tmp_path):
+def test_a_missing_tensor_is_not_a_success(model, compiler, tmp_path):
     compiler(not_returned=["d"])
     result = export(model, tmp_path, layer_groups=2)
     assert result.proofs["out"]["differing"] == [{"name": "d", "difference": "missing"}]
