@@ -161,15 +161,13 @@ class _CompiledExport:
 
     def write(self, staging: Path) -> None:
         """Fill the folder: lower, compile and compare; leave nodes to the host until the program compiles."""
-        started = time.monotonic()
+        on_host: dict[str, str] = {}
+        lowering = self._lower(on_host)
+        host = partial_host_part(lowering)
         feeds = self.request.feeds()
         log = staging / f"{program_name(self.request)}.log"
-        on_host: dict[str, str] = {}
+        environment, started = self.compilation.environment, time.monotonic()
         while True:
-            lowering = self._lower(on_host)
-            host = find_host_part(lowering) if on_host else partial_host_part(lowering)
-            if host.is_everything or len(on_host) > MOST_HOST_NODES:
-                self._refuse(host, on_host, log)
             manifest = self._write_package(staging, lowering, host, feeds, with_checks=self.request.with_checks)
             outcome, failure = self._try_levels(staging, manifest, log)
             if failure is not None:
@@ -182,10 +180,14 @@ class _CompiledExport:
             text = f"{failing.node.op.name} '{name_of_node}': {failing.reason}; the host computes it"
             self.compilation.progress.report(text)
             on_host[failing.node.name] = failing.reason
+            lowering = self._lower(on_host)
+            host = find_host_part(lowering)
+            if host.is_everything or len(on_host) > MOST_HOST_NODES:
+                self._refuse(host, on_host, log)
             _remove_files(staging, keep=log)
         assert outcome is not None
         seconds = time.monotonic() - started
-        self.manifest, self.proof = manifest, self._describe(staging, manifest, outcome, seconds)
+        self.manifest, self.proof = manifest, self._describe(staging, environment, manifest, outcome, seconds)
         (staging / PROOF).write_text(json.dumps(self.proof, indent=2) + "\n", encoding="utf-8")
         text = readme(manifest, TPU_MLIR, describe_verdict(self.proof), describe_files(manifest["name"]))
         (staging / "README.md").write_text(text, encoding="utf-8")
@@ -235,17 +237,20 @@ class _CompiledExport:
         The program of the accepted outcome is kept, else the one with the fewest differences.
 
         Returns:
-            This outcome, or the failure of the last level if the compiler fails at all.
+            This outcome, or the failure of the last level if the compiler fails at each.
+
+        Raises:
+            UnsupportedError: there is a program, but the simulator fails.
         """
         best: Outcome | None = None
         program = staging / f"{manifest['name']}.bmodel"
         best_program = staging / f".{manifest['name']}.best"
-        failure: CompilerFailure | SimulatorFailure | None = None
+        failures: list[CompilerFailure | SimulatorFailure] = []
         for level in self.compilation.levels:
             try:
                 outcome = self._try_level(staging, manifest, log, level, self.attempts)
             except (CompilerFailure, SimulatorFailure) as error:
-                failure = error
+                failures.append(error)
                 continue
             if best is None or outcome.differing < best.differing:
                 best = outcome
@@ -255,10 +260,12 @@ class _CompiledExport:
         if best is not None:
             best_program.replace(program)
             return best, None
-        if isinstance(failure, CompilerFailure):
-            return None, failure
+        crash = next((failure for failure in failures if isinstance(failure, SimulatorFailure)), None)
+        last = failures[-1]
+        if crash is None and isinstance(last, CompilerFailure):
+            return None, last
         problems = self._problems()
-        problems.add(COMPILER_FAILS, "program", manifest["name"], str(failure), self._hint(log))
+        problems.add(COMPILER_FAILS, "program", manifest["name"], str(crash), self._hint(log))
         problems.fail()
 
     def _try_level(self, staging: Path, manifest: Manifest, log: Path, level: int, attempts: list[Attempt]) -> Outcome:
@@ -299,8 +306,10 @@ class _CompiledExport:
         progress.report(f"simulated: level {level}: {simulation.seconds:.1f} s: {verdict}")
         return outcome
 
-    def _describe(self, staging: Path, manifest: Manifest, outcome: Outcome, seconds: float) -> Proof:
-        name, environment = manifest["name"], self.compilation.environment
+    def _describe(
+        self, staging: Path, environment: Environment, manifest: Manifest, outcome: Outcome, seconds: float
+    ) -> Proof:
+        name = manifest["name"]
         files = [f"{name}.bmodel", f"{name}.mlir", f"{name}_weights.npz", MANIFEST]
         files += ["inputs.npz", "expected.npz", "results.npz"]
         simulator = environment.simulator(manifest["chip"])

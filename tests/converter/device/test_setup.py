@@ -6,6 +6,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 import tpuconvert as tc
@@ -137,11 +138,12 @@ def test_an_other_folder_is_not_replaced(cache: Path, tmp_path: Path) -> None:
     assert [path.name for path in folder.iterdir()] == ["cat.jpg"]
 
 
-def test_json(cache: Path, tmp_path: Path, capsys: Captured) -> None:
+def test_json(cache: Path, tmp_path: Path, repository: Path, capsys: Captured) -> None:
     home = make_fake_compiler(tmp_path / "wheel" / "tpu_mlir").home
     python = write_python(tmp_path / "python3.10", home)
     assert main(["device", "setup", str(tmp_path / "out"), "--python", python, "--progress", "none", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
+    jsonschema.validate(document, json.loads((repository / "docs" / "schemas" / "device.schema.json").read_text()))
     assert document["folder"] == str(tmp_path / "out") and document["version"] == COMPILER_VERSION
     assert document["is_new"] and not document["is_default"]
 

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 
+import jsonschema
 import numpy as np
 import pytest
 
@@ -14,7 +15,7 @@ from tests.support.onnx.models import save_model
 from tests.support.onnx.symbolic_networks import network
 from tests.support.vendor.fake_compiler import calls_of, make_fake_compiler
 from tests.support.vendor.vendor_tools import model_of
-from tpuconvert.exporters.compilation.compiler import reason_in_log
+from tpuconvert.exporters.compilation.logs import reason_in_log
 from tpuconvert.progress import Progress
 from tpuconvert.schema.errors import ResourceLimitError, ThresholdError, UnsupportedError, UsageError
 from tpuconvert.schema.graph.graph import Graph
@@ -69,13 +70,16 @@ def outcomes(proof):
     return [(attempt["level"], attempt["outcome"]) for attempt in proof["attempts"]]
 
 
-def test_a_program_is_compiled_and_compared(model, compiler, tmp_path):
+def test_a_program_is_compiled_and_compared(model, compiler, tmp_path, repository):
     environment, progress = compiler(), Lines()
     result = export(model, tmp_path, progress=progress)
     result.check()
     folder = tmp_path / "out"
     proof = json.loads((folder / "proof.json").read_text())
     assert proof == result.proofs["out"]
+    for name, document in (("proof", proof), ("export", result.to_dict())):
+        schema = json.loads((repository / "docs" / "schemas" / f"{name}.schema.json").read_text())
+        jsonschema.validate(document, schema)
     assert proof["is_accepted"] and proof["level"] == 2 and outcomes(proof) == [(2, "accepted")]
     assert proof["tensors"] == [
         {
