@@ -151,6 +151,7 @@ def test_a_node_with_wrong_integers_is_left_to_the_host(with_checks, model, comp
     assert kinds == {"integers": 4 if with_checks else 1, "results of the host": 1}
 
 
+@pytest.mark.slow
 def test_a_missing_tensor_is_not_a_success(model, compiler, tmp_path):
     compiler(not_returned=["d"])
     result = export(model, tmp_path, layer_groups=2)
@@ -195,6 +196,7 @@ def test_a_node_that_does_not_compile_is_left_to_the_host(model, compiler, tmp_p
     assert {"host.tpum", "net.bmodel", "proof.json"} <= {path.name for path in (tmp_path / "out").iterdir()}
 
 
+@pytest.mark.slow
 def test_with_checks_the_search_returns_every_integer(model, compiler, tmp_path):
     compiler(fails_at_tensors=["b"])
     result = export(model, tmp_path, with_checks=True)
@@ -217,6 +219,7 @@ def test_an_earlier_export_stays_if_nothing_compiles(model, compiler, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "out.compile.log", "vendor"]
 
 
+@pytest.mark.slow
 def test_each_shape_has_a_program_and_a_proof(compiler, tmp_path):
     """The log of a compiler that fails is beside the folder of all programs."""
     path = save_model(network(), tmp_path)
@@ -267,6 +270,7 @@ def test_an_interrupt_leaves_nothing(model, compiler, tmp_path):
         os.kill(int((environment.home / "pid").read_text()), 0)
 
 
+@pytest.mark.slow
 def test_a_slow_simulator_names_the_option(model, compiler, tmp_path):
     environment = compiler()
     with open(environment.home / "python" / "pyruntime_bm.py", "a") as module:
