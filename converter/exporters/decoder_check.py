@@ -29,6 +29,9 @@ INTEGER_LIMIT = 0.05
 Run = Callable[[Part, Mapping[str, Array]], Mapping[str, Array]]
 """Function that runs a part with feeds by input name and returns its outputs by name."""
 
+Observe = Callable[[Part, Mapping[str, Array]], None]
+"""Function that gets a part and its feeds, which change afterwards."""
+
 
 @dataclass(frozen=True)
 class PartsCheck(Plain):
@@ -47,8 +50,13 @@ class PartsCheck(Plain):
     same_tokens: int
 
 
-def check_parts(model: Model, parts: Parts) -> PartsCheck:
+def check_parts(model: Model, parts: Parts, observe: Observe = lambda part, feeds: None) -> PartsCheck:
     """Run the parts and the whole decoder with the same tokens.
+
+    Args:
+        model: the decoder.
+        parts: its parts.
+        observe: function that is called with each part and the feeds of each of its runs.
 
     Raises:
         UsageError: the logits differ by more than rounding explains.
@@ -58,6 +66,7 @@ def check_parts(model: Model, parts: Parts) -> PartsCheck:
         sessions: dict[str, Session] = {}
 
         def run(part: Part, feeds: Mapping[str, Array]) -> Mapping[str, Array]:
+            observe(part, feeds)
             if part.name not in sessions:
                 session = Session(part_model(model, part))
                 if part in parts.prefill:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from tpuconvert.exporters.decoder_samples import LENGTHS, SampledValues, sample_values
 from tpuconvert.model.model import Model
-from tpuconvert.runtime.session.session_state import DERIVED
+from tpuconvert.runtime.session.session_state import DERIVED, MASK
 from tpuconvert.schema.definition.op import Trait
 from tpuconvert.schema.errors import NO_EXACT_FORM, ProblemList, TpuConvertError, UsageError
 from tpuconvert.schema.graph.graph import Graph, Node, Port, Value
@@ -20,8 +20,6 @@ from tpuconvert.schema.graph.states import FIXED, State
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.attention import Attention
 from tpuconvert.schema.ops.concat import Concat
-from tpuconvert.schema.ops.copy import Constdata
-from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.quantization.lut import Lut
 from tpuconvert.schema.ops.shape_change import Reshape, Squeeze
 from tpuconvert.schema.types import F32, I32, Dim, TensorType
@@ -93,7 +91,7 @@ def split_interface(model: Model) -> Decoder:
         UsageError: the model is not a decoder with key-value caches, or has more inputs and outputs than the parts.
         UnsupportedError: a mask, a cache or positions have no form in the parts.
     """
-    graph = copy_graph(model.graph)
+    graph = _with_one_total(model)
     problems = ProblemList(graph.file or graph.name, DETAIL)
     symbols, others = _extents(model, graph)
     new, total = symbols[1:]
@@ -120,6 +118,22 @@ def split_interface(model: Model) -> Decoder:
     return Decoder(
         graph, values.embedded, tokens, positions, mask, tuple(valid), logits, frozenset(values.stream), symbols, others
     )
+
+
+def _with_one_total(model: Model) -> Graph:
+    """Copy the graph. The attention mask has as many tokens as a cache after a run, whatever its exporter calls them.
+
+    Optimum names them ``past_sequence_length + 1``, also where a run has several new tokens.
+    """
+    graph = model.graph
+    growing = [state for state in model.states if state.axis != FIXED]
+    masks = [value for value, port in zip(graph.inputs, graph.input_ports, strict=True) if port.name == MASK]
+    if not growing or not masks or masks[0].rank != 2:
+        return copy_graph(graph)
+    total, length = graph.output_ports[growing[0].output].shape[growing[0].axis], masks[0].shape[1]
+    if isinstance(length, str) and isinstance(total, str) and length != total:
+        return copy_graph(graph, {length: total})
+    return copy_graph(graph)
 
 
 def _extents(model: Model, graph: Graph) -> tuple[tuple[str, str, str], dict[str, int]]:
@@ -262,30 +276,3 @@ def _cache(graph: Graph, state: State, problems: ProblemList) -> Cache | None:
             result = graph.add(step.op, *operands_)
         result.quant = step.output.quant
     return Cache(past, node, new, result, port, state.axis)
-
-
-def trim_tables(graph: Graph, positions: Value, rows: int, problems: ProblemList) -> None:
-    """Keep the first rows of tables that are indexed by positions only, and check that there are enough."""
-    for node in graph.nodes:
-        if not isinstance(node.op, IndexSelect) or node.op.dim != 0:
-            continue
-        table, index = node.inputs
-        assert table is not None and index is not None
-        step = index.producer
-        is_position = index is positions or (
-            step is not None and isinstance(step.op, Reshape) and step.inputs[0] is positions
-        )
-        source = table.producer
-        if not is_position or source is None or not isinstance(source.op, Constdata):
-            continue
-        constant = source.inputs[0]
-        assert constant is not None
-        have = constant.shape[0]
-        assert isinstance(have, int)
-        if have < rows:
-            text = f"the table '{constant.name}' has {have} positions, the context needs {rows}"
-            problems.add(NO_EXACT_FORM, node.op.name, node.name, text, f"--decoder-context {have - 1}")
-        elif have > rows:
-            short = graph.constant(constant.array[:rows], f"{constant.name}:{rows}")
-            with graph.derived_from(source):
-                graph.set_input(node, 0, graph.add(Constdata(), short))

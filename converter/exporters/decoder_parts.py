@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tpuconvert.exporters.decoder_interface import DETAIL, Cache, Decoder, split_interface, trim_tables
+from tpuconvert.exporters.decoder_interface import DETAIL, Cache, Decoder, split_interface
+from tpuconvert.exporters.decoder_tables import tabulate_positions, trim_tables
 from tpuconvert.model.model import Model
 from tpuconvert.optimizer.constant_folding import fold_constants
 from tpuconvert.schema.errors import NO_EXACT_FORM, ProblemList
 from tpuconvert.schema.file.file_model import FileModel
 from tpuconvert.schema.graph.graph import Graph, Port, Value
 from tpuconvert.schema.graph.graph_copy import copy_graph, copy_subgraph
+from tpuconvert.schema.ops.shape_change import Reshape
 
 EMBEDDING, BLOCK, HEAD, CACHED = "embedding", "block", "lm_head", "cache"
 """Words of the names of parts: ``embedding``, ``embedding_cache``, ``block_0``, ``block_cache_0``, ``lm_head``."""
@@ -87,6 +89,7 @@ def split_decoder(model: Model, context: int) -> Parts:
     decoder = split_interface(model)
     problems = ProblemList(decoder.graph.file or decoder.graph.name, DETAIL)
     trim_tables(decoder.graph, decoder.positions, context + 1, problems)
+    tabulate_positions(decoder.graph, decoder.positions, context + 1, problems)
     layers = _find_layers(decoder, problems)
     problems.raise_if_any()
     first, last = layers[0].first, layers[-1].last
@@ -130,7 +133,7 @@ def _find_layers(decoder: Decoder, problems: ProblemList) -> list[_Layer]:
         text = f"no single value connects {names or 'its inputs'}, the layers and the logits"
         problems.add(NO_EXACT_FORM, "decoder", decoder.logits.name, text, "export it without --decoder-context")
         return [_Layer(decoder.tokens, decoder.logits, decoder.caches)]
-    bounds = [*(cuts[start] for start in starts), last]
+    bounds = [_with_batch(decoder.graph, value) for value in (*(cuts[start] for start in starts), last)]
     return [_Layer(bounds[k], bounds[k + 1], tuple(groups[start])) for k, start in enumerate(starts)]
 
 
@@ -164,6 +167,19 @@ def _find_cuts(decoder: Decoder) -> list[Value]:
         if len(live) == 1 and live == set(results):
             cuts += results
     return cuts
+
+
+def _with_batch(graph: Graph, value: Value) -> Value:
+    """Return states [1, tokens, width] in place of states [tokens, width]: some decoders add without a batch."""
+    if value.rank != 2 or value.dtype.is_integer:
+        return value
+    uses, width = list(value.uses), value.shape[1]
+    assert isinstance(width, int)
+    states = graph.add(Reshape((1, -1, width)), value)
+    rows = graph.add(Reshape((-1, width)), states)
+    for node, index in uses:
+        graph.set_input(node, index, rows)
+    return states
 
 
 def _last_sum(decoder: Decoder, cuts: Sequence[Value]) -> Value | None:

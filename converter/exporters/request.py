@@ -34,6 +34,8 @@ class Request:
         samples: inputs to store, as ``calibration`` of ``convert``, or None for random numbers.
         with_checks: return every integer tensor from the exported program.
         floats: type in which the exported program computes floating-point operators: a name of ``FLOATS``.
+        program: name of the program, or None for the name of the model.
+        borders: types of the floating-point inputs and of the floating-point results of a ``tpu-mlir`` program.
     """
 
     model: Model
@@ -42,10 +44,14 @@ class Request:
     samples: Any = None
     with_checks: bool = False
     floats: str = "f32"
+    program: str | None = None
+    borders: tuple[str, str] = ("f32", "f32")
 
     @property
     def name(self) -> str:
-        """Name of the model in letters, digits and underscores."""
+        """Name of the program, by default of the model, in letters, digits and underscores."""
+        if self.program is not None:
+            return self.program
         graph = self.model.graph
         return re.sub(r"\W", "_", Path(graph.file or graph.name).stem[:_LONGEST_NAME], flags=re.ASCII) or "model"
 

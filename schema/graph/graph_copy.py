@@ -11,12 +11,12 @@ from tpuconvert.schema.graph.graph import Deviation, Graph, Node, Port, Source, 
 from tpuconvert.schema.types import Array, Dim, QuantParams, Shape, TensorType
 
 
-def copy_graph(graph: Graph, extents: Mapping[str, int] | None = None) -> Graph:
+def copy_graph(graph: Graph, extents: Mapping[str, Dim] | None = None) -> Graph:
     """Copy nodes and values under the same names. The data of constants are shared.
 
     Args:
         graph: not modified.
-        extents: integers that replace symbolic extents; the types of all results are inferred again.
+        extents: integers or names that replace symbolic extents; the types of all results are inferred again.
 
     Raises:
         ShapeError: an operator does not accept these extents.
@@ -145,7 +145,7 @@ def copy_subgraph(graph: Graph, inputs: Sequence[Value], outputs: Sequence[Value
     return copy
 
 
-def _number(extent: Dim, extents: Mapping[str, int]) -> Dim:
+def _number(extent: Dim, extents: Mapping[str, Dim]) -> Dim:
     return extents.get(extent, extent) if isinstance(extent, str) else extent
 
 

@@ -194,7 +194,9 @@ class _CompiledExport:
 
     def _lower(self, on_host: Mapping[str, str]) -> Lowering:
         request, target = self.request, requested_target(self.request, TARGETS)
-        return lower_with_host(request.model.graph, target, program_name(request), request.floats, on_host)
+        return lower_with_host(
+            request.model.graph, target, program_name(request), request.floats, on_host, borders=request.borders
+        )
 
     def _write_package(
         self, folder: Path, lowering: Lowering, host: HostPart, feeds: Sequence[Feed], *, with_checks: bool

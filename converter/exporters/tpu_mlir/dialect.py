@@ -260,8 +260,9 @@ def _bfloat16_bits(array: Array) -> Array:
 
 
 def rounded_floats(array: Array, kind: str) -> Array:
-    """Return FLOAT32 numbers rounded to a floating-point type of weights, as FLOAT32."""
-    bits = _FLOAT_STORAGE[kind](array)
+    """Return FLOAT32 numbers rounded to a floating-point type of weights, as FLOAT32. Large ones become infinite."""
+    with np.errstate(over="ignore"):
+        bits = _FLOAT_STORAGE[kind](array)
     match kind:
         case "f16":
             return bits.view(np.float16).astype(np.float32)
@@ -293,6 +294,12 @@ def quantized_element(
     if zero_point is None:
         zero_point = quant.zero_point[0]
     return f"!quant.uniform<{_QUANTIZED[dtype]}:f32, {number!r}{f':{zero_point}' if zero_point else ''}>"
+
+
+def integer_type(element: str) -> str:
+    """Return the NumPy name of an element type of quantized integers, or an empty string."""
+    match = re.match(r"!quant\.uniform<([iu])(\d+):", element)
+    return f"{'' if match[1] == 'i' else 'u'}int{match[2]}" if match else ""
 
 
 def zero_point_of(element: str) -> int:

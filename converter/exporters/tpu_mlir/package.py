@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.exporters.folder import MANIFEST, write_folder
-from tpuconvert.exporters.manifest import Manifest, ProgramTensor, describe_tensor
+from tpuconvert.exporters.manifest import Manifest, ProgramTensor, Quantization, describe_tensor
 from tpuconvert.exporters.program_digest import program_digest
 from tpuconvert.exporters.request import Request
 from tpuconvert.exporters.tpu_mlir.chips import TARGETS, Target
-from tpuconvert.exporters.tpu_mlir.dialect import COMPILER_VERSION, Tensor
+from tpuconvert.exporters.tpu_mlir.dialect import COMPILER_VERSION, Tensor, integer_type
 from tpuconvert.exporters.tpu_mlir.host_part import HostPart, find_host_part
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering
 from tpuconvert.exporters.tpu_mlir.passes import shell_passes
 from tpuconvert.exporters.tpu_mlir.registry import lowers, lowers_bm1684, lowers_floats
-from tpuconvert.exporters.tpu_mlir.run_bmodel import stack_samples
+from tpuconvert.exporters.tpu_mlir.run_bmodel import device_array, stack_samples
 from tpuconvert.model.model import Model
 from tpuconvert.optimizer import expand_composites, is_expandable
 from tpuconvert.optimizer.constant_folding import fold_constants
@@ -32,7 +32,7 @@ from tpuconvert.schema.definition.chip_names import plain_name
 from tpuconvert.schema.discovery import import_modules
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.file.file_model import FileModel
-from tpuconvert.schema.graph.graph import Graph, Value
+from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.graph.graph_copy import copy_graph
 from tpuconvert.schema.types import Array, Chip
 from tpuconvert.text.markdown_text import code_span, table_code_span
@@ -84,6 +84,9 @@ class ProgramForm:
     write: Callable[[Path, Lowering, Sequence[Tensor]], None]
 
 
+DEVICE_TYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16", "si32": "int32"}
+"""Element type of a tensor without a scale -> type of the arrays that the vendor's runtime takes and returns."""
+
 CHIPS = tuple(dict.fromkeys(target.chip for target in TARGETS.values()))
 """Chips whose models can be exported."""
 
@@ -111,7 +114,8 @@ def export_tpu_mlir(request: Request) -> dict[str, Any]:
     if request.floats not in target.floats:
         hint = f"known are {', '.join(target.floats)}"
         raise UsageError(f"{target.name} does not compute floating-point operators in {request.floats}", hint=hint)
-    lowering = lower_with_host(request.model.graph, target, program_name(request), request.floats)
+    name = program_name(request)
+    lowering = lower_with_host(request.model.graph, target, name, request.floats, borders=request.borders)
     return export_lowering(request, lowering, TPU_MLIR)
 
 
@@ -196,6 +200,7 @@ def try_lowering(
     is_strict: bool = False,
     has_floats: bool = True,
     on_host: Mapping[str, str] = MappingProxyType({}),
+    borders: tuple[str, str] = ("f32", "f32"),
 ) -> Lowering:
     """Lower a graph to the dialect. Nodes without an exact form are in ``refused`` of the result.
 
@@ -207,16 +212,22 @@ def try_lowering(
         is_strict: refuse integers that follow from floating-point results, which the device may round differently.
         has_floats: False to leave floating-point operators to the host, except the last softmax and activations.
         on_host: names of nodes that the host is to compute, with the reason.
+        borders: types of the floating-point inputs and of the floating-point results of the program.
     """
     import_modules("tpuconvert.exporters.tpu_mlir.forms")
-    lowering = Lowering(graph, target, name, floats, is_strict=is_strict, on_host=on_host)
+    lowering = Lowering(graph, target, name, floats, is_strict=is_strict, on_host=on_host, borders=borders)
     forms = lowers_bm1684 if target.chip is Chip.BM1684 else lowers
     lowering.run(forms, lowers_floats if has_floats else None)
     return lowering
 
 
 def lower_with_host(
-    graph: Graph, target: Target, name: str, floats: str = "f32", on_host: Mapping[str, str] = MappingProxyType({})
+    graph: Graph,
+    target: Target,
+    name: str,
+    floats: str = "f32",
+    on_host: Mapping[str, str] = MappingProxyType({}),
+    borders: tuple[str, str] = ("f32", "f32"),
 ) -> Lowering:
     """Lower a graph to the dialect; the host computes nodes without a form, and all nodes that depend on them.
 
@@ -226,7 +237,7 @@ def lower_with_host(
         UnsupportedError: the extents of an input are open.
     """
     while True:
-        lowering = try_lowering(graph, target, name, floats, on_host=on_host)
+        lowering = try_lowering(graph, target, name, floats, on_host=on_host, borders=borders)
         if not all(value.type.is_static for value in graph.inputs):
             lowering.problems.raise_if_any()
         refused = {node.name for node in lowering.refused if node.name not in on_host and is_expandable(node)}
@@ -291,7 +302,8 @@ def write_package(
         The manifest.
     """
     module, name, graph = lowering.module, lowering.module.name, lowering.graph
-    values = [value for value in graph.outputs if lowering.is_returnable(value)]
+    borders = {value: lowering.at_border(value) for value in graph.outputs if lowering.is_returnable(value)}
+    values = list(borders.values())
     values = list(dict.fromkeys([*values, *host.computed, *(lowering.integer_values() if with_checks else [])]))
     tensors = [lowering.returned(value) for value in values]
     form.write(folder, lowering, tensors)
@@ -300,7 +312,7 @@ def write_package(
     write_npz(folder / "results.npz", results)
     ports = {value: port.name for value, port in zip(graph.inputs, graph.input_ports, strict=True)}
     inputs = {value: tensor for value, tensor in lowering.inputs.items() if tensor in module.used_inputs(tensors)}
-    write_npz(folder / "inputs.npz", _stored_inputs(inputs, host, ports, samples))
+    write_npz(folder / "inputs.npz", _stored_inputs(lowering, inputs, host, ports, samples))
     if host.outputs:
         _host_model(model, host).save(folder / HOST_MODEL)
     is_exact = {value: tensor.is_exact for value, tensor in zip(values, tensors, strict=True)}
@@ -316,22 +328,17 @@ def write_package(
         "tolerance": INEXACT_TOLERANCE if has_inexact_integers(lowering) else TOLERANCES[lowering.kind],
         "samples": len(samples),
         "inputs": [
-            {
-                **_describe(value, ports[value], tensor.location),
-                "device_dtype": "int32" if tensor.element == "si32" else "float32",
-            }
+            {**_describe(value, ports[value], tensor), "quantize": _quantization(lowering.quantizers.get(value))}
             for value, tensor in inputs.items()
         ],
-        "outputs": [
-            _describe(value, value.name, tensor.location, is_exact=tensor.is_exact)
-            for value, tensor in zip(values, tensors, strict=True)
-        ],
+        "outputs": [_describe(value, value.name, tensor) for value, tensor in zip(values, tensors, strict=True)],
         "results": [
             {
                 "name": port.name,
                 "dtype": value.dtype.numpy.name,
                 "shape": list(value.shape),
-                "source": value.name if value in is_exact else "",
+                "source": borders[value].name if value in borders else "",
+                "dequantize": _quantization(value.producer) if borders.get(value, value) is not value else None,
                 "is_exact": is_exact.get(value, is_host_exact) and value.dtype.is_integer,
             }
             for value, port in zip(graph.outputs, graph.output_ports, strict=True)
@@ -355,6 +362,23 @@ def write_package(
     lines = [f"{hashlib.sha256((folder / file).read_bytes()).hexdigest()}  {file}\n" for file in checked]
     (folder / "checksums.txt").write_text("".join(lines), encoding="utf-8")
     return manifest
+
+
+def write_decoder_programs(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Write the programs that compile the parts of a decoder, and that generate tokens with them."""
+    parts = [part["name"] for part in manifest["decoder"]["parts"]]
+    replacements = {
+        "@PARTS@": " ".join(parts),
+        "@PROGRAMS@": " ".join(f"{part}/{part}.bmodel" for part in parts),
+        "@NAME@": manifest["name"],
+        "@CHIP@": manifest["chip"],
+    }
+    text = (SCRIPTS / "compile_parts.sh").read_text(encoding="utf-8")
+    for key, replacement in replacements.items():
+        text = text.replace(key, replacement)
+    (folder / "compile.sh").write_text(text, encoding="utf-8")
+    (folder / "compile.sh").chmod(0o755)
+    (folder / "generate.py").write_text((SCRIPTS / "generate.py").read_text(encoding="utf-8"), encoding="utf-8")
 
 
 def _host_model(model: Model, host: HostPart) -> Model:
@@ -389,25 +413,40 @@ def _expected_results(
     return {value.name: np.stack(tensors[value.name]) for value in values}, stack_samples(results)
 
 
+def _quantization(node: Node | None) -> Quantization | None:
+    """Return the parameters of a conversion between floats and integers, with one scale and one offset."""
+    if node is None:
+        return None
+    op = node.op
+    return {"factor": float(np.float32(op.scale_val)), "offset": op.offset_val}  # type: ignore[attr-defined]
+
+
 def _stored_inputs(
-    inputs: Mapping[Value, Tensor], host: HostPart, ports: Mapping[Value, str], samples: Sequence[Feed]
+    lowering: Lowering,
+    inputs: Mapping[Value, Tensor],
+    host: HostPart,
+    ports: Mapping[Value, str],
+    samples: Sequence[Feed],
 ) -> dict[str, Array]:
     """Return the inputs of the program, integers with a scale dequantized to float32, and the inputs of the host."""
     arrays = {}
     for value, tensor in inputs.items():
         array = np.stack([np.asarray(feed[ports[value]]) for feed in samples])
-        if value.quant is not None and value.dtype.is_integer:
+        if value in lowering.quantizers:
+            array = lowering.quantizers[value].op.reference(array.astype(np.float32))[0]
+        elif value.quant is not None and value.dtype.is_integer and tensor.element in DEVICE_TYPES:
             array = (array.astype(np.float64) - value.quant.zero_point[0]) * value.quant.scale[0]
-        arrays[tensor.location] = array.astype(np.int32 if tensor.element == "si32" else np.float32)
+        arrays[tensor.location] = device_array(array, DEVICE_TYPES.get(tensor.element, array.dtype.name))
     for value in host.inputs:
         arrays.setdefault(ports[value], np.stack([np.asarray(feed[ports[value]]) for feed in samples]))
     return arrays
 
 
-def _describe(value: Value, name: str, device_name: str, *, is_exact: bool = True) -> ProgramTensor:
+def _describe(value: Value, name: str, on_device: Tensor) -> ProgramTensor:
     quant = value.quant if value.dtype.is_integer else None
     tensor = describe_tensor(name, value.dtype.numpy.name, value.shape, quant)
-    return {**tensor, "device_name": device_name, "is_exact": is_exact}
+    dtype = DEVICE_TYPES.get(on_device.element) or integer_type(on_device.element) or tensor["dtype"]
+    return {**tensor, "device_name": on_device.location, "device_dtype": dtype, "is_exact": on_device.is_exact}
 
 
 def _output_row(output: Mapping[str, Any]) -> str:

@@ -21,7 +21,7 @@ import numpy as np
 
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER))
-from run_bmodel import compare_tensor, fail, find_output, stack_samples, with_type  # type: ignore[import-not-found]  # noqa: E402
+from run_bmodel import compare_tensor, device_array, fail, find_output, stack_samples, with_type  # type: ignore[import-not-found]  # noqa: E402
 
 HOST = FOLDER / "host.tpum"
 
@@ -36,14 +36,30 @@ def device_inputs(manifest: dict[str, Any], inputs: Any) -> dict[str, Any]:
         array = np.asarray(inputs[name] if name in inputs else inputs[device_name])
         if array.ndim != len(item["shape"]) + 1 or list(array.shape[1:]) != item["shape"]:
             fail(f"'{name}' has shape {list(array.shape)}, expected [samples, {str(item['shape'])[1:]}")
-        if name in inputs and name != device_name and item["scale"]:
+        if name in inputs and item["quantize"]:
+            array = quantized(array, item["quantize"], np.iinfo(item["device_dtype"]))
+        elif name in inputs and name != device_name and item["scale"]:
             array = (array.astype(np.float64) - item["zero_point"][0]) * item["scale"][0]
-        feeds[device_name] = array.astype(np.int32 if item["device_dtype"] == "int32" else np.float32)
+        feeds[device_name] = device_array(array, item["device_dtype"])
     return feeds
 
 
-def run_on_board(program: Path, feeds: dict[str, Any], count: int) -> dict[str, Any]:
-    """Run the program on the first device. Return all results by name, samples along the first axis."""
+def quantized(array: Any, how: dict[str, Any], limits: Any) -> Any:
+    """Quantize as the model does: rounded half away from zero, saturated."""
+    scaled = (array.astype(np.float32) * np.float32(how["factor"])).astype(np.float64)
+    rounded = np.trunc(scaled + np.copysign(0.5, scaled))
+    return np.clip(rounded + how["offset"], limits.min, limits.max)
+
+
+def dequantized(array: Any, how: dict[str, Any] | None) -> Any:
+    """Dequantize as the model does, or return the array."""
+    if how is None:
+        return array
+    return (array.astype(np.float32) - np.float32(how["offset"])) * np.float32(how["factor"])
+
+
+def run_on_board(manifest: dict[str, Any], program: Path, feeds: dict[str, Any], count: int) -> dict[str, Any]:
+    """Run the program on the first device. Return its outputs by name, samples along the first axis."""
     import sophon.sail as sail  # type: ignore[import-not-found]  # the vendor's
 
     engine = sail.Engine(str(program), 0, sail.IOMode.SYSIO)
@@ -54,11 +70,13 @@ def run_on_board(program: Path, feeds: dict[str, Any], count: int) -> dict[str, 
         feed = {name: np.ascontiguousarray(feeds[name][index]) for name in names}
         for name, array in engine.process(graph, feed).items():
             results.setdefault(name, []).append(np.array(array))
-    return stack_samples(results)
+    arrays = stack_samples(results)
+    named = {out["name"]: with_type(find_output(arrays, out["device_name"]), out) for out in manifest["outputs"]}
+    return {name: array for name, array in named.items() if array is not None}
 
 
 def run_in_simulator(feeds: dict[str, Any]) -> dict[str, Any]:
-    """Run the program in the simulator, with the interpreter of the environment that has it."""
+    """Run the program in the simulator, with the interpreter of the environment that has it, as ``run_on_board``."""
     home = Path(os.environ.get("TPU_MLIR_HOME", ""))
     python = os.environ.get("VENDOR_PYTHON") or str(Path(*home.parts[:-4], "bin", "python"))
     if not home.is_absolute() or not os.access(python, os.X_OK):
@@ -102,16 +120,19 @@ def main() -> int:
     feeds = device_inputs(manifest, inputs)
     count = len(next(iter(feeds.values())))
     try:
-        found = run_on_board(program, feeds, count)
+        found = run_on_board(manifest, program, feeds, count)
     except ImportError:
         found = run_in_simulator(feeds)
     computed = {}
     for output in manifest["outputs"]:
-        array = with_type(find_output(found, output["device_name"]), output)
-        if array is None:
+        if output["name"] not in found:
             fail(f"the program returns no '{output['device_name']}'; compile it again")
-        computed[output["name"]] = array.reshape(count, *output["shape"])
-    results = {item["name"]: computed[item["source"]] for item in manifest["results"] if item["source"]}
+        computed[output["name"]] = found[output["name"]].reshape(count, *output["shape"])
+    results = {
+        item["name"]: dequantized(computed[item["source"]], item["dequantize"])
+        for item in manifest["results"]
+        if item["source"]
+    }
     if HOST.exists():
         named = {
             item["name"]: inputs[item["port"]] if item["port"] else computed[item["name"]]

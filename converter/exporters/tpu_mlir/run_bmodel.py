@@ -67,12 +67,27 @@ def stack_samples(results: dict[str, list[Any]]) -> dict[str, Any]:
     return arrays
 
 
+def device_array(array: Any, dtype: str) -> Any:
+    """Return numbers as the vendor's runtime takes them: BFLOAT16 as bit patterns, which stay if they are given."""
+    if dtype != "bfloat16" or array.dtype == np.uint16:
+        return array.astype("uint16" if dtype == "bfloat16" else dtype)
+    bits = array.astype(np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
+def with_numbers(array: Any, output: dict[str, Any]) -> Any:
+    """Convert bit patterns of BFLOAT16 to float32. A missing output stays None."""
+    if array is None or output["device_dtype"] != "bfloat16":
+        return array
+    return (array.astype(np.uint32) << 16).view(np.float32)
+
+
 def with_type(array: Any, output: dict[str, Any]) -> Any:
-    """Convert integers that the program returns as float32 to their type. A missing output stays None."""
-    return array if array is None else array.astype(output["dtype"])
+    """Convert an output to its type in the model. A missing output stays None."""
+    return array if array is None else with_numbers(array, output).astype(output["dtype"])
 
 
-SUFFIXES = ("f32", "i16", "u16", "i8", "u8", "i32", "si8", "ui8", "si16", "ui16", "si32")
+SUFFIXES = ("f32", "f16", "bf16", "i16", "u16", "i8", "u8", "i32", "si8", "ui8", "si16", "ui16", "si32")
 
 
 def main() -> None:
@@ -112,7 +127,7 @@ def compare(manifest: dict[str, Any], expected: Any, results: dict[str, Any]) ->
     """Print one line per returned tensor. Return the number of tensors that differ."""
     differing = 0
     for output in manifest["outputs"]:
-        ours, theirs = expected[output["name"]], find_output(results, output["device_name"])
+        ours, theirs = expected[output["name"]], with_numbers(find_output(results, output["device_name"]), output)
         difference = compare_tensor(manifest, ours, theirs, is_exact=output["is_exact"])
         differing += not difference.is_accepted
         name = repr(output["name"])[1:-1]  # without control characters

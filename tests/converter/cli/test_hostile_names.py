@@ -272,6 +272,8 @@ WRITERS = {
     "completion.py": {"command"},
     "__main__.py": {"main"},  # an interrupt before the modules for output are imported
     "run_bmodel.py": {"fail", "compare"},  # separate programs that exports and plans contain
+    "run.py": {"main", "compare"},
+    "generate.py": {"main"},
     "run_device.py": {"main"},
 }
 """Text is written only by these modules: terminal output, documents and the shell script."""

@@ -151,6 +151,20 @@ def test_tables_of_angles_are_cut_to_the_context() -> None:
     assert {shape[0] for shape in constants if len(shape) == 2 and shape[1] == 8} == {CONTEXT + 1}
 
 
+@pytest.mark.parametrize("context", [CONTEXT, 300])
+def test_angles_that_are_computed_from_positions_become_tables(context: int) -> None:
+    model = model_of(EXPLICIT, has_tables=False)
+    parts = split_decoder(model, context)
+    assert check_parts(model, parts).difference <= FLOAT
+    operators = {node.op.name for part in parts.all for node in part.graph.nodes}
+    assert "index_select" in operators and not operators & {"cos", "sin", "cast"}
+    angles = np.arange(context + 1)[:, None] * np.tile(10000.0 ** (-np.arange(8) / 8), 2)
+    tables = {value.array.tobytes() for value in parts.prefill[1].graph.values if value.shape == angles.shape}
+    for function in (np.cos, np.sin):
+        expected = function(angles)
+        assert any(np.abs(np.frombuffer(t, np.float32).reshape(angles.shape) - expected).max() < 1e-4 for t in tables)
+
+
 def test_context_beyond_the_table_of_angles() -> None:
     with pytest.raises(UnsupportedError, match="'cos' has 8 positions, the context needs 17") as error:
         split_decoder(model_of(STANDARD, positions=8), CONTEXT)
@@ -166,8 +180,6 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.parametrize(("to", "weights", "node", "reason"), [
-    ("tpu-mlir", "float", "matrix_mul", "has no form of it in float"),
-    ("tpu-mlir", "w4a8", "matmul_group_quantized", "has no weights of 4 bits"),
     ("tpulang", "float", "matrix_mul", "has no form of it in float"),
     ("tpulang", "w4a8", "matmul_group_quantized", "has no weights of 4 bits"),
     ("tpulang", "int8", "requant_fp32_to_int", "floating-point result"),
@@ -213,6 +225,33 @@ def test_masks_of_another_kind_are_named(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="depends on 'attention_mask'") as error:
         tc.export(model, tmp_path / "parts", to="onnx", decoder_context=CONTEXT)
     assert "causal masks" in str(error.value)
+
+
+@pytest.mark.parametrize("form", [STANDARD, MICROSOFT])
+def test_mask_whose_extent_has_the_name_of_optimum(form: str) -> None:
+    """Optimum names the tokens of the mask ``past_sequence_length + 1``, also with several new tokens."""
+    source = decoder(form, **SIZES)
+    (item,) = [item for item in source.graph.input if item.name == "attention_mask"]
+    item.type.tensor_type.shape.dim[1].dim_param = "past_sequence_length + 1"
+    model = tc.convert(source)
+    assert check_parts(model, split_decoder(model, CONTEXT)).difference <= FLOAT
+
+
+class Flattening(Decoder):
+    """Residual sums have no batch axis, as in OPT."""
+
+    def _norm(self, x: str, skip: str, name: str) -> tuple[str, str]:
+        if skip:
+            flat = [self.add("Reshape", [operand, self.ints(-1, self.width)]) for operand in (x, skip)]
+            x = self.add("Reshape", [self.add("Add", flat), self.ints(1, -1, self.width)])
+        return super()._norm(x, "", name)
+
+
+def test_residual_sums_without_a_batch_axis() -> None:
+    model = tc.convert(Flattening(EXPLICIT, **SIZES).build())
+    parts = split_decoder(model, CONTEXT)
+    assert {part.graph.output_ports[0].shape for part in parts.prefill} == {(1, CONTEXT, 128)}
+    assert check_parts(model, parts).difference <= FLOAT
 
 
 def test_caches_that_are_not_appended_to_are_named() -> None:

@@ -70,6 +70,7 @@ def test_files_and_manifest(graph, tmp_path):
         "scale": None,
         "zero_point": manifest["outputs"][0]["zero_point"],
         "device_name": "y",
+        "device_dtype": "uint8",
         "is_exact": True,
     }
     assert np.load(tmp_path / "out" / "expected.npz")["y"].tolist() == [[[255, 254, 253, 0]]]

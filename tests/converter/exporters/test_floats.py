@@ -17,7 +17,9 @@ from tpuconvert.exporters.tpu_mlir.package import try_lowering
 from tpuconvert.exporters.tpu_mlir.registry import lowers_floats
 from tpuconvert.schema.discovery import import_modules
 from tpuconvert.schema.file.file_model import FileModel
-from tpuconvert.schema.types import Chip
+from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized
+from tpuconvert.schema.types import Chip, DType, TensorType
 
 
 def test_every_form_has_a_branch() -> None:
@@ -61,6 +63,41 @@ def test_a_program_that_would_compute_nothing_is_refused(tmp_path: Path) -> None
         tc.export(model, tmp_path / "out", to="tpulang")
     assert "quantize" in error.value.hint
     assert not (tmp_path / "out").exists()
+
+
+def packed_product(scale: float, rows: int = 50, bits: int = 4) -> Graph:
+    """A product with packed weights whose codes are 15, and whose scales are equal."""
+    graph = Graph("packed")
+    x = graph.input("x", TensorType(DType.FLOAT32, (1, 3, 64)))
+    codes = graph.constant(np.full((rows, 64 * bits // 8), 255, np.uint8), "codes")
+    scales = graph.constant(np.full((rows, 2), scale, np.float32), "scales")
+    graph.output(graph.add(MatmulGroupQuantized(bits, 32), x, codes, scales))
+    return graph
+
+
+@pytest.mark.parametrize(("floats", "scale", "operation"), [
+    ("f16", 1e-2, "tpu.A16MatMul"),
+    ("f16", 1e-7, "tpu.MatMul"),  # 1.19e-7 or 0.6e-7 in f16, but 7e-7 is a weight
+    ("bf16", 1e-7, "tpu.A16MatMul"),
+    ("f32", 1e-2, "tpu.MatMul"),
+])  # fmt: skip
+def test_weights_stay_packed_where_the_type_holds_their_scales(floats: str, scale: float, operation: str) -> None:
+    lowering = try_lowering(packed_product(scale), TARGETS["bm1688"], "packed", floats)
+    (product,) = [line for line in lowering.module.lines if "MatMul" in line.operation]
+    assert product.operation == operation
+    weight = product.operands[1]
+    assert weight is not None
+    if operation == "tpu.A16MatMul":
+        assert weight.shape == (64, 32)  # rows are padded to a multiple of 32
+        array = lowering.module.array(weight)
+        assert array is not None and array.dtype == np.uint8 and not array[50:].any()
+    else:
+        assert weight.shape == (64, 50) and weight.element == floats
+
+
+def test_weights_beyond_the_range_of_the_type_are_named() -> None:
+    lowering = try_lowering(packed_product(2e4), TARGETS["bm1688"], "packed", "f16")
+    assert list(lowering.refused.values()) == ["its weights exceed the range of f16"]
 
 
 def test_bm1684_computes_floats_in_one_type(tmp_path: Path) -> None:

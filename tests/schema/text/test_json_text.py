@@ -15,7 +15,9 @@ OWN_TEXT = {
     "frontends/sniffing.py",  # looks whether a text is JSON, and drops the values
     "converter/ci/cache.py",  # what it has just written
     "converter/operators/description.py",  # a file of the package
-    "converter/exporters/tpu_mlir/run_bmodel.py",  # these two are copied to another machine, and stand alone there
+    "converter/exporters/tpu_mlir/run_bmodel.py",  # these are copied to another machine, and stand alone there
+    "converter/exporters/tpu_mlir/run.py",
+    "converter/exporters/tpu_mlir/generate.py",
     "converter/device/run_device.py",
 }
 """Modules that may call ``json.loads``."""

@@ -28,6 +28,7 @@ class Decoder:
         hidden: width of the SwiGLU.
         vocabulary: number of tokens.
         positions: rows of the tables of angles.
+        has_tables: False to compute angles from ``position_ids``, as transformers does, in the form EXPLICIT.
         names: format of the names of the caches: past and present, with the layer and ``key`` or ``value``.
         seed: of the weights.
     """
@@ -40,6 +41,7 @@ class Decoder:
     hidden: int = 48
     vocabulary: int = 50
     positions: int = 4096
+    has_tables: bool = True
     names: tuple[str, str] = ("past_key_values.{layer}.{part}", "present.{layer}.{part}")
     seed: int = 0
     nodes: list[NodeProto] = field(default_factory=list)
@@ -185,10 +187,7 @@ class Decoder:
             self.add("Transpose", [self.add("Reshape", [x, self.ints(0, 0, heads, self.size)])], perm=[0, 2, 1, 3])
             for x, heads in zip(qkv, (self.heads, self.kv_heads, self.kv_heads), strict=True)
         )
-        cos, sin = (
-            self.add("Unsqueeze", [self.add("Concat", [rows, rows], axis=-1), self.ints(1)])
-            for rows in (self.add("Gather", [name, "position_ids"]) for name in ("cos", "sin"))
-        )
+        cos, sin = (self.add("Unsqueeze", [rows, self.ints(1)]) for rows in self._angles())
         q, k = (self._rotate(x, cos, sin) for x in (q, k))
         keys = self._repeat(self.add("Concat", [past[0], k], [present[0]], axis=2))
         values = self._repeat(self.add("Concat", [past[1], v], [present[1]], axis=2))
@@ -197,6 +196,17 @@ class Decoder:
         scores = self.add("Add", [self.add("Mul", [scores, "scale"]), "mask"])
         y = self.add("MatMul", [self.add("Softmax", [scores], axis=-1), values])
         return self.add("Reshape", [self.add("Transpose", [y], perm=[0, 2, 1, 3]), self.ints(0, 0, self.width)])
+
+    def _angles(self) -> tuple[str, str]:
+        """Cosines and sines of the positions, ``[batch, tokens, size]``."""
+        if self.has_tables:
+            cos, sin = (self.add("Gather", [name, "position_ids"]) for name in ("cos", "sin"))
+            return self.add("Concat", [cos, cos], axis=-1), self.add("Concat", [sin, sin], axis=-1)
+        frequencies = 10000.0 ** (-np.arange(self.size // 2) / (self.size // 2))
+        self.constants["frequencies"] = np.tile(frequencies, 2).astype(np.float32).reshape(1, 1, -1)
+        numbers = self.add("Unsqueeze", [self.add("Cast", ["position_ids"], to=TensorProto.FLOAT), self.ints(-1)])
+        angles = self.add("Mul", [numbers, "frequencies"])
+        return self.add("Cos", [angles]), self.add("Sin", [angles])
 
     def _rotate(self, x: str, cos: str, sin: str) -> str:
         half = self.size // 2

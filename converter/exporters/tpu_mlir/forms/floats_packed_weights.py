@@ -6,6 +6,8 @@ FLOAT32 activations, and if FLOAT16 does not hold the scales, the program has de
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tpuconvert.exporters.lowerings import NoExactForm
@@ -54,14 +56,17 @@ class _Weight:
         self.fractions = zero_points - self.integers
 
     def is_exact_in(self, kind: str) -> bool:
-        """Return True if scales in a type change no weight by more than rounding the weight to the type does.
+        """Return True if the type has the weights, and scales in it change none by more than rounding the weight does.
 
         The relative error of a scale in the normal range is at most half a unit. Smaller scales of FLOAT16 have a
         constant error, which is acceptable while the error of the largest weight of the group is below one step.
         """
         codes = unpack_codes(self.codes, self.op.bits).reshape(*self.scale.shape, self.op.group)
-        largest = np.abs(codes - self.zero_points[:, :, None]).max(axis=2)
-        error = np.abs(rounded_floats(self.scale, kind).astype(np.float64) - self.scale)
+        largest = np.maximum(codes.max(axis=2) - self.zero_points, self.zero_points - codes.min(axis=2))
+        scale = rounded_floats(self.scale, kind).astype(np.float64)
+        error = np.abs(scale - self.scale)
+        if not np.isfinite(rounded_floats((largest * scale).astype(np.float32), kind)).all():
+            return False
         half_unit, step = {"f16": (2.0**-11, 2.0**-24), "bf16": (2.0**-8, 0.0)}[kind]
         return bool(((error <= half_unit * np.abs(self.scale)) | (error * largest <= step)).all())
 
@@ -84,11 +89,11 @@ def _packed(d: Lowering, x: Tensor, weight: _Weight, bias: Value | None, node: N
         None if bias is None else d.float_weight(np.pad(bias.array, (0, filler)), f"{y.name}_bias"),
     ]
     shape = (*x.shape[:-1], count + filler)
-    attributes = {"q_group_size": op.group, "weight_bits": op.bits, "w_transpose": True}
+    attributes: dict[str, Any] = {"q_group_size": op.group, "weight_bits": op.bits, "w_transpose": True}
     result = d.module.add("tpu.A16MatMul", operands, shape, d.kind, f"{y.name}_packed", **attributes)
     if filler:
         shape = (*shape[:-1], count)
-        bounds = {"offset": [0] * len(shape), "ends": shape, "steps": [1] * len(shape)}
+        bounds: dict[str, Any] = {"offset": [0] * len(shape), "ends": shape, "steps": [1] * len(shape)}
         result = d.module.add("tpu.Slice", [result], shape, d.kind, f"{y.name}_rows", **bounds)
     if not weight.fractions.any():
         d.define(y, result)
@@ -106,9 +111,8 @@ def _dequantized(d: Lowering, x: Tensor, weight: _Weight, bias: Value | None, no
     """Append a product with weights in the type of the module."""
     codes, zero_points = weight.codes, weight.zero_points
     matrix = weight.op.weights(codes, weight.scale, zero_points.astype(np.float32), x.shape[-1])
-    with np.errstate(over="ignore"):
-        if not np.isfinite(rounded_floats(matrix, d.kind)).all():
-            raise NoExactForm(f"its weights exceed the range of {d.kind}", "export with --floats bf16 or f32")
+    if not np.isfinite(rounded_floats(matrix, d.kind)).all():
+        raise NoExactForm(f"its weights exceed the range of {d.kind}", "export with --floats bf16 or f32")
     biases = None if bias is None else d.floats(bias, "f32" if d.target.has_float32_biases else "")
     operands = [x, d.float_weight(np.ascontiguousarray(matrix.T), f"{node.output.name}_weights"), biases]
     d.add_floats("tpu.MatMul", operands, node.output, round_mode="HalfAwayFromZero")
@@ -120,7 +124,7 @@ def _rounded_rows(d: Lowering, x: Tensor, group: int, name: str) -> Tensor:
     wide = _padded_columns(d, d.as_kind(x, "f32"), groups * group)
     parts = d.reshape(wide, (*wide.shape[:-1], groups, group), f"{name}_parts")
 
-    def step(operation: str, operands: list[Tensor], word: str, **attributes: object) -> Tensor:
+    def step(operation: str, operands: list[Tensor], word: str, **attributes: Any) -> Tensor:
         shape = operands[0].shape
         return d.module.add(operation, operands, shape, "f32", f"{name}_{word}", **attributes)
 
@@ -132,7 +136,7 @@ def _rounded_rows(d: Lowering, x: Tensor, group: int, name: str) -> Tensor:
     result = d.reshape(step("tpu.Mul", [integers, steps], "rounded"), wide.shape, f"{name}_rounded_rows")
     if wide.shape[-1] != depth:
         shape = (*wide.shape[:-1], depth)
-        bounds = {"offset": [0] * len(shape), "ends": shape, "steps": [1] * len(shape)}
+        bounds: dict[str, Any] = {"offset": [0] * len(shape), "ends": shape, "steps": [1] * len(shape)}
         result = d.module.add("tpu.Slice", [result], shape, "f32", f"{name}_rounded_columns", **bounds)
     return d.as_kind(result, d.kind)
 

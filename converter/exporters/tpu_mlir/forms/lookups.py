@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tpuconvert.exporters.lowerings import NoExactForm
@@ -100,7 +102,7 @@ def gather_group_quantized(op: GatherGroupQuantized, node: Node, d: Lowering) ->
     result = d.module.add("tpu.Mul", [numbers, scales], shape, "f32", f"{y.name}_dequantized")
     result = d.reshape(result, (count, groups * op.group), f"{y.name}_wide")
     if groups * op.group != op.depth:
-        bounds = {"offset": [0, 0], "ends": [count, op.depth], "steps": [1, 1]}
+        bounds: dict[str, Any] = {"offset": [0, 0], "ends": [count, op.depth], "steps": [1, 1]}
         result = d.module.add("tpu.Slice", [result], (count, op.depth), "f32", f"{y.name}_columns", **bounds)
     d.define(y, d.as_kind(result, d.kind))
 
@@ -111,7 +113,7 @@ def _unpacked(d: Lowering, packed: Tensor, bits: int, name: str) -> Tensor:
         return packed
     count, length = packed.shape
 
-    def step(operation: str, operands: list[Tensor], word: str, **attributes: object) -> Tensor:
+    def step(operation: str, operands: list[Tensor], word: str, **attributes: Any) -> Tensor:
         return d.module.add(operation, operands, packed.shape, "f32", f"{name}_{word}", **attributes)
 
     high = step("tpu.Active", [step("tpu.MulConst", [packed], "sixteenths", const_val=1 / 16)], "high", mode="FLOOR")
