@@ -118,13 +118,26 @@ def export_tpu_mlir(request: Request) -> dict[str, Any]:
         UnsupportedError: the program would compute nothing, for these reasons. Nothing is written.
         UsageError: the chip is unknown or is not the chip of the model, or the folder cannot be written.
     """
+    return export_lowering(request, lower_request(request), TPU_MLIR)
+
+
+def lower_request(request: Request, on_host: Mapping[str, str] = MappingProxyType({})) -> Lowering:
+    """Lower the model of an export with a module of the ``tpu`` dialect.
+
+    Args:
+        request: the export.
+        on_host: names of nodes that the host is to compute, with the reason.
+
+    Raises:
+        UnsupportedError: the extents of an input are open.
+        UsageError: the chip is unknown, is not the chip of the model, or does not compute in the type of the request.
+    """
     target = requested_target(request, TARGETS)
     if request.floats not in target.floats:
         hint = f"known are {', '.join(target.floats)}"
         raise UsageError(f"{target.name} does not compute floating-point operators in {request.floats}", hint=hint)
-    name = program_name(request)
-    lowering = lower_with_host(request.model.graph, target, name, request.floats, borders=request.borders)
-    return export_lowering(request, lowering, TPU_MLIR)
+    graph, name = request.model.graph, program_name(request)
+    return lower_with_host(graph, target, name, request.floats, on_host, borders=request.borders)
 
 
 def requested_target(request: Request, targets: Mapping[str, Target]) -> Target:
