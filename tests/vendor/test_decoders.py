@@ -66,7 +66,7 @@ def compile_parts(vendor: Vendor, model: tc.Model, folder: Path, chip: str, floa
 
 
 def find_differences(vendor: Vendor, folder: Path, programs: list[str]) -> list[str]:
-    """Run parts on their samples. Return the outputs that differ from those of the runtime."""
+    """Run parts on their samples. Return the outputs that the runtime computes differently."""
     differing = []
     for program in programs:
         simulated = vendor.run([vendor.python, str(folder / program / "run_bmodel.py")])
