@@ -19,6 +19,7 @@ from tpuconvert.exporters.folder import MANIFEST, write_folder
 from tpuconvert.exporters.manifest import Manifest
 from tpuconvert.exporters.onnx_model.package import export_onnx, lower_model
 from tpuconvert.exporters.request import FLOATS, Request
+from tpuconvert.exporters.tpu_mlir.lowering import INTEGERS
 from tpuconvert.exporters.tpu_mlir.package import CHIPS, export_tpu_mlir, lower_for_chip
 from tpuconvert.exporters.tpulang.package import CHIPS as TPULANG_CHIPS
 from tpuconvert.exporters.tpulang.package import PROGRAM, export_tpulang, lower_for_tpulang
@@ -175,6 +176,7 @@ def export(
     data: Any = None,
     with_checks: bool = False,
     floats: str = FLOATS[0],
+    integer_io: bool = False,
     decoder_context: int | None = None,
     compile: bool = False,
     time_limit: float = TIME_LIMIT,
@@ -196,6 +198,8 @@ def export(
         with_checks: let the exported program return every integer tensor, to locate differences.
         floats: type in which a ``tpu-mlir`` program computes floating-point operators: ``f32``, ``f16`` or ``bf16``.
             Operators that the chip has in FLOAT32 only are computed in that.
+        integer_io: let a ``tpu-mlir`` program take the integers that the model makes of its inputs, and return the
+            integers of which it makes its outputs: smaller transfers, and no conversion on the device.
         decoder_context: for a decoder with key-value caches: write a folder with its parts in static shapes, for a
             prompt and caches of this number of tokens. The parts are compared with the whole decoder first.
         compile: compile the ``tpu-mlir`` program, run it in the simulator on the stored inputs, and compare the
@@ -245,7 +249,10 @@ def export(
         raise UsageError(
             "--layer-groups without --compile", hint="add --compile, or set LAYER_GROUP_OPT for compile.sh"
         )
-    request = Request(model, Path(path), chip, data, with_checks, floats)
+    if integer_io and (to != "tpu-mlir" or decoder_context is not None):
+        raise UsageError("integer_io, which only the form tpu-mlir without decoder_context has", hint="leave it out")
+    borders = (INTEGERS, INTEGERS) if integer_io else ("f32", "f32")
+    request = Request(model, Path(path), chip, data, with_checks, floats, borders=borders)
     if decoder_context is not None:
         return Export(Path(path), export_decoder(request, decoder_context, to, write_program), proofs, to)
     buckets = buckets_of(model.metadata)

@@ -19,11 +19,19 @@ class TensorOfProgram(TypedDict):
     zero_point: list[int] | None
 
 
+class Quantization(TypedDict):
+    """Conversion at the border of a program: round(x * factor) + offset for an input, (x - offset) * factor."""
+
+    factor: float
+    offset: int
+
+
 class ProgramTensor(TensorOfProgram):
     """An input or output of a compiled program, which may have a name of its own there."""
 
     device_name: NotRequired[str]
     device_dtype: Annotated[NotRequired[str], "type in the program; bfloat16: bit patterns in uint16"]
+    quantize: Annotated[NotRequired[Quantization | None], "of an input of which the program takes the integers"]
     is_exact: Annotated[NotRequired[bool], "False: floats, and integers that follow from them"]
 
 
@@ -49,6 +57,7 @@ class ResultOfModel(TypedDict):
     dtype: str
     shape: list[int | str]
     source: Annotated[str, "output of the program, or empty if the host computes it"]
+    dequantize: Annotated[Quantization | None, "of an output of which the program returns the integers"]
     is_exact: bool
 
 

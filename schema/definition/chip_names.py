@@ -67,7 +67,7 @@ def alias_of(text: str | Chip) -> str:
 
 
 def device_of(text: str | Chip) -> str:
-    """Return the chip of the vendor's compiler that a name asks for; empty for a name that may mean several, or none."""
+    """Return the chip of the vendor's compiler that a name asks for; empty for a name that may mean several."""
     if text is Chip.BM1684 or (isinstance(text, str) and plain_name(text) == "bm1684"):
         return "bm1684"
     return alias_of(text)

@@ -1,29 +1,22 @@
-"""Trained models in the vendor's simulator: every integer tensor has the integers of our runtime."""
+"""Trained networks from input to output in the vendor's simulator, as ``export --compile`` proves them."""
+
+import json
 
 import pytest
 
+import tpuconvert as tc
 from tests.support.networks.data_models import convert_model, is_quantized, names
 from tools.accuracy.datasets import entries
 
-REFUSED = {
-    "deeplabv3_257_tflite": "bilinear resizing in floating point between integers",
-    "imagenet_mobilenet_v2_qlinear_onnx": "the source multiplies floats before its first integers",
-    "kws_dscnn_tflite": "floating-point operators before the first integers",
-    "mnist_lstm_int8_tflite": "activation functions of the LSTM in floating point",
-    "silero_vad_16k_onnx": "an integer input without a scale",
-    "text_det_en_ppocrv3_onnx": "the compiler aborts on a fused convolution of this size",
-    "vttrack_onnx": "floating-point operators between integers",
-}
-"""Models without an exact export, and the reason."""
-COMPILER_FAILS = {
-    ("imagenet_mobilenet_v2_keras_int8_tflite", "bm1688"): "wrong rows in a grouped layer; aborts without layer groups",
-    ("mnist_lstm_tflite", "bm1684x"): "the compiler needs more than 30 minutes for the unrolled steps",
-    ("mnist_lstm_tflite", "bm1688"): "the compiler needs more than 30 minutes for the unrolled steps",
-}
-"""Models that the compiler cannot compile for a chip, and what happens."""
+CHIPS = ("bm1684x", "bm1688", "bm1684")
 
+DEFAULT, FLOAT, EXACT = "default", "float", "exact"
+"""How a network is converted: as by default (INT8, or the integers of its source), in float, or with ``--exact-on``."""
 
-BM1684 = [
+LARGE = {"deeplabv3_257_tflite", "qr_super_resolution_caffe", "text_det_en_ppocrv3_onnx", "vttrack_onnx"}
+"""Networks whose programs with every tensor take the simulators more than ten minutes: only outputs are compared."""
+
+EXACT_ON_BM1684 = [
     "anomaly_autoencoder_tflite",
     "cifar10_quick_caffe",
     "cifar10_resnet8_caffe",
@@ -40,7 +33,7 @@ BM1684 = [
     "vww_mobilenet_tflite",
     "yunet_n_320_onnx",
 ]
-"""Float models that are compared on BM1684. The simulator needs more than 10 minutes for large ones."""
+"""Float networks whose integers are compared on BM1684. The simulator needs more than 10 minutes for large ones."""
 
 TPULANG = [
     "anomaly_autoencoder_int8_tflite",
@@ -57,39 +50,30 @@ TPULANG = [
     "plate_class_96_onnx",
     "vww_mobilenet_tflite",
 ]
-"""Models whose TPULang programs are compiled. Those with 8-bit softmax or upsampling of UINT8 have none."""
-
-
-WITHOUT_LAYER_GROUPS = {("imagenet_squeezenet_v1.1_caffe", "bm1688"), ("imagenet_squeezenet_v1.1_onnx", "bm1688")}
-"""Models of which the compiler gets some rows of a grouped layer wrong: rows 29 to 56 of the first convolution."""
-
-
-FLOAT_END = ["deeplabv3_257_tflite", "vttrack_onnx"]
-"""Models with floating-point nodes between integers. With ``--exact-on`` everything after these is left to the host."""
+"""Networks whose TPULang programs are compiled. Those with 8-bit softmax or upsampling of UINT8 have none."""
 
 CASES = [
-    *(
-        (name, chip, "default")
-        for name in names()
-        for chip in ("bm1684x", "bm1688")
-        if name not in REFUSED and (name, chip) not in COMPILER_FAILS
-    ),
-    *((name, chip, "exact") for name in FLOAT_END for chip in ("bm1684x", "bm1688")),
-    *((name, "bm1684", "exact") for name in BM1684),
+    *((name, chip, DEFAULT) for name in names() for chip in CHIPS[:2]),
+    *((name, "bm1684", FLOAT) for name in names(is_float=True)),
+    *((name, "bm1684", EXACT) for name in EXACT_ON_BM1684),
 ]
-"""Model, chip, and how it is converted: as by default, or with ``--exact-on``."""
+"""Network, chip, and how it is converted. Quantized sources have no form on BM1684, whose scales are powers of two."""
 
 
 @pytest.mark.vendor
 @pytest.mark.parametrize(("name", "chip", "mode"), CASES)
-def test_every_integer_is_equal(name, chip, mode, data_root, vendor, tmp_path, record_property):
+def test_a_network_agrees_in_the_simulator(name, chip, mode, data_root, vendor, tmp_path, record_property):
     default = "source" if is_quantized(entries(data_root)[name]) else "int8"
-    model, feeds = convert_model(data_root, name, chip, "exact" if mode == "exact" else default)
-    grouping = 3 if (name, chip) in WITHOUT_LAYER_GROUPS else 2
-    lines = vendor.compare(model, feeds, chip, tmp_path / "export", grouping=grouping)
+    model, feeds = convert_model(data_root, name, chip, default if mode == DEFAULT else mode)
+    checks = mode != FLOAT and name not in LARGE
+    result = tc.export(model, tmp_path / "out", chip=chip, data=feeds, with_checks=checks, compile=True)
+    (proof,) = result.proofs.values()
     record_property("case", f"{name} {chip} {mode}")
-    record_property("tensors", sum("floating point" not in line for line in lines))
-    assert [line for line in lines if line.startswith("DIFF")] == []
+    record_property("proof", json.dumps({key: proof[key] for key in ("tensors", "level", "is_accepted")}))
+    record_property("host", json.dumps([result.manifest["host_share"], result.manifest["host_nodes"]]))
+    result.check()
+    for kind in proof["tensors"]:
+        assert kind["equal"] == kind["tensors"] or kind["kind"] != "integers"
 
 
 @pytest.mark.vendor
@@ -114,5 +98,4 @@ WIDE = {
 def test_every_integer_of_16_bits_is_equal(name, chip, to, data_root, vendor, tmp_path):
     model, feeds = convert_model(data_root, name, chip, "int8", precision=WIDE[name])
     assert any("=int16" in note.message for note in model.notes if note.kind == "precision")
-    grouping = 3 if (name, chip) in WITHOUT_LAYER_GROUPS else 2
-    assert vendor.differences(model, feeds, chip, tmp_path / "export", to=to, grouping=grouping) == []
+    assert vendor.differences(model, feeds, chip, tmp_path / "export", to=to) == []

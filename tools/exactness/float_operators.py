@@ -29,11 +29,12 @@ ROOT = Path(__file__).resolve().parents[2]
 ROWS, PAGE = ROOT / "docs" / "device-floats.json", ROOT / "docs" / "device-floats.md"
 HEAD = f"""# Floating-point operators in the vendor's simulator
 
-Largest difference of each floating-point operator from tpuconvert's runtime, as a share of the largest magnitude, in the
-simulator of tpu_mlir {COMPILER_VERSION}: each branch of `tests/support/vendor/float_families.py` is a program of its own, and a
-cell shows its worst branch. "Host": the chip or the compiler does not compute it, so that an export leaves it to the host.
-The type is that of the operands and results; some operators compute in FLOAT32 inside, see
-[Floating point](device.md#floating-point). A simulator is not a device. `python -m tools.exactness.float_operators` writes this page.
+Largest difference of each floating-point operator from tpuconvert's runtime, as a share of the largest magnitude, in
+the simulator of tpu_mlir {COMPILER_VERSION}. Each branch of `tests/support/vendor/float_families.py` is a program of
+its own, and a cell shows its worst branch. "Host": an export leaves the operator to the host.
+
+The type is that of operands and results; some operators [compute in FLOAT32](device.md#floating-point) with every
+type. A simulator is not a device. `python -m tools.exactness.float_operators` writes this page.
 
 """
 

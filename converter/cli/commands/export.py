@@ -33,6 +33,7 @@ class ExportOptions:
     )
     with_checks: bool = option(False, "Return every integer tensor from the program.")
     floats: str = option(FLOATS[0], "Type of floating-point operators (tpu-mlir).", choices=FLOATS)
+    integer_io: bool = option(False, "Integers at the inputs and outputs of the program (tpu-mlir).")
     decoder_context: int | None = option(
         None,
         "Split a decoder into parts with static shapes, for prompts and caches of this number of tokens.",

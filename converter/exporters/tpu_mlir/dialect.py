@@ -296,6 +296,12 @@ def quantized_element(
     return f"!quant.uniform<{_QUANTIZED[dtype]}:f32, {number!r}{f':{zero_point}' if zero_point else ''}>"
 
 
+def integer_type(element: str) -> str:
+    """Return the NumPy name of an element type of quantized integers, or an empty string."""
+    match = re.match(r"!quant\.uniform<([iu])(\d+):", element)
+    return f"{'' if match[1] == 'i' else 'u'}int{match[2]}" if match else ""
+
+
 def zero_point_of(element: str) -> int:
     """Return the zero point of an element type, 0 if it has none."""
     match = re.fullmatch(r"!quant\.uniform<.*:(-?\d+)>", element)

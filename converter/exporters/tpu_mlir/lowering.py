@@ -38,6 +38,9 @@ PLAIN_ELEMENTS = {
 MOST_GROUPED_CHANNELS = 4
 """Largest number of channels for which the compiler has special convolutions of images."""
 
+INTEGERS = "integers"
+"""Border of a program that takes and returns integers."""
+
 OPEN_EXTENT = "convert with --input-shapes, which fixes every extent"
 UNROLL = "convert with --strict-set or --exact-on bm1684x, which unrolls the steps of the layer"
 
@@ -53,11 +56,13 @@ class Lowering:
         is_strict: refuse nodes without an exact form, also integers that follow from floating-point results, which the
             device may round differently.
         on_host: names of nodes that the host is to compute, with the reason.
-        borders: types of the floating-point inputs and of the floating-point results of the program.
+        borders: types of the floating-point inputs and of the floating-point results of the program. ``INTEGERS`` for
+            the integers that the model makes of an input first, or of which it makes a result last.
 
     Attributes:
         module: the result.
         inputs: inputs of the graph, with those of the module.
+        quantizers: inputs of the graph of which the program takes the integers, with the node that makes them.
         problems: inputs and nodes that have no exact equivalent.
         without_form: nodes without a form, with the reason. The host computes them, and all nodes that depend on them.
         refused: the same, but for a strict lowering without floating-point nodes, which are no problem there.
@@ -84,6 +89,7 @@ class Lowering:
         self.refused: dict[Node, str] = {}
         self.without_form: dict[Node, str] = {}
         self.inputs: dict[Value, Tensor] = {}
+        self.quantizers: dict[Value, Node] = {}
         self.problems = ProblemList(graph.file or graph.name, f"export for {target.name}")
         self._tensors: dict[Value, Tensor] = {}
         self._fused: set[Node] = set()
@@ -303,12 +309,21 @@ class Lowering:
 
     def _lower_input(self, value: Value) -> None:
         """Add an input. For integers of 8 and 16 bits, add a float32 input of dequantized values and a cast."""
-        shape = static_shape(value)
-        if value.dtype is DType.FLOAT32:
-            source = self.module.input(value.name, shape, self.borders[0])
+        shape, has_integers = static_shape(value), self.borders[0] == INTEGERS
+        quantizer = self.sole_user(value, "requant_fp32_to_int") if has_integers else None
+        if quantizer is not None and quantizer.output.quant is not None and is_per_tensor(quantizer):
+            self.quantizers[value] = quantizer
+            source = self.module.input(quantizer.output.name, shape, self.element(quantizer.output))
+            self.define(quantizer.output, source)
+            self.mark_fused(quantizer)
+        elif value.dtype is DType.FLOAT32:
+            source = self.module.input(value.name, shape, "f32" if has_integers else self.borders[0])
             self.define(value, source)
         elif value.dtype is DType.INT32 and value.quant is None and self._has_floats:
             source = self.module.input(value.name, shape, "si32")
+            self.define(value, source)
+        elif has_integers:
+            source = self.module.input(value.name, shape, self.element(value))
             self.define(value, source)
         else:
             source = self.module.input(f"{value.name}_float", shape)
@@ -322,11 +337,20 @@ class Lowering:
         """Return True if the program computes a value, in the form that the graph has."""
         return value.producer is not None and value in self._tensors and value not in self._internal
 
+    def at_border(self, output: Value) -> Value:
+        """Return the value that the program returns for an output of the graph: its integers, if they are requested."""
+        node = output.producer
+        if self.borders[1] != INTEGERS or node is None or node.op.name != "dequant_int_to_fp32":
+            return output
+        integers = node.inputs[0]
+        is_available = integers is not None and integers in self._tensors and integers not in self._internal
+        return integers if is_available and integers is not None and is_per_tensor(node) else output
+
     def returned(self, value: Value) -> Tensor:
         """Return the tensor that the program returns for a value: the integers as float32 if the chip requires this."""
         tensor = self.tensor(value)
         if value.dtype is DType.FLOAT32:
-            return self.as_kind(tensor, self.borders[1])
+            return self.as_kind(tensor, "f32" if self.borders[1] == INTEGERS else self.borders[1])
         if not (self.target.returns_floats and value.dtype.is_integer):
             return tensor
         return self.module.add("tpu.Cast", [tensor], tensor.shape, "f32", f"{value.name}_f32", with_scale=False)
@@ -337,6 +361,11 @@ class Lowering:
         inputs = set(self.module.inputs)
         computed = {value for value, tensor in self._tensors.items() if tensor not in inputs} - self._internal
         return [value for value in values if value in computed and value.dtype.is_integer]
+
+
+def is_per_tensor(node: Node) -> bool:
+    """Return True if a conversion between floats and integers has one scale and one offset, which it adds last."""
+    return not (node.op.is_scale_pc or node.op.is_offset_pc) and not getattr(node.op, "mode", 0)  # type: ignore[attr-defined]
 
 
 def _computes_floats(node: Node) -> bool:

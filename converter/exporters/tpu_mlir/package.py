@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.exporters.folder import MANIFEST, write_folder
-from tpuconvert.exporters.manifest import Manifest, ProgramTensor, describe_tensor
+from tpuconvert.exporters.manifest import Manifest, ProgramTensor, Quantization, describe_tensor
 from tpuconvert.exporters.program_digest import program_digest
 from tpuconvert.exporters.request import Request
 from tpuconvert.exporters.tpu_mlir.chips import TARGETS, Target
-from tpuconvert.exporters.tpu_mlir.dialect import COMPILER_VERSION, Tensor
+from tpuconvert.exporters.tpu_mlir.dialect import COMPILER_VERSION, Tensor, integer_type
 from tpuconvert.exporters.tpu_mlir.host_part import HostPart, find_host_part
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering
 from tpuconvert.exporters.tpu_mlir.passes import shell_passes
@@ -32,7 +32,7 @@ from tpuconvert.schema.definition.chip_names import plain_name
 from tpuconvert.schema.discovery import import_modules
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.file.file_model import FileModel
-from tpuconvert.schema.graph.graph import Graph, Value
+from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.graph.graph_copy import copy_graph
 from tpuconvert.schema.types import Array, Chip
 from tpuconvert.text.markdown_text import code_span, table_code_span
@@ -302,7 +302,8 @@ def write_package(
         The manifest.
     """
     module, name, graph = lowering.module, lowering.module.name, lowering.graph
-    values = [value for value in graph.outputs if lowering.is_returnable(value)]
+    borders = {value: lowering.at_border(value) for value in graph.outputs if lowering.is_returnable(value)}
+    values = list(borders.values())
     values = list(dict.fromkeys([*values, *host.computed, *(lowering.integer_values() if with_checks else [])]))
     tensors = [lowering.returned(value) for value in values]
     form.write(folder, lowering, tensors)
@@ -311,7 +312,7 @@ def write_package(
     write_npz(folder / "results.npz", results)
     ports = {value: port.name for value, port in zip(graph.inputs, graph.input_ports, strict=True)}
     inputs = {value: tensor for value, tensor in lowering.inputs.items() if tensor in module.used_inputs(tensors)}
-    write_npz(folder / "inputs.npz", _stored_inputs(inputs, host, ports, samples))
+    write_npz(folder / "inputs.npz", _stored_inputs(lowering, inputs, host, ports, samples))
     if host.outputs:
         _host_model(model, host).save(folder / HOST_MODEL)
     is_exact = {value: tensor.is_exact for value, tensor in zip(values, tensors, strict=True)}
@@ -326,14 +327,18 @@ def write_package(
         "floats": lowering.kind,
         "tolerance": INEXACT_TOLERANCE if has_inexact_integers(lowering) else TOLERANCES[lowering.kind],
         "samples": len(samples),
-        "inputs": [_describe(value, ports[value], tensor) for value, tensor in inputs.items()],
+        "inputs": [
+            {**_describe(value, ports[value], tensor), "quantize": _quantization(lowering.quantizers.get(value))}
+            for value, tensor in inputs.items()
+        ],
         "outputs": [_describe(value, value.name, tensor) for value, tensor in zip(values, tensors, strict=True)],
         "results": [
             {
                 "name": port.name,
                 "dtype": value.dtype.numpy.name,
                 "shape": list(value.shape),
-                "source": value.name if value in is_exact else "",
+                "source": borders[value].name if value in borders else "",
+                "dequantize": _quantization(value.producer) if borders.get(value, value) is not value else None,
                 "is_exact": is_exact.get(value, is_host_exact) and value.dtype.is_integer,
             }
             for value, port in zip(graph.outputs, graph.output_ports, strict=True)
@@ -408,16 +413,30 @@ def _expected_results(
     return {value.name: np.stack(tensors[value.name]) for value in values}, stack_samples(results)
 
 
+def _quantization(node: Node | None) -> Quantization | None:
+    """Return the parameters of a conversion between floats and integers, with one scale and one offset."""
+    if node is None:
+        return None
+    op = node.op
+    return {"factor": float(np.float32(op.scale_val)), "offset": op.offset_val}  # type: ignore[attr-defined]
+
+
 def _stored_inputs(
-    inputs: Mapping[Value, Tensor], host: HostPart, ports: Mapping[Value, str], samples: Sequence[Feed]
+    lowering: Lowering,
+    inputs: Mapping[Value, Tensor],
+    host: HostPart,
+    ports: Mapping[Value, str],
+    samples: Sequence[Feed],
 ) -> dict[str, Array]:
     """Return the inputs of the program, integers with a scale dequantized to float32, and the inputs of the host."""
     arrays = {}
     for value, tensor in inputs.items():
         array = np.stack([np.asarray(feed[ports[value]]) for feed in samples])
-        if value.quant is not None and value.dtype.is_integer:
+        if value in lowering.quantizers:
+            array = lowering.quantizers[value].op.reference(array.astype(np.float32))[0]
+        elif value.quant is not None and value.dtype.is_integer and tensor.element in DEVICE_TYPES:
             array = (array.astype(np.float64) - value.quant.zero_point[0]) * value.quant.scale[0]
-        arrays[tensor.location] = device_array(array, DEVICE_TYPES[tensor.element])
+        arrays[tensor.location] = device_array(array, DEVICE_TYPES.get(tensor.element, array.dtype.name))
     for value in host.inputs:
         arrays.setdefault(ports[value], np.stack([np.asarray(feed[ports[value]]) for feed in samples]))
     return arrays
@@ -426,7 +445,7 @@ def _stored_inputs(
 def _describe(value: Value, name: str, on_device: Tensor) -> ProgramTensor:
     quant = value.quant if value.dtype.is_integer else None
     tensor = describe_tensor(name, value.dtype.numpy.name, value.shape, quant)
-    dtype = DEVICE_TYPES.get(on_device.element, tensor["dtype"])
+    dtype = DEVICE_TYPES.get(on_device.element) or integer_type(on_device.element) or tensor["dtype"]
     return {**tensor, "device_name": on_device.location, "device_dtype": dtype, "is_exact": on_device.is_exact}
 
 

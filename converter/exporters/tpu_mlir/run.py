@@ -36,10 +36,26 @@ def device_inputs(manifest: dict[str, Any], inputs: Any) -> dict[str, Any]:
         array = np.asarray(inputs[name] if name in inputs else inputs[device_name])
         if array.ndim != len(item["shape"]) + 1 or list(array.shape[1:]) != item["shape"]:
             fail(f"'{name}' has shape {list(array.shape)}, expected [samples, {str(item['shape'])[1:]}")
-        if name in inputs and name != device_name and item["scale"]:
+        if name in inputs and item["quantize"]:
+            array = quantized(array, item["quantize"], np.iinfo(item["device_dtype"]))
+        elif name in inputs and name != device_name and item["scale"]:
             array = (array.astype(np.float64) - item["zero_point"][0]) * item["scale"][0]
         feeds[device_name] = device_array(array, item["device_dtype"])
     return feeds
+
+
+def quantized(array: Any, how: dict[str, Any], limits: Any) -> Any:
+    """Quantize as the model does: rounded half away from zero, saturated."""
+    scaled = (array.astype(np.float32) * np.float32(how["factor"])).astype(np.float64)
+    rounded = np.trunc(scaled + np.copysign(0.5, scaled))
+    return np.clip(rounded + how["offset"], limits.min, limits.max)
+
+
+def dequantized(array: Any, how: dict[str, Any] | None) -> Any:
+    """Dequantize as the model does, or return the array."""
+    if how is None:
+        return array
+    return (array.astype(np.float32) - np.float32(how["offset"])) * np.float32(how["factor"])
 
 
 def run_on_board(manifest: dict[str, Any], program: Path, feeds: dict[str, Any], count: int) -> dict[str, Any]:
@@ -112,7 +128,11 @@ def main() -> int:
         if output["name"] not in found:
             fail(f"the program returns no '{output['device_name']}'; compile it again")
         computed[output["name"]] = found[output["name"]].reshape(count, *output["shape"])
-    results = {item["name"]: computed[item["source"]] for item in manifest["results"] if item["source"]}
+    results = {
+        item["name"]: dequantized(computed[item["source"]], item["dequantize"])
+        for item in manifest["results"]
+        if item["source"]
+    }
     if HOST.exists():
         named = {
             item["name"]: inputs[item["port"]] if item["port"] else computed[item["name"]]

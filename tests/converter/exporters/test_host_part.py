@@ -174,3 +174,36 @@ def test_convert_says_that_no_program_can_be_exported(tmp_path: Path) -> None:
     assert main([*call, "--quantize", "int8", "--calibration", str(tmp_path / "samples.npz")]) == 0
     (note,) = (note for note in tc.load(tmp_path / "net.tpum").notes if note.kind == "device")
     assert "no program can be exported" in note.message and "--exact-on bm1684" in note.message
+
+
+def digits_model(repository: Path, chip: str = "bm1684x") -> tc.Model:
+    digits = repository / "examples" / "digits"
+    how = {"calibration": str(digits / "calibration.npz"), "preprocess": "color=GRAY,scale=0.0625"}
+    return tc.convert(digits / "digits.onnx", chip=chip, quantize="int8", **how)
+
+
+def test_integers_at_the_border(repository: Path, tmp_path: Path) -> None:
+    """The program takes and returns integers; run.py converts, with the results of the model."""
+    model = digits_model(repository)
+    feeds = [{"image": np.random.default_rng(seed).random((1, 1, 8, 8), np.float32)} for seed in range(3)]
+    manifest = tc.export(model, tmp_path / "net", data=feeds, integer_io=True).manifest
+    (item,) = manifest["inputs"]
+    assert item["device_dtype"] == "uint8" and item["quantize"]["offset"] == 0
+    assert (
+        "!quant.uniform<u8" in (tmp_path / "net" / "digits.mlir").read_text().split("func.func @main(")[1].split(")")[0]
+    )
+    stored = np.load(tmp_path / "net" / "inputs.npz")[item["device_name"]]
+    assert stored.dtype == np.uint8 and stored.max() > 200
+    (tmp_path / "net" / "digits.bmodel").write_bytes(b"program")
+    assert run_script(tmp_path / "net").returncode == 0
+    np.savez(tmp_path / "mine.npz", image=np.stack([feed["image"] for feed in feeds]))
+    done = run_script(tmp_path / "net", str(tmp_path / "mine.npz"), str(tmp_path / "found.npz"))
+    assert done.returncode == 0, done.stderr
+    with tc.Session(model) as session:
+        expected = np.stack([session.run(feed)["probability"] for feed in feeds])
+    np.testing.assert_array_equal(np.load(tmp_path / "found.npz")["probability"], expected)
+
+
+def test_integers_at_the_border_of_other_forms(repository: Path, tmp_path: Path) -> None:
+    with pytest.raises(tc.UsageError, match="only the form tpu-mlir"):
+        tc.export(digits_model(repository), tmp_path / "net", to="tpulang", integer_io=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from tpuconvert.exporters.lowerings import NoExactForm
+from tpuconvert.exporters.tpu_mlir.dialect import Tensor
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering, static_shape
 from tpuconvert.exporters.tpu_mlir.registry import lowers_floats
 from tpuconvert.schema.definition.op import UnaryOp
@@ -67,15 +68,43 @@ _MODES = {
 def add_active(d: Lowering, node: Node, mode: str, **attributes: object) -> None:
     """Append an activation function, computed in FLOAT32: most chips have no other type of most functions."""
     x, y = d.floats(node.inputs[0], "f32"), node.output
-    if mode == "CEIL" and not d.has_operation("tpu.Active", mode):
-        negative = d.module.add("tpu.MulConst", [x], x.shape, "f32", f"{y.name}_negative", const_val=-1.0)
-        floor = d.module.add("tpu.Active", [negative], x.shape, "f32", f"{y.name}_floor", mode="FLOOR")
-        d.add_floats("tpu.MulConst", [floor], y, "f32", const_val=-1.0)
-    elif mode == "RSQRT" and not d.has_operation("tpu.Active", mode):
-        root = d.module.add("tpu.Active", [x], x.shape, "f32", f"{y.name}_root", mode="SQRT")
-        d.add_floats("tpu.Reciprocal", [root], y, "f32", const_val=1.0)
-    else:
+    if d.has_operation("tpu.Active", mode) or mode not in _FROM_OTHERS:
         d.add_floats("tpu.Active", [x], y, "f32", mode=mode, **attributes)
+    else:
+        d.define(y, d.as_kind(_FROM_OTHERS[mode](d, x, y.name), d.kind))
+
+
+def _step(d: Lowering, operation: str, operands: list[Tensor], name: str, **attributes: object) -> Tensor:
+    return d.module.add(operation, operands, operands[0].shape, "f32", name, **attributes)
+
+
+def _ceil(d: Lowering, x: Tensor, name: str) -> Tensor:
+    """Append the negative of the floor of the negative."""
+    negative = _step(d, "tpu.MulConst", [x], f"{name}_negative", const_val=-1.0)
+    return _step(
+        d, "tpu.MulConst", [_step(d, "tpu.Active", [negative], f"{name}_floor", mode="FLOOR")], name, const_val=-1.0
+    )
+
+
+def _round(d: Lowering, x: Tensor, name: str) -> Tensor:
+    """Append max(floor(x + 1/2), 0) - max(floor(1/2 - x), 0), which rounds ties away from zero."""
+    above = _step(d, "tpu.AddConst", [x], f"{name}_above", const_val=0.5)
+    below = _step(d, "tpu.SubConst", [x], f"{name}_below", const_val=0.5, is_reverse=True)
+    parts = []
+    for part in (above, below):
+        floor = _step(d, "tpu.Active", [part], f"{part.location}_floor", mode="FLOOR")
+        parts.append(_step(d, "tpu.MaxConst", [floor], f"{part.location}_part", const_val=0.0))
+    return _step(d, "tpu.Sub", parts, name)
+
+
+def _rsqrt(d: Lowering, x: Tensor, name: str) -> Tensor:
+    """Append the reciprocal of the square root."""
+    root = _step(d, "tpu.Active", [x], f"{name}_root", mode="SQRT")
+    return _step(d, "tpu.Reciprocal", [root], name, const_val=1.0)
+
+
+_FROM_OTHERS = {"CEIL": _ceil, "ROUND": _round, "RSQRT": _rsqrt}
+"""Functions that some chips have no operation of -> function that appends them as other operations."""
 
 
 @lowers_floats(Active, ActiveParam)
