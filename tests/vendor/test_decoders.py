@@ -120,6 +120,16 @@ def test_block_of_135_million_weights(chip: str, floats: str, weights: str, vend
     assert compare_logits(logits, whole, len(PROMPT)).difference <= LOGITS[floats]
 
 
+@pytest.mark.usefixtures("vendor")
+def test_compiled_export_proves_every_part(tmp_path: Path) -> None:
+    model = tc.convert(Cycle(STANDARD, layers=1).build(), **group_options(**WEIGHTS["w4"]))
+    folder = tmp_path / "parts"
+    result = tc.export(model, folder, chip="bm1688", floats="f16", decoder_context=8, compile=True)
+    result.check()
+    assert list(result.proofs) == ["embedding", "block_0", "embedding_cache", "block_cache_0", "lm_head"]
+    assert all((folder / name / f"{name}.bmodel").is_file() for name in result.proofs)
+
+
 @pytest.mark.parametrize("chip", ["bm1684x", "bm1688"])
 @pytest.mark.parametrize("floats", FLOATS)
 def test_packed_weights(chip: str, floats: str, vendor: Vendor, tmp_path: Path) -> None:
