@@ -5,17 +5,18 @@ from __future__ import annotations
 import functools
 import json
 import shutil
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
-from tpuconvert.exporters.compilation.compiler import LEVELS, Compiler, CompilerFailure
+from tpuconvert.exporters.compilation.compiler import LEVELS, TRIED_LEVELS, Compiler, CompilerFailure
 from tpuconvert.exporters.compilation.environment import HOME_VARIABLE, Environment
-from tpuconvert.exporters.compilation.failing_node import FailingNode, find_failing_node
+from tpuconvert.exporters.compilation.failing_node import FailingNode, find_failing_node, first_wrong_node
 from tpuconvert.exporters.compilation.installation import obtain_environment
 from tpuconvert.exporters.compilation.proof import (
     FORMAT,
@@ -43,6 +44,7 @@ from tpuconvert.exporters.tpu_mlir.lowering import Lowering
 from tpuconvert.exporters.tpu_mlir.package import (
     HOST_MODEL,
     TPU_MLIR,
+    Feed,
     lower_with_host,
     partial_host_part,
     program_name,
@@ -101,15 +103,15 @@ class Compilation:
         """The installed compiler. Raises what ``obtain_environment`` raises."""
         environment = obtain_environment(self.progress)
         if environment.version != COMPILER_VERSION:
-            known = environment.version or "of an unknown version"
-            text = f"{HOME_VARIABLE} has tpu_mlir {known}; exports are tested with {COMPILER_VERSION}"
+            installed = environment.version or "of an unknown version"
+            text = f"{HOME_VARIABLE} has tpu_mlir {installed}; exports are tested with {COMPILER_VERSION}"
             self.progress.report(text)
         return environment
 
     @property
     def levels(self) -> tuple[int, ...]:
         """Levels in the order in which they are tried."""
-        return tuple(LEVELS) if self.level is None else (self.level,)
+        return TRIED_LEVELS if self.level is None else (self.level,)
 
 
 @dataclass(frozen=True)
@@ -159,38 +161,69 @@ class _CompiledExport:
 
     def write(self, staging: Path) -> None:
         """Fill the folder: lower, compile and compare; leave nodes to the host until the program compiles."""
-        started = time.monotonic()
-        target, name = requested_target(self.request, TARGETS), program_name(self.request)
-        feeds = self.request.feeds()
-        log = staging / f"{name}.log"
         on_host: dict[str, str] = {}
+        lowering = self._lower(on_host)
+        host = partial_host_part(lowering)
+        feeds = self.request.feeds()
+        log = staging / f"{program_name(self.request)}.log"
+        environment, started = self.compilation.environment, time.monotonic()
         while True:
-            request = self.request
-            lowering = lower_with_host(
-                request.model.graph, target, name, request.floats, on_host, borders=request.borders
-            )
-            host = find_host_part(lowering) if on_host else partial_host_part(lowering)
-            if host.is_everything or len(on_host) > MOST_HOST_NODES:
-                self._refuse(host, on_host, log)
-            with_checks = self.request.with_checks
-            manifest = write_package(
-                staging, self.request.model, lowering, host, feeds, TPU_MLIR, with_checks=with_checks
-            )
+            manifest = self._write_package(staging, lowering, host, feeds, with_checks=self.request.with_checks)
             outcome, failure = self._try_levels(staging, manifest, log)
-            if outcome is not None:
+            if failure is not None:
+                failing = self._find_failing_node(lowering, failure, log)
+            elif outcome is not None and (wrong := self._find_wrong_node(staging, outcome, feeds, on_host, log)):
+                failing = wrong
+            else:
                 break
-            assert failure is not None
-            failing = self._find_failing_node(lowering, failure, log)
             name_of_node = shorten(failing.node.name)
             text = f"{failing.node.op.name} '{name_of_node}': {failing.reason}; the host computes it"
             self.compilation.progress.report(text)
             on_host[failing.node.name] = failing.reason
+            lowering = self._lower(on_host)
+            host = find_host_part(lowering)
+            if host.is_everything or len(on_host) > MOST_HOST_NODES:
+                self._refuse(host, on_host, log)
             _remove_files(staging, keep=log)
+        assert outcome is not None
         seconds = time.monotonic() - started
-        self.manifest, self.proof = manifest, self._describe(staging, manifest, outcome, seconds)
+        self.manifest, self.proof = manifest, self._describe(staging, environment, manifest, outcome, seconds)
         (staging / PROOF).write_text(json.dumps(self.proof, indent=2) + "\n", encoding="utf-8")
         text = readme(manifest, TPU_MLIR, describe_verdict(self.proof), describe_files(manifest["name"]))
         (staging / "README.md").write_text(text, encoding="utf-8")
+
+    def _lower(self, on_host: Mapping[str, str]) -> Lowering:
+        request, target = self.request, requested_target(self.request, TARGETS)
+        return lower_with_host(
+            request.model.graph, target, program_name(request), request.floats, on_host, borders=request.borders
+        )
+
+    def _write_package(
+        self, folder: Path, lowering: Lowering, host: HostPart, feeds: Sequence[Feed], *, with_checks: bool
+    ) -> Manifest:
+        return write_package(folder, self.request.model, lowering, host, feeds, TPU_MLIR, with_checks=with_checks)
+
+    def _find_wrong_node(
+        self, staging: Path, outcome: Outcome, feeds: Sequence[Feed], on_host: Mapping[str, str], log: Path
+    ) -> FailingNode | None:
+        """Return the first node whose integers differ in a program that returns every integer, at the same level.
+
+        None if nothing differs there, or if the program would compute nothing without the node.
+        """
+        if not outcome.differing or self.compilation.level is not None or len(on_host) >= MOST_HOST_NODES:
+            return None
+        lowering = self._lower(on_host)
+        with tempfile.TemporaryDirectory(prefix=".checks.", dir=staging) as temporary:
+            folder = Path(temporary)
+            manifest = self._write_package(folder, lowering, find_host_part(lowering), feeds, with_checks=True)
+            try:
+                comparisons = self._try_level(folder, manifest, log, outcome.level, []).comparisons
+            except (CompilerFailure, SimulatorFailure):
+                return None
+        wrong = first_wrong_node(lowering, comparisons)
+        if wrong is None or find_host_part(self._lower({**on_host, wrong.node.name: wrong.reason})).is_everything:
+            return None
+        return wrong
 
     def _find_failing_node(self, lowering: Lowering, failure: CompilerFailure, log: Path) -> FailingNode:
         compiler = Compiler(self.compilation.environment, min(self.compilation.limit, SEARCH_LIMIT), log)
@@ -206,36 +239,39 @@ class _CompiledExport:
         The program of the accepted outcome is kept, else the one with the fewest differences.
 
         Returns:
-            This outcome, or the failure of the last level if the compiler fails at all.
+            This outcome, or the failure of the last level if the compiler fails at each.
+
+        Raises:
+            UnsupportedError: there is a program, but the simulator fails.
         """
         best: Outcome | None = None
         program = staging / f"{manifest['name']}.bmodel"
-        kept = staging / f".{manifest['name']}.kept"
-        failure: CompilerFailure | SimulatorFailure | None = None
+        best_program = staging / f".{manifest['name']}.best"
+        failures: list[CompilerFailure | SimulatorFailure] = []
         for level in self.compilation.levels:
-            if level == 3 and best is None and self.compilation.level is None:
-                break  # its search takes minutes, and gives other groups rather than other layers
             try:
-                outcome = self._try_level(staging, manifest, log, level)
+                outcome = self._try_level(staging, manifest, log, level, self.attempts)
             except (CompilerFailure, SimulatorFailure) as error:
-                failure = error
+                failures.append(error)
                 continue
             if best is None or outcome.differing < best.differing:
                 best = outcome
-                program.replace(kept)
+                program.replace(best_program)
             if not outcome.differing:
                 break
         if best is not None:
-            kept.replace(program)
+            best_program.replace(program)
             return best, None
-        if isinstance(failure, CompilerFailure):
-            return None, failure
+        crash = next((failure for failure in failures if isinstance(failure, SimulatorFailure)), None)
+        last = failures[-1]
+        if crash is None and isinstance(last, CompilerFailure):
+            return None, last
         problems = self._problems()
-        problems.add(COMPILER_FAILS, "program", manifest["name"], str(failure), self._hint(log))
+        problems.add(COMPILER_FAILS, "program", manifest["name"], str(crash), self._hint(log))
         problems.fail()
 
-    def _try_level(self, staging: Path, manifest: Manifest, log: Path, level: int) -> Outcome:
-        """Compile and compare at one level. Record the attempt.
+    def _try_level(self, staging: Path, manifest: Manifest, log: Path, level: int, attempts: list[Attempt]) -> Outcome:
+        """Compile and compare at one level. Append the attempt to ``attempts``.
 
         Raises:
             CompilerFailure, SimulatorFailure: there are no results.
@@ -244,7 +280,7 @@ class _CompiledExport:
         program = staging / f"{manifest['name']}.bmodel"
         program.unlink(missing_ok=True)
         attempt: Attempt = {"level": level, "outcome": "failed", "reason": "", "seconds": {}}
-        self.attempts.append(attempt)
+        attempts.append(attempt)
         progress, limit = self.compilation.progress, self.compilation.limit
         try:
             compiler = Compiler(self.compilation.environment, limit, log, progress)
@@ -272,8 +308,10 @@ class _CompiledExport:
         progress.report(f"simulated: level {level}: {simulation.seconds:.1f} s: {verdict}")
         return outcome
 
-    def _describe(self, staging: Path, manifest: Manifest, outcome: Outcome, seconds: float) -> Proof:
-        name, environment = manifest["name"], self.compilation.environment
+    def _describe(
+        self, staging: Path, environment: Environment, manifest: Manifest, outcome: Outcome, seconds: float
+    ) -> Proof:
+        name = manifest["name"]
         files = [f"{name}.bmodel", f"{name}.mlir", f"{name}_weights.npz", MANIFEST]
         files += ["inputs.npz", "expected.npz", "results.npz"]
         simulator = environment.simulator(manifest["chip"])

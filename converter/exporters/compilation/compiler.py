@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import signal
 from collections.abc import Iterable
@@ -10,29 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tpuconvert.exporters.compilation.environment import Environment
+from tpuconvert.exporters.compilation.logs import reason_in_log
 from tpuconvert.exporters.compilation.processes import Ended, run_program
 from tpuconvert.exporters.tpu_mlir.passes import compiler_passes
 from tpuconvert.progress import SILENT, Progress
-from tpuconvert.schema.text.visible_text import one_line
-from tpuconvert.text.text_format import shorten
 
 LEVELS = {2: "chosen for speed", 1: "as large as possible", 0: "each layer alone", 3: "a longer search"}
-"""Levels of layer grouping, in the order in which they are tried."""
+"""Levels of layer grouping."""
 
-_REASONS = re.compile(rb"assert|error:|what\(\)|not supported|unsupported|unimplemented", re.IGNORECASE)
-"""Lines of the log that name the reason of an abort."""
-
-_FRAME = re.compile(rb"\((\w+)\+0x[0-9a-f]+\)")
-"""A named function in a backtrace of the log."""
-
-_TAIL_BYTES = 1 << 18
-"""Bytes at the end of the log that are searched for the reason."""
-
-_LONGEST = 240
-"""Characters of a message of the log."""
-
-MOST_FRAMES = 4
-"""Functions of a backtrace that are named: the functions of the abort itself come first."""
+TRIED_LEVELS = (2, 1, 0)
+"""Levels in the order in which they are tried. Level 3 computes wrong results for several networks."""
 
 
 class CompilerFailure(Exception):
@@ -106,12 +92,7 @@ class Compiler:
 
     def _run(self, work: Path, arguments: Iterable[str]) -> Ended:
         command = [str(self.environment.program), "--mlir-disable-threading", *arguments]
-        self._note(" ".join(command))
         return run_program(command, self.log, folder=work, limit=self.limit, variables=self.environment.variables)
-
-    def _note(self, text: str) -> None:
-        with open(self.log, "ab") as log:
-            log.write(f"+ {text}\n".encode())
 
     def _reason(self, ended: Ended) -> str:
         if ended.code is None:
@@ -119,19 +100,6 @@ class Compiler:
         how = f"exited with code {ended.code}" if ended.code > 0 else f"ended with {_signal_name(-ended.code)}"
         detail = reason_in_log(self.log)
         return f"{how}: {detail}" if detail else how
-
-
-def reason_in_log(log: Path) -> str:
-    """Return the last message of a log that names a reason, and the innermost named functions of a backtrace."""
-    with open(log, "rb") as file:
-        file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
-        text = file.read()
-    text = text[text.rfind(b"\n+ ") + 1 :]  # of the last command
-    lines = [line for line in text.splitlines()[1:] if _REASONS.search(line)]
-    frames = list(dict.fromkeys(match[1].decode() for match in _FRAME.finditer(text)))
-    message = shorten(one_line(lines[-1].decode("utf-8", "replace").strip()), _LONGEST) if lines else ""
-    functions = f"in {' < '.join(frames[:MOST_FRAMES])}" if frames else ""
-    return " ".join(filter(None, [message, functions]))
 
 
 def _signal_name(number: int) -> str:

@@ -1,4 +1,8 @@
-"""Search for the node at which the vendor's compiler fails: the end of the shortest beginning that does not compile."""
+"""Search for the node at which the vendor's compiler fails.
+
+A node that does not compile is the end of the shortest beginning of the program that does not compile. A node that the
+compiler gets wrong is the first of which an integer differs.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tpuconvert.exporters.compilation.compiler import Compiler, CompilerFailure
+from tpuconvert.exporters.compilation.proof import TensorComparison
 from tpuconvert.exporters.tpu_mlir.dialect import Tensor
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering
 from tpuconvert.exporters.tpu_mlir.package import write_module
@@ -106,6 +111,26 @@ def find_failing_node(
         else:
             failing, reason = middle, str(failure_of_part)
     return FailingNode(nodes[failing], reason)
+
+
+def first_wrong_node(lowering: Lowering, comparisons: Sequence[TensorComparison]) -> FailingNode | None:
+    """Return the first node of a program with wrong integers; None if there is none, or an input is wrong.
+
+    Args:
+        lowering: a program that returns every integer tensor.
+        comparisons: the comparison of these tensors.
+    """
+    differing = {
+        item["name"]: item["difference"].text
+        for item in comparisons
+        if item["kind"] == "integers" and not item["difference"].is_accepted
+    }
+    values = {lowering.tensor(value): value for value in lowering.integer_values() if value.name in differing}
+    for line in lowering.module.lines:  # in execution order
+        if line.result in values:
+            text = f"the compiled program computes other integers: {differing[values[line.result].name]}"
+            return None if line.origin is None else FailingNode(line.origin, text)
+    return None
 
 
 def _try_beginning(

@@ -15,6 +15,10 @@ KILLED_SECONDS = 10.0
 """Time in which a killed process must end: the system cannot end one that waits for a device."""
 
 
+COMMAND = "+ "
+"""Beginning of the line of a log with a command, before its output."""
+
+
 @dataclass(frozen=True)
 class Ended:
     """End of a process.
@@ -31,7 +35,7 @@ class Ended:
 def run_program(
     command: Sequence[str], log: Path, *, folder: Path, limit: float, variables: Mapping[str, str] | None = None
 ) -> Ended:
-    """Run a command, and append its output to a log file.
+    """Run a command, and append the command and its output to a log file.
 
     Args:
         command: program and arguments.
@@ -45,6 +49,8 @@ def run_program(
     """
     started = time.monotonic()
     with open(log, "ab") as output:
+        output.write(f"{COMMAND}{' '.join(command)}\n".encode())
+        output.flush()
         process = subprocess.Popen(
             command,
             cwd=folder,

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from tpuconvert.exporters.compilation.environment import Environment
+from tpuconvert.exporters.compilation.logs import reason_in_log
 from tpuconvert.exporters.compilation.processes import run_program
 from tpuconvert.schema.types import Array
 
@@ -57,8 +58,7 @@ def simulate(environment: Environment, folder: Path, log: Path, limit: float) ->
         if ended.code is None:
             raise SimulatorFailure(f"needed more than {limit:g} s", is_slow=True)
         if ended.code not in _COMPLETED or not outputs.is_file():
-            lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-            raise SimulatorFailure(f"ended with code {ended.code}: {lines[-1] if lines else 'no message'}")
+            raise SimulatorFailure(f"ended with code {ended.code}: {reason_in_log(log) or 'no message'}")
         with np.load(outputs) as arrays:
             results = {name: arrays[name] for name in arrays.files if arrays[name].dtype != object}
     finally:

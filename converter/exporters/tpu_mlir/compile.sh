@@ -3,8 +3,7 @@
 #
 # Needs TPU_MLIR_HOME, the folder of the installed package tpu_mlir. Only its program tpuc-opt is used.
 # LAYER_GROUP_OPT is the compiler's level of layer grouping (default 2). 1 compiles a YOLOv8 in 2 s instead of a minute.
-# 0 compiles each layer alone, and 3 is a longer search for other groups: for when run_bmodel.py finds wrong integers in
-# some rows of a grouped layer.
+# 0 compiles each layer alone, for when run_bmodel.py finds wrong integers. 3, a longer search, has given wrong results.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 name=@NAME@

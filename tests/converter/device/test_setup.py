@@ -6,9 +6,12 @@ import shutil
 import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
 
 import tpuconvert as tc
+from tests.support.onnx.models import model as onnx_model
+from tests.support.onnx.models import one, ramp, save_model
 from tests.support.vendor.fake_compiler import make_fake_compiler
 from tpuconvert.__main__ import main
 from tpuconvert.exporters.compilation import environment as module
@@ -86,6 +89,27 @@ def test_the_installation_is_complete_and_found(cache: Path, tmp_path: Path) -> 
     assert [path.name for path in cache.iterdir()] == [result.folder.name]
 
 
+def test_the_first_compilation_installs_the_compiler(cache: Path, tmp_path: Path, capsys: Captured) -> None:
+    home = make_fake_compiler(tmp_path / "wheel" / "tpu_mlir").home
+    write_python(tmp_path / "user" / ".pyenv" / "versions" / "3.10.4" / "bin" / "python3.10", home)
+    model = save_model(onnx_model([one("Relu", "x")], {"x": ramp(1, 4)}, ["y"]), tmp_path)
+    converted = str(tmp_path / "net.tpum")
+    assert main(["convert", str(model), "-o", converted, "--chip", "bm1684x"]) == 0
+    for chip in ("bm1688", "bm1684x"):
+        capsys.readouterr()
+        assert main(["export", converted, str(tmp_path / chip), "--chip", chip, "--compile", "--json"]) == 0
+        printed = capsys.readouterr()
+        is_first = chip == "bm1688"
+        assert (
+            f"not installed: installing it into {cache / f'tpu_mlir-{COMPILER_VERSION}'}" in printed.err
+        ) == is_first
+        assert json.loads(printed.out)["proofs"][chip]["chip"] == chip
+    # A wrong call installs nothing.
+    shutil.rmtree(cache)
+    assert main(["export", converted, str(tmp_path / "out"), "--chip", "bm1684", "--compile"]) == 2
+    assert not cache.exists()
+
+
 def test_a_failing_installation_leaves_nothing_but_its_log(cache: Path, tmp_path: Path, capsys: Captured) -> None:
     pip = "echo 'ERROR: No matching distribution found' ; exit 1"
     python = write_python(tmp_path / "python3.10", pip=pip)
@@ -114,11 +138,12 @@ def test_an_other_folder_is_not_replaced(cache: Path, tmp_path: Path) -> None:
     assert [path.name for path in folder.iterdir()] == ["cat.jpg"]
 
 
-def test_json(cache: Path, tmp_path: Path, capsys: Captured) -> None:
+def test_json(cache: Path, tmp_path: Path, repository: Path, capsys: Captured) -> None:
     home = make_fake_compiler(tmp_path / "wheel" / "tpu_mlir").home
     python = write_python(tmp_path / "python3.10", home)
     assert main(["device", "setup", str(tmp_path / "out"), "--python", python, "--progress", "none", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
+    jsonschema.validate(document, json.loads((repository / "docs" / "schemas" / "device.schema.json").read_text()))
     assert document["folder"] == str(tmp_path / "out") and document["version"] == COMPILER_VERSION
     assert document["is_new"] and not document["is_default"]
 

@@ -6,13 +6,16 @@ import signal
 import threading
 import time
 
+import jsonschema
 import numpy as np
 import pytest
 
 import tpuconvert as tc
+from tests.support.onnx.models import save_model
+from tests.support.onnx.symbolic_networks import network
 from tests.support.vendor.fake_compiler import calls_of, make_fake_compiler
 from tests.support.vendor.vendor_tools import model_of
-from tpuconvert.exporters.compilation.compiler import reason_in_log
+from tpuconvert.exporters.compilation.logs import reason_in_log
 from tpuconvert.progress import Progress
 from tpuconvert.schema.errors import ResourceLimitError, ThresholdError, UnsupportedError, UsageError
 from tpuconvert.schema.graph.graph import Graph
@@ -67,13 +70,16 @@ def outcomes(proof):
     return [(attempt["level"], attempt["outcome"]) for attempt in proof["attempts"]]
 
 
-def test_a_program_is_compiled_and_compared(model, compiler, tmp_path):
+def test_a_program_is_compiled_and_compared(model, compiler, tmp_path, repository):
     environment, progress = compiler(), Lines()
     result = export(model, tmp_path, progress=progress)
     result.check()
     folder = tmp_path / "out"
     proof = json.loads((folder / "proof.json").read_text())
     assert proof == result.proofs["out"]
+    for name, document in (("proof", proof), ("export", result.to_dict())):
+        schema = json.loads((repository / "docs" / "schemas" / f"{name}.schema.json").read_text())
+        jsonschema.validate(document, schema)
     assert proof["is_accepted"] and proof["level"] == 2 and outcomes(proof) == [(2, "accepted")]
     assert proof["tensors"] == [
         {
@@ -120,20 +126,33 @@ def test_wrong_integers_lead_to_the_next_level(model, compiler, tmp_path):
     result.check()
 
 
-def test_a_program_that_differs_at_every_level_is_no_success(model, compiler, tmp_path):
+def test_a_program_that_differs_at_every_level_is_not_a_success(model, compiler, tmp_path):
     compiler(wrong_at=[0, 1, 2, 3])
     result = export(model, tmp_path)
     proof = json.loads((tmp_path / "out" / "proof.json").read_text())
     assert not proof["is_accepted"] and proof["tensors"][0]["largest_difference"] in (3.0, 253.0)
     assert proof["differing"][0]["name"] == "d" and "1 of 4 values differ" in proof["differing"][0]["difference"]
-    assert [level for level, _ in outcomes(proof)] == [2, 1, 0, 3]
+    assert [level for level, _ in outcomes(proof)] == [2, 1, 0]
     assert "**The program differs" in (tmp_path / "out" / "README.md").read_text()
     assert "next:" not in str(result) and "differs" in str(result)
     with pytest.raises(ThresholdError, match="1 tensors of the compiled program differ, the first is 'd'"):
         result.check()
 
 
-def test_missing_tensors_are_no_success(model, compiler, tmp_path):
+@pytest.mark.parametrize("with_checks", [False, True])
+def test_a_node_with_wrong_integers_is_left_to_the_host(with_checks, model, compiler, tmp_path):
+    """The output d is wrong at every level; a program that returns every integer shows that c is right."""
+    compiler(wrong_tensors=["d"])
+    result = export(model, tmp_path, with_checks=with_checks)
+    result.check()
+    (node,) = result.manifest["host_nodes"]
+    assert node["name"] == "d" and "computes other integers: 1 of 4 values differ" in node["reason"]
+    kinds = {item["kind"]: item["equal"] for item in result.proofs["out"]["tensors"]}
+    assert kinds == {"integers": 4 if with_checks else 1, "results of the host": 1}
+
+
+@pytest.mark.slow
+def test_a_missing_tensor_is_not_a_success(model, compiler, tmp_path):
     compiler(not_returned=["d"])
     result = export(model, tmp_path, layer_groups=2)
     assert result.proofs["out"]["differing"] == [{"name": "d", "difference": "missing"}]
@@ -177,6 +196,7 @@ def test_a_node_that_does_not_compile_is_left_to_the_host(model, compiler, tmp_p
     assert {"host.tpum", "net.bmodel", "proof.json"} <= {path.name for path in (tmp_path / "out").iterdir()}
 
 
+@pytest.mark.slow
 def test_with_checks_the_search_returns_every_integer(model, compiler, tmp_path):
     compiler(fails_at_tensors=["b"])
     result = export(model, tmp_path, with_checks=True)
@@ -197,6 +217,24 @@ def test_an_earlier_export_stays_if_nothing_compiles(model, compiler, tmp_path):
     assert str(log) in problem.hint and b"Assertion" in log.read_bytes()
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "out.compile.log", "vendor"]
+
+
+@pytest.mark.slow
+def test_each_shape_has_a_program_and_a_proof(compiler, tmp_path):
+    """The log of a compiler that fails is beside the folder of all programs."""
+    path = save_model(network(), tmp_path)
+    options = tc.SourceOptions(shapes="1x3x32x32,1x3x48x64")
+    model = tc.convert(path, chip="bm1684x", source_options=options)
+    environment = compiler()
+    result = tc.export(model, tmp_path / "out", compile=True)
+    names = ["x_1x3x32x32", "x_1x3x48x64"]
+    assert list(result.proofs) == result.manifest["programs"] == names
+    assert all((tmp_path / "out" / name / "proof.json").exists() for name in names)
+    plan = json.loads((environment.home / "plan.json").read_text())
+    (environment.home / "plan.json").write_text(json.dumps({**plan, "fails_at": [0, 1, 2, 3]}))
+    with pytest.raises(UnsupportedError):
+        tc.export(model, tmp_path / "failed", compile=True, layer_groups=1)
+    assert (tmp_path / "failed.compile.log").exists() and not (tmp_path / "failed").exists()
 
 
 def test_an_empty_program_is_a_failure(model, compiler, tmp_path):
@@ -232,6 +270,7 @@ def test_an_interrupt_leaves_nothing(model, compiler, tmp_path):
         os.kill(int((environment.home / "pid").read_text()), 0)
 
 
+@pytest.mark.slow
 def test_a_slow_simulator_names_the_option(model, compiler, tmp_path):
     environment = compiler()
     with open(environment.home / "python" / "pyruntime_bm.py", "a") as module:

@@ -74,7 +74,7 @@ class Net:
         self.outputs = []
         for output in self.manifest["outputs"]:
             array = self.expected[output["name"]][self.count].copy()
-            if self.level in plan["wrong_at"]:
+            if self.level in plan["wrong_at"] or output["name"] in plan["wrong_tensors"]:
                 array.reshape(-1)[0] += 3
             if output["name"] not in plan["not_returned"]:
                 self.outputs.append(Tensor(output["device_name"], array))
@@ -105,6 +105,7 @@ def make_fake_compiler(
     hangs_at: Sequence[int] = (),
     wrong_at: Sequence[int] = (),
     fails_at_tensors: Sequence[str] = (),
+    wrong_tensors: Sequence[str] = (),
     not_returned: Sequence[str] = (),
     writes_nothing: bool = False,
     simulator_crashes: bool = False,
@@ -117,6 +118,7 @@ def make_fake_compiler(
         hangs_at: levels at which it does not end.
         wrong_at: levels at which the first element of each tensor is wrong.
         fails_at_tensors: tensors at which it aborts, if the program has one of them.
+        wrong_tensors: tensors whose first element is wrong at every level.
         not_returned: tensors that the program does not return.
         writes_nothing: write an empty program.
         simulator_crashes: abort the simulator.
@@ -126,6 +128,7 @@ def make_fake_compiler(
         "hangs_at": [*hangs_at],
         "wrong_at": [*wrong_at],
         "fails_at_tensors": [*fails_at_tensors],
+        "wrong_tensors": [*wrong_tensors],
         "not_returned": [*not_returned],
         "writes_nothing": writes_nothing,
         "simulator_crashes": simulator_crashes,

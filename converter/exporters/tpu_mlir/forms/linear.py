@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -152,8 +153,7 @@ def linear(
     """
     y = node.output
     if len(weights) > 1 and operation == "tpu.Conv2D" and window.groups == 1 and tuple(shape[2:]) == (1, 1):
-        # On BM1688 the sum of two convolutions with a result of 1x1 is wrong in the simulator. For larger results the
-        # compiler takes much longer for one convolution of twice as many channels.
+        # On BM1688 the sum of two convolutions with a result of 1x1 is wrong in the simulator.
         shape_twice = (x.shape[0], 2 * x.shape[1], *x.shape[2:])
         x = d.module.add("tpu.Concat", [x, x], shape_twice, x.element, f"{y.name}_twice", axis=1)
         weights = [np.concatenate(weights, axis=1)]
@@ -167,13 +167,19 @@ def linear(
             result = convolve(d, operation, x, weights[0], bias, window, (shape, d.element(z), name), rescale)
             d.define(z, d.reshape(result, static_shape(z), z.name))
             return
-    last = y.name if tuple(shape) == y.shape else f"{y.name}_4d"
-    name = last if len(weights) == 1 else f"{y.name}_part"
+    # The sum has a flat shape, so that it is in no group with the convolutions: groups with both take the compiler
+    # a hundred times as long.
+    flat = (shape[0], math.prod(shape[1:]))
+    is_split = len(weights) > 1
+    name = y.name if tuple(shape) == y.shape and not is_split else f"{y.name}_4d"
     total = convolve(d, operation, x, weights[0], bias, window, (shape, "si32", name))
+    if is_split:
+        total = d.reshape(total, flat, f"{y.name}_row")
     for part in weights[1:]:
         zero = np.zeros(part.shape[0], np.int64)
         more = convolve(d, operation, x, part, zero, window, (shape, "si32", f"{y.name}_part"))
-        total = binary(d, "Add", total, more, shape, "si32", last)
+        row = d.reshape(more, flat, f"{y.name}_part_row")
+        total = binary(d, "Add", total, row, flat, "si32", y.name if flat == y.shape else f"{y.name}_sum")
     d.define(y, d.reshape(total, static_shape(y), y.name))
 
 
