@@ -21,8 +21,8 @@ from tpuconvert.schema.types import Array
 def tabulate_positions(graph: Graph, positions: Value, rows: int, problems: ProblemList) -> None:
     """Replace floats that are computed from the positions alone by lookups in tables of them.
 
-    Angles are products of positions and frequencies, which a chip cannot compute in 16 bits: 4001 is no number of
-    FLOAT16.
+    Angles are products of positions and frequencies, which a chip cannot compute in 16 bits: FLOAT16 does not have the
+    number 4001.
 
     Args:
         graph: graph of a decoder.

@@ -66,7 +66,7 @@ def compile_parts(vendor: Vendor, model: tc.Model, folder: Path, chip: str, floa
 
 
 def find_differences(vendor: Vendor, folder: Path, programs: list[str]) -> list[str]:
-    """Run parts on their samples. Return the outputs that differ from those of the runtime."""
+    """Run parts on their samples. Return the outputs that the runtime computes differently."""
     differing = []
     for program in programs:
         simulated = vendor.run([vendor.python, str(folder / program / "run_bmodel.py")])
@@ -118,6 +118,16 @@ def test_block_of_135_million_weights(chip: str, floats: str, weights: str, vend
     tokens, logits = generate(vendor, tmp_path / "parts", PROMPT, 3)
     whole = run_whole(model, [*PROMPT, *tokens[:-1]], len(PROMPT))
     assert compare_logits(logits, whole, len(PROMPT)).difference <= LOGITS[floats]
+
+
+@pytest.mark.usefixtures("vendor")
+def test_compiled_export_proves_every_part(tmp_path: Path) -> None:
+    model = tc.convert(Cycle(STANDARD, layers=1).build(), **group_options(**WEIGHTS["w4"]))
+    folder = tmp_path / "parts"
+    result = tc.export(model, folder, chip="bm1688", floats="f16", decoder_context=8, compile=True)
+    result.check()
+    assert list(result.proofs) == ["embedding", "block_0", "embedding_cache", "block_cache_0", "lm_head"]
+    assert all((folder / name / f"{name}.bmodel").is_file() for name in result.proofs)
 
 
 @pytest.mark.parametrize("chip", ["bm1684x", "bm1688"])

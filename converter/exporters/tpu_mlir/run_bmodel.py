@@ -49,10 +49,14 @@ def start_with_simulator(home: str, chip: str) -> int:
 
 
 def find_output(results: dict[str, Any], name: str) -> Any:
-    """Return the output with this name, to which the compiler may have appended a type."""
+    """Return the output with this name, to which the compiler may have appended a type.
+
+    An output that the compiler computes together with the operation before it has both names: ``permute_output``.
+    """
     if name in results:
         return results[name]
     matches = [key for key in results if key.startswith(f"{name}_") and key[len(name) + 1 :] in SUFFIXES]
+    matches = matches or [key for key in results if key.endswith(f"_{name}")]
     return results[matches[0]] if len(matches) == 1 else None
 
 

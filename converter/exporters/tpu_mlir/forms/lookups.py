@@ -15,7 +15,7 @@ from tpuconvert.schema.ops.copy import Constdata
 from tpuconvert.schema.ops.gather_group_quantized import GatherGroupQuantized
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized
-from tpuconvert.schema.types import DType
+from tpuconvert.schema.types import Chip, DType
 
 
 @lowers(Constdata)
@@ -38,6 +38,8 @@ def index_select(op: IndexSelect, node: Node, d: Lowering) -> None:
     table, index = node.inputs
     y = node.output
     assert table is not None and index is not None
+    if d.target.chip is Chip.BM1684 and _constant_of(table).is_constant:
+        raise NoExactForm("the compiler aborts on lookups in a constant")
     indices = d.module.weight(index.array, "si32", f"{y.name}_index") if index.is_constant else d.tensor(index)
     if table.dtype is not DType.FLOAT32:
         rows = d.tensor(table)
