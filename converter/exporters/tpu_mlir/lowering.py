@@ -61,11 +61,11 @@ class Lowering:
 
     Attributes:
         module: the result.
-        inputs: inputs of the graph, with those of the module.
+        inputs: inputs of the graph, with the inputs of the module.
         quantizers: inputs of the graph of which the program takes the integers, with the node that makes them.
         problems: inputs and nodes that have no exact equivalent.
         without_form: nodes without a form, with the reason. The host computes them, and all nodes that depend on them.
-        refused: the same, but for a strict lowering without floating-point nodes, which are no problem there.
+        refused: the same; a strict lowering accepts floating-point nodes without a form at the end.
     """
 
     def __init__(
@@ -295,7 +295,7 @@ class Lowering:
         return None
 
     def _refuse(self, node: Node, reason: str, hint: str) -> None:
-        """Record why a node has no form. Floats at the end of a graph are no problem of a strict lowering either."""
+        """Record why a node has no form. A strict lowering accepts floats at the end of a graph."""
         text = without_operator(reason, node.op.name)
         self.without_form[node] = text
         if self.is_strict and _computes_floats(node):

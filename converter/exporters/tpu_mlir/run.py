@@ -3,7 +3,7 @@
     python3 run.py [INPUTS.npz [OUTPUTS.npz]]
 
 INPUTS.npz has one array per input of the model, samples along a new first axis; by default the stored samples run, and
-their results are compared with those of tpuconvert. On a board (the package sophon.sail is installed) the program runs
+their results are compared with the stored ones. On a board (the package sophon.sail is installed) the program runs
 on the device, elsewhere in the vendor's simulator: then TPU_MLIR_HOME is the folder of the package tpu_mlir. A model
 with a part for the host, host.tpum, needs tpuconvert, others need NumPy only. Exit code 0: done, and the stored results
 agree. 1: a result differs. 2: something is missing.
