@@ -29,6 +29,7 @@ from tpuconvert.model.model import Model, load
 from tpuconvert.plugins import load_plugins
 from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.graph.shape_buckets import buckets_of
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.types import Array
 from tpuconvert.text.text_format import several
@@ -96,15 +97,18 @@ def convert_and_measure(job: Job, target: Path) -> Measurement:
 
 
 def _prove(device: DeviceProgram, model: Model, data: Path | None) -> Measures:
-    """Compile a model, run it in the simulator, and compare the results.
+    """Compile a model, run it in the simulator, and compare the results, for each shape of a model with several.
 
     Raises:
         TpuConvertError: it does not compile.
     """
+    if buckets_of(model.metadata):
+        data = None  # each shape needs different samples: random ones
     with tempfile.TemporaryDirectory() as folder:
         result = export(model, Path(folder, "program"), data=data, compile=True, **dataclasses.asdict(device))
-    proof: Proof = next(iter(result.proofs.values()))
-    count, differing = sum(item["tensors"] for item in proof["tensors"]), proof["differing"]
+    proofs: list[Proof] = list(result.proofs.values())
+    count = sum(item["tensors"] for proof in proofs for item in proof["tensors"])
+    differing = [item for proof in proofs for item in proof["differing"]]
     first = f"the first is '{differing[0]['name']}': {differing[0]['difference']}" if differing else ""
     return {
         DEVICE: f"{device.chip} {count - len(differing)} of {several(count, 'tensor')}",

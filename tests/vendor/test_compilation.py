@@ -9,6 +9,7 @@ import pytest
 
 import tpuconvert as tc
 from tests.support.networks.data_models import convert_model
+from tests.support.networks.decoders import STANDARD, Decoder
 from tests.support.onnx.models import model as onnx_model
 from tests.support.onnx.models import one, ramp, save_model
 from tests.support.vendor.vendor_tools import Vendor
@@ -77,3 +78,15 @@ def test_a_node_at_which_the_compiler_aborts_is_left_to_the_host(
     assert [node["operator"] for node in nodes_on_host] == ["active", "conv"]
     assert 'Assertion "dtype == DT_FP32 && "active only support float32"" failed' in nodes_on_host[0]["reason"]
     assert [item["kind"] for item in result.proofs["out"]["tensors"]] == ["floats", "results of the host"]
+
+
+@pytest.mark.vendor
+def test_every_part_of_a_decoder_has_a_proof(vendor: Vendor, tmp_path: Path) -> None:
+    """With weights of 4 bits, in float16."""
+    weights = tc.PackedWeights(weight_type="int4")
+    model = tc.convert(Decoder(STANDARD, hidden=256, heads=8).build(), packed_weights=weights)
+    result = tc.export(model, tmp_path / "parts", chip="bm1688", floats="f16", decoder_context=16, compile=True)
+    result.check()
+    assert set(result.proofs) == set(result.manifest["programs"]) and len(result.proofs) > 4
+    for part in result.manifest["programs"]:
+        assert (tmp_path / "parts" / part / f"{part}.bmodel").stat().st_size > 10_000

@@ -87,7 +87,7 @@ def check(file: str, as_json: bool, plugins: tuple[str, ...]) -> None:
 
 @command.command("setup", short_help="Install the vendor's compiler and simulator.")
 @click.argument("folder", type=OutputFolder(), required=False)
-@click.option("--python", metavar="FILE", help="A Python 3.10. Default: of the PATH, pyenv or uv.")
+@click.option("--python", type=InputFile(), metavar="FILE", help="A Python 3.10. Default: of the PATH, pyenv or uv.")
 @progress_option
 @json_option
 def setup(folder: str | None, python: str | None, progress_mode: str, as_json: bool) -> None:

@@ -37,7 +37,6 @@ from tpuconvert.exporters.compilation.simulator import SimulatorFailure, simulat
 from tpuconvert.exporters.folder import MANIFEST, write_folder
 from tpuconvert.exporters.manifest import Manifest
 from tpuconvert.exporters.request import Request
-from tpuconvert.exporters.tpu_mlir.chips import TARGETS
 from tpuconvert.exporters.tpu_mlir.dialect import COMPILER_VERSION
 from tpuconvert.exporters.tpu_mlir.host_part import HostPart, find_host_part
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering
@@ -45,11 +44,10 @@ from tpuconvert.exporters.tpu_mlir.package import (
     HOST_MODEL,
     TPU_MLIR,
     Feed,
-    lower_with_host,
+    lower_request,
     partial_host_part,
     program_name,
     readme,
-    requested_target,
     write_package,
 )
 from tpuconvert.exporters.tpu_mlir.run_bmodel import stack_samples
@@ -162,7 +160,7 @@ class _CompiledExport:
     def write(self, staging: Path) -> None:
         """Fill the folder: lower, compile and compare; leave nodes to the host until the program compiles."""
         on_host: dict[str, str] = {}
-        lowering = self._lower(on_host)
+        lowering = lower_request(self.request, on_host)
         host = partial_host_part(lowering)
         feeds = self.request.feeds()
         log = staging / f"{program_name(self.request)}.log"
@@ -180,7 +178,7 @@ class _CompiledExport:
             text = f"{failing.node.op.name} '{name_of_node}': {failing.reason}; the host computes it"
             self.compilation.progress.report(text)
             on_host[failing.node.name] = failing.reason
-            lowering = self._lower(on_host)
+            lowering = lower_request(self.request, on_host)
             host = find_host_part(lowering)
             if host.is_everything or len(on_host) > MOST_HOST_NODES:
                 self._refuse(host, on_host, log)
@@ -191,12 +189,6 @@ class _CompiledExport:
         (staging / PROOF).write_text(json.dumps(self.proof, indent=2) + "\n", encoding="utf-8")
         text = readme(manifest, TPU_MLIR, describe_verdict(self.proof), describe_files(manifest["name"]))
         (staging / "README.md").write_text(text, encoding="utf-8")
-
-    def _lower(self, on_host: Mapping[str, str]) -> Lowering:
-        request, target = self.request, requested_target(self.request, TARGETS)
-        return lower_with_host(
-            request.model.graph, target, program_name(request), request.floats, on_host, borders=request.borders
-        )
 
     def _write_package(
         self, folder: Path, lowering: Lowering, host: HostPart, feeds: Sequence[Feed], *, with_checks: bool
@@ -212,7 +204,7 @@ class _CompiledExport:
         """
         if not outcome.differing or self.compilation.level is not None or len(on_host) >= MOST_HOST_NODES:
             return None
-        lowering = self._lower(on_host)
+        lowering = lower_request(self.request, on_host)
         with tempfile.TemporaryDirectory(prefix=".checks.", dir=staging) as temporary:
             folder = Path(temporary)
             manifest = self._write_package(folder, lowering, find_host_part(lowering), feeds, with_checks=True)
@@ -221,9 +213,10 @@ class _CompiledExport:
             except (CompilerFailure, SimulatorFailure):
                 return None
         wrong = first_wrong_node(lowering, comparisons)
-        if wrong is None or find_host_part(self._lower({**on_host, wrong.node.name: wrong.reason})).is_everything:
+        if wrong is None:
             return None
-        return wrong
+        without = lower_request(self.request, {**on_host, wrong.node.name: wrong.reason})
+        return None if find_host_part(without).is_everything else wrong
 
     def _find_failing_node(self, lowering: Lowering, failure: CompilerFailure, log: Path) -> FailingNode:
         compiler = Compiler(self.compilation.environment, min(self.compilation.limit, SEARCH_LIMIT), log)

@@ -540,14 +540,20 @@ def _value_text(kind: str, value: Any) -> str:
         case "i64" | "si32":
             return f"{int(value)} : {kind}"
         case "f64":
-            return f"{float(value):.17e} : f64"
+            return f"{_float_text(value)} : f64"
         case "ints":
             return f"[{', '.join(str(int(item)) for item in value)}]"
         case "floats":
-            return f"[{', '.join(f'{float(item):.17e}' for item in value)}]"
+            return f"[{', '.join(map(_float_text, value))}]"
         case "string":
             return _string(value)
         case "mode":
             return f"#tpu<mode {value}>"
         case _:
             return f"#tpu<{kind} {value}>"
+
+
+def _float_text(value: float) -> str:
+    """Return the text of a float64 number: the bits of an infinite one."""
+    number = np.float64(value)
+    return f"{number:.17e}" if np.isfinite(number) else f"0x{number.view(np.uint64):016X}"

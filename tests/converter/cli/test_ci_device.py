@@ -2,9 +2,13 @@
 
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 import yaml
 
+from tests.support.onnx.models import ramp, save_model
+from tests.support.onnx.symbolic_networks import network
 from tests.support.vendor.fake_compiler import calls_of, make_fake_compiler
 from tpuconvert.__main__ import main
 
@@ -48,6 +52,23 @@ def test_an_equal_program_is_required(digits: Path, home: Path, capsys: Captured
     write(digits, chip="bm1688", with_checks=True)
     assert main(["ci"]) == 0
     assert len(calls_of(environment)) > calls and "bm1688" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_every_shape_is_compared(home: Path, tmp_path: Path, capsys: Captured) -> None:
+    make_fake_compiler(home)
+    np.save("x.npy", ramp(2, 3, 32, 32))
+    model = {
+        "source": str(save_model(network(), tmp_path)),
+        "data": "x.npy",
+        "chip": "bm1684x",
+        "shapes": "1x3x32x32,1x3x48x64",
+        "device": {"chip": "bm1684x"},
+    }
+    Path("tpuconvert.yaml").write_text(yaml.safe_dump({"models": {"net": model}}))
+    assert main(["ci"]) == 0
+    one = len(onnx.load(tmp_path / "model.onnx").graph.output)
+    assert f"bm1684x {2 * one} of {2 * one} tensors" in capsys.readouterr().out
 
 
 def test_a_differing_program_fails_the_model(digits: Path, home: Path, capsys: Captured) -> None:

@@ -30,6 +30,7 @@ FUNCTIONS: dict[str, str] = {
     "device plan": "device_plan",
     "device compare": "device_compare",
     "device check": "device_check",
+    "device setup": "device_setup",
     "doctor": "doctor",
     "reduce": "reduce",
     "reproduce": "reproduce",

@@ -20,7 +20,8 @@ from tpuconvert.progress import Progress
 from tpuconvert.schema.errors import ResourceLimitError, ThresholdError, UnsupportedError, UsageError
 from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.quantization.lut import Lut
-from tpuconvert.schema.types import DType, QuantParams, TensorType
+from tpuconvert.schema.ops.quantization.requant_fp32_to_int import RequantFp32ToInt
+from tpuconvert.schema.types import Chip, DType, QuantParams, TensorType
 
 QUANT = QuantParams.per_tensor(0.5, 0, DType.UINT8)
 SAMPLES = {"x": np.array([[0, 1, 2, 255]], np.uint8)}
@@ -278,6 +279,23 @@ def test_a_slow_simulator_names_the_option(model, compiler, tmp_path):
     with pytest.raises(ResourceLimitError, match="needed more than 1 s for 1 sample") as error:
         export(model, tmp_path, time_limit=1.0)
     assert "--time-limit" in error.value.hint and "out.compile.log" in error.value.hint
+
+
+def test_types_and_borders_are_those_of_the_export(compiler, tmp_path):
+    """A program with integers at its borders, and a type that a chip does not have."""
+    compiler()
+    graph = Graph("net")
+    x = graph.input("x", TensorType(DType.FLOAT32, (1, 4)))
+    q = graph.add(RequantFp32ToInt(scale_val=2.0, out_dtype=DType.UINT8), x, name="q")
+    y = graph.add(Lut(), q, graph.constant(np.arange(256, dtype=np.uint8)[::-1].copy(), "table"), name="y")
+    q.quant = y.quant = QUANT
+    graph.output(y)
+    result = tc.export(model_of(graph), tmp_path / "out", integer_io=True, compile=True)
+    exported = tc.export(model_of(graph), tmp_path / "plain", integer_io=True)
+    assert result.manifest["inputs"] == exported.manifest["inputs"]
+    assert result.manifest["inputs"][0]["device_dtype"] == "uint8"
+    with pytest.raises(UsageError, match="does not compute floating-point operators in f16"):
+        tc.export(model_of(graph, Chip.BM1684), tmp_path / "out", chip="bm1684", floats="f16", compile=True)
 
 
 def test_forms_without_a_compiler(model, tmp_path):

@@ -18,8 +18,10 @@ from tpuconvert.exporters.tpu_mlir.registry import lowers_floats
 from tpuconvert.schema.discovery import import_modules
 from tpuconvert.schema.file.file_model import FileModel
 from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.ops.activation import Active, ActiveType
+from tpuconvert.schema.ops.arithmetic_with_scalar import Maxs, Muls, Subs
 from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized
-from tpuconvert.schema.types import Chip, DType, TensorType
+from tpuconvert.schema.types import Chip, DType, Scalar, TensorType
 
 
 def test_every_form_has_a_branch() -> None:
@@ -105,3 +107,25 @@ def test_bm1684_computes_floats_in_one_type(tmp_path: Path) -> None:
     with pytest.raises(tc.UsageError, match="bm1684 does not compute floating-point operators in f16"):
         tc.export(model, tmp_path / "out", chip="bm1684", floats="f16")
     assert tc.export(model, tmp_path / "out", chip="bm1684").manifest["floats"] == "f32"
+
+
+@pytest.mark.parametrize(("factor", "tolerance"), [(1.0, 1e-5), (2000.0, 1e-3)])
+def test_the_bound_follows_the_network(factor: float, tolerance: float, tmp_path: Path) -> None:
+    """exp(2000 x) around 1 amplifies a rounding of x by 2,000."""
+    graph = Graph("steep")
+    x = graph.input("x", TensorType(DType.FLOAT32, (1, 64)))
+    graph.output(
+        graph.add(Active(ActiveType.ACTIVE_EXP), graph.add(Muls(Scalar.f32(factor)), graph.add(Subs(Scalar.f32(1)), x)))
+    )
+    feed = {"x": (1 + np.random.default_rng(0).random((1, 64)) / 1000).astype(np.float32)}
+    manifest = tc.export(tc.Model(FileModel(graph, Chip.BM1686, "0", "none")), tmp_path / "out", data=[feed]).manifest
+    assert tolerance <= manifest["tolerance"] <= 3 * tolerance
+
+
+def test_infinite_numbers_have_a_text(tmp_path: Path) -> None:
+    """A maximum with minus infinity, as transformers clip their masks: the dialect takes the bits."""
+    graph = Graph("clip")
+    x = graph.input("x", TensorType(DType.FLOAT32, (1, 64)))
+    graph.output(graph.add(Maxs(Scalar.f32(-np.inf)), x))
+    tc.export(tc.Model(FileModel(graph, Chip.BM1686, "0", "none")), tmp_path / "out")
+    assert "const_val = 0xFFF0000000000000 : f64" in (tmp_path / "out" / "clip.mlir").read_text()
