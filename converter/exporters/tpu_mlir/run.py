@@ -19,6 +19,11 @@ from typing import Any
 
 import numpy as np
 
+try:
+    import tpuconvert
+except ImportError:  # exports without a part for the host run without it
+    tpuconvert = None  # type: ignore[assignment]
+
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER))
 from run_bmodel import compare_tensor, device_array, fail, find_output, stack_samples, with_type  # type: ignore[import-not-found]  # noqa: E402
@@ -94,16 +99,15 @@ def run_in_simulator(feeds: dict[str, Any]) -> dict[str, Any]:
 
 def run_host(feeds: dict[str, Any], count: int) -> dict[str, Any]:
     """Run the part of the host. Return its results by name."""
-    try:
-        import tpuconvert
-    except ImportError:
+    if tpuconvert is None:
         fail(f"{HOST.name} needs tpuconvert: python3 -m pip install tpuconvert")
     results: dict[str, list[Any]] = {}
     with tpuconvert.Session(tpuconvert.load(HOST)) as session:
         for index in range(count):
             for name, array in session.run({name: array[index] for name, array in feeds.items()}).items():
                 results.setdefault(name, []).append(np.array(array))
-    return stack_samples(results)
+    stacked: dict[str, Any] = stack_samples(results)
+    return stacked
 
 
 def main() -> int:

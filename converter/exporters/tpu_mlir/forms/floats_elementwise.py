@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from tpuconvert.exporters.lowerings import NoExactForm
 from tpuconvert.exporters.tpu_mlir.dialect import Tensor
@@ -74,7 +75,7 @@ def add_active(d: Lowering, node: Node, mode: str, **attributes: object) -> None
         d.define(y, d.as_kind(_FROM_OTHERS[mode](d, x, y.name), d.kind))
 
 
-def _step(d: Lowering, operation: str, operands: list[Tensor], name: str, **attributes: object) -> Tensor:
+def _step(d: Lowering, operation: str, operands: list[Tensor], name: str, **attributes: Any) -> Tensor:
     return d.module.add(operation, operands, operands[0].shape, "f32", name, **attributes)
 
 
