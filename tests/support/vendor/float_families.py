@@ -105,6 +105,9 @@ def products(f: Family) -> None:
     f.y(BatchMatmul(), f.x(1, 3, 6, 8), f.x(1, 3, 8, 5))
     f.y(BatchMatmul(right_transpose=True), f.x(1, 3, 6, 8), f.x(1, 3, 5, 8))
     f.y(BatchMatmul(), f.x(1, 3, 6, 8), f.w(1, 3, 8, 5))
+    f.y(BatchMatmul(), f.x(1, 6, 8), f.x(7, 8, 5))  # matrices that are repeated
+    f.y(BatchMatmul(), f.w(1, 6, 8), f.x(7, 8, 5))
+    f.y(BatchMatmul(), f.x(2, 3, 6, 8), f.x(3, 8, 5))
     query, key, value = f.x(1, 2, 6, 8), f.x(1, 2, 6, 8), f.x(1, 2, 6, 8)
     f.y(Attention(), query, key, value)
     f.y(Attention(is_causal=True), query, key, value)
@@ -158,10 +161,12 @@ def averages(f: Family) -> None:
     for method in (ReduceMethodType(number) for number in range(4)):
         f.y(Reduce((2, 3), method, keep_dims=True), x)
         f.y(Reduce((1,), method, keep_dims=False), tokens)
+    short = f.x(1, 4, 3, 8)
     for kind in (PoolType.MAX, PoolType.AVE):
         f.y(Pool(kernel_h=3, kernel_w=3, stride_h=2, stride_w=2, pad_h=1, pad_w=1, pooling_type=kind), x)
         f.y(Pool(kernel_h=2, kernel_w=2, stride_h=2, stride_w=2, pooling_type=kind, is_ceil_mode=True), x)
         f.y(Pool(stride_h=1, stride_w=1, is_global_pooling=True, pooling_type=kind), x)
+        f.y(Pool(kernel_h=2, kernel_w=2, stride_h=2, stride_w=2, pooling_type=kind), short)  # one window, and a rest
     padded = {"kernel_h": 3, "kernel_w": 3, "stride_h": 2, "stride_w": 2, "pad_h": 1, "pad_w": 1}
     f.y(Pool(**padded, pooling_type=PoolType.AVE, is_ave_count_zero_pad=False), x)
     for method in (InterpolateMode.BILINEAR, InterpolateMode.NEAREST):
