@@ -168,6 +168,21 @@ class Lowering:
         array = value.array if shape is None else value.array.reshape(shape)
         return self.float_weight(array, value.name, kind)
 
+    def repeated(self, value: Value | None, shape: Sequence[int]) -> Tensor:
+        """Return a FLOAT32 operand with the elements repeated along axes, so that it has a shape."""
+        assert value is not None
+        own, complete = static_shape(value), tuple(shape)
+        if own == complete:
+            return self.floats(value)
+        if value.is_constant:
+            return self.float_weight(np.ascontiguousarray(np.broadcast_to(value.array, complete)), value.name)
+        aligned = (*(1,) * (len(complete) - len(own)), *own)
+        x = self.reshape(self.floats(value), aligned, f"{value.name}_aligned")
+        counts = [whole // part for whole, part in zip(complete, aligned, strict=True)]
+        if all(count == 1 for count in counts):
+            return x
+        return self.module.add("tpu.Tile", [x], complete, x.element, f"{value.name}_repeated", tile=counts)
+
     def float_weight(self, array: Array, location: str, kind: str = "") -> Tensor:
         """Add a FLOAT32 weight, rounded to a type, by default the type of the module."""
         return self.module.float_weight(array, kind or self.kind, location)

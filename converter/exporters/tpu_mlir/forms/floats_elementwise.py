@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from tpuconvert.exporters.lowerings import NoExactForm
-from tpuconvert.exporters.tpu_mlir.dialect import Tensor
+from tpuconvert.exporters.tpu_mlir.dialect import Tensor, in_range
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering, static_shape
 from tpuconvert.exporters.tpu_mlir.registry import lowers_floats
 from tpuconvert.schema.definition.op import UnaryOp
@@ -224,8 +224,18 @@ def comparison_with_number(op: ScalarComparison, node: Node, d: Lowering) -> Non
 
 @lowers_floats(ConditionSelect)
 def condition_select(op: ConditionSelect, node: Node, d: Lowering) -> None:
-    """Lower a selection between two operands."""
-    d.add_floats("tpu.Where", [d.floats(value) for value in node.inputs], node.output)
+    """Lower a selection between two operands. The compiler does not repeat operands: numbers are attributes."""
+    condition, *choices = node.inputs
+    shape = static_shape(node.output)
+    operands: list[Tensor | None] = [d.repeated(condition, shape)]
+    attributes: dict[str, Any] = {}
+    for name, value in zip("xy", choices, strict=True):
+        assert value is not None
+        is_number = value.is_constant and value.array.size == 1
+        operands.append(None if is_number else d.repeated(value, shape))
+        if is_number:
+            attributes |= {f"{name}_is_const": True, f"{name}_const_val": in_range(float(value.array.item()), d.kind)}
+    d.add_floats("tpu.Where", operands, node.output, **attributes)
 
 
 @lowers_floats(Copy)

@@ -93,13 +93,7 @@ def _with_batch(d: Lowering, value: Value | None, batch: tuple[int, ...]) -> Ten
     shape = static_shape(value)
     if shape[:-2] == batch or not any(extent > 1 for extent in batch):
         return d.floats(value)
-    complete = (*batch, *shape[-2:])
-    if value.is_constant:
-        return d.float_weight(np.ascontiguousarray(np.broadcast_to(value.array, complete)), value.name)
-    aligned = (*(1,) * (len(complete) - len(shape)), *shape)
-    x = d.reshape(d.floats(value), aligned, f"{value.name}_aligned")
-    counts = [whole // part for whole, part in zip(complete, aligned, strict=True)]
-    return d.module.add("tpu.Tile", [x], complete, x.element, f"{value.name}_repeated", tile=counts)
+    return d.repeated(value, (*batch, *shape[-2:]))
 
 
 def _transposed(d: Lowering, x: Tensor, name: str) -> Tensor:
