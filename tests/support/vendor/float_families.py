@@ -131,13 +131,11 @@ def arithmetic(f: Family) -> None:
     for name in (Eqs, Nes, Gts, Ges, Lts, Les):
         f.y(name(Scalar(F32, 0.5)), x)
     f.y(ConditionSelect(), f.graph.add(Gts(Scalar(F32, 0)), x, name="condition"), x, other)
-    condition, number = (
-        f.graph.add(Gts(Scalar(F32, 0)), f.x(1, 1, 5, 7)),
-        f.graph.constant(np.float32([-3e4]), "number"),
-    )
+    condition = f.graph.add(Gts(Scalar(F32, 0)), f.x(1, 4, 5, 7))
+    number = f.graph.constant(np.float32([-3e4]), "number")
     f.y(ConditionSelect(), condition, f.graph.constant(np.float32([0]), "zero"), number)
     f.y(ConditionSelect(), condition, f.x(1, 4, 5, 7), number)
-    f.y(ConditionSelect(), condition, f.x(1, 4, 1, 7), f.w(1, 4, 5, 1))
+    f.y(ConditionSelect(), condition, f.x(1), f.x(1, 4, 5, 7))
     f.y(Copy(), x)
 
 
