@@ -1,6 +1,6 @@
 """Measure every floating-point operator in the vendor's simulator, alone, for each chip and type of floats.
 
-``TPU_MLIR_HOME=... VENDOR_PYTHON=... python -m tools.exactness.float_operators [CHIP ...]`` writes
+``TPU_MLIR_HOME=... VENDOR_PYTHON=... python -m tools.exactness.float_operators [CHIP[:TYPE] ...]`` writes
 docs/device-floats.json and docs/device-floats.md.
 """
 
@@ -102,32 +102,36 @@ def page(rows: list[dict[str, object]], date: str) -> str:
     for operator in sorted(cells):
         texts = [text_of(cells[operator][column]) if column in cells[operator] else "" for column in columns]
         lines.append(f"| `{operator}` | {' | '.join(texts)} |")
-    return HEAD + "\n".join(lines) + f"\n\nMeasured {date}.\n"
+    return f"{HEAD}Measured {date}.\n\n" + "\n".join(lines) + "\n"
 
 
 def main() -> None:
-    """Measure the chips that are named, by default all, and write the rows and the page."""
+    """Measure the chips or types that are named, by default all; write rows and page after each type of a chip."""
     vendor = Vendor(Path(os.environ["TPU_MLIR_HOME"]), os.environ["VENDOR_PYTHON"])
-    chips = sys.argv[1:] or list(TARGETS)
-    rows = [row for row in (json.loads(ROWS.read_text()) if ROWS.exists() else []) if row["chip"] not in chips]
-    for chip in chips:
-        for floats in TARGETS[chip].floats:
-            for build in FAMILIES:
-                family = built(build)
-                for output in family.graph.outputs:
-                    assert output.producer is not None
-                    difference = measure(vendor, family, output, chip, floats)
-                    row = {
-                        "operator": output.producer.op.name,
-                        "branch": re.sub(r"\s+", " ", repr(output.producer.op))[:200],
-                        "chip": chip,
-                        "floats": floats,
-                        "difference": difference,
-                    }
-                    rows.append(row)
-                    print(chip, floats, row["operator"], difference, flush=True)
-    ROWS.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n", encoding="utf-8")
-    PAGE.write_text(page(rows, measured_on()), encoding="utf-8")
+    wanted = [name.partition(":")[::2] for name in sys.argv[1:] or TARGETS]
+    rows = json.loads(ROWS.read_text()) if ROWS.exists() else []
+    for chip, kind in wanted:
+        for floats in [kind] if kind else TARGETS[chip].floats:
+            rows = [row for row in rows if (row["chip"], row["floats"]) != (chip, floats)]
+            rows += measure_type(vendor, chip, floats)
+            ROWS.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n", encoding="utf-8")
+            PAGE.write_text(page(rows, measured_on()), encoding="utf-8")
+
+
+def measure_type(vendor: Vendor, chip: str, floats: str) -> list[dict[str, object]]:
+    """Return a row for each branch of the families, in one type of a chip."""
+    rows: list[dict[str, object]] = []
+    for build in FAMILIES:
+        family = built(build)
+        for output in family.graph.outputs:
+            assert output.producer is not None
+            if output.producer.op.name == "copy":
+                continue  # a program of it has no operation
+            branch = re.sub(r"\s+", " ", repr(output.producer.op))[:200]
+            row = {"operator": output.producer.op.name, "branch": branch, "chip": chip, "floats": floats}
+            rows.append({**row, "difference": measure(vendor, family, output, chip, floats)})
+            print(chip, floats, output.producer.op.name, rows[-1]["difference"], flush=True)
+    return rows
 
 
 if __name__ == "__main__":

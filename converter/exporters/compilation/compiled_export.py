@@ -37,6 +37,7 @@ from tpuconvert.exporters.compilation.simulator import SimulatorFailure, simulat
 from tpuconvert.exporters.folder import MANIFEST, write_folder
 from tpuconvert.exporters.manifest import Manifest
 from tpuconvert.exporters.request import Request
+from tpuconvert.exporters.tpu_mlir.chips import TARGETS
 from tpuconvert.exporters.tpu_mlir.dialect import COMPILER_VERSION
 from tpuconvert.exporters.tpu_mlir.host_part import HostPart, find_host_part
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering
@@ -241,7 +242,8 @@ class _CompiledExport:
         program = staging / f"{manifest['name']}.bmodel"
         best_program = staging / f".{manifest['name']}.best"
         failures: list[CompilerFailure | SimulatorFailure] = []
-        for level in self.compilation.levels:
+        first = TARGETS[manifest["chip"]].level
+        for level in sorted(self.compilation.levels, key=lambda level: level != first):
             try:
                 outcome = self._try_level(staging, manifest, log, level, self.attempts)
             except (CompilerFailure, SimulatorFailure) as error:

@@ -29,6 +29,7 @@ class Target:
             attribute ``mode`` or an empty string.
         groups_images: False if the compiler groups a cast with a convolution of few channels and then gets some rows of
             its result wrong.
+        level: level of layer grouping that is tried first. Groups of BM1684 with floats are often wrong in simulation.
         has_transposed_operands: True if the right operand of a product may be transposed.
         floats: types in which the chip computes floating-point operators.
         packed_rows: the number of rows of a packed weight has to be a multiple of this.
@@ -42,6 +43,7 @@ class Target:
     has_float32_biases: bool = False
     absent: frozenset[tuple[str, str]] = frozenset()
     groups_images: bool = True
+    level: int = 2
     has_transposed_operands: bool = True
     floats: tuple[str, ...] = ("f32", "f16", "bf16")
     packed_rows: int = 1
@@ -89,6 +91,7 @@ TARGETS = {
             has_reshape_buffer=True,
             floats=("f32",),
             absent=_ABSENT_ON_BM1684,
+            level=0,
             has_transposed_operands=False,
         ),
     )

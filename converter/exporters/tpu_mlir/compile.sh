@@ -2,14 +2,14 @@
 # Compiles the exported module to a .bmodel file: ./compile.sh
 #
 # Needs TPU_MLIR_HOME, the folder of the installed package tpu_mlir. Only its program tpuc-opt is used.
-# LAYER_GROUP_OPT is the compiler's level of layer grouping (default 2). 1 compiles a YOLOv8 in 2 s instead of a minute.
+# LAYER_GROUP_OPT is the compiler's level of layer grouping (default @LEVEL@). 1 compiles a YOLOv8 in 2 s instead of a minute.
 # 0 compiles each layer alone, for when run_bmodel.py finds wrong integers. 3, a longer search, has given wrong results.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 name=@NAME@
 chip=@CHIP@
 log=$name.log
-LAYER_GROUP_OPT=${LAYER_GROUP_OPT:-2}
+LAYER_GROUP_OPT=${LAYER_GROUP_OPT:-@LEVEL@}
 if [ "$LAYER_GROUP_OPT" = 0 ]; then LAYER_GROUP_OPT=; fi
 if [ ! -x "${TPU_MLIR_HOME:-}/bin/tpuc-opt" ]; then
   echo "compile.sh: TPU_MLIR_HOME is '${TPU_MLIR_HOME:-}', expected the folder of tpu_mlir @COMPILER@;" \

@@ -286,6 +286,7 @@ def write_module(folder: Path, lowering: Lowering, tensors: Sequence[Tensor]) ->
     replacements = {
         "@NAME@": name,
         "@CHIP@": lowering.target.name,
+        "@LEVEL@": str(lowering.target.level),
         "@COMPILER@": COMPILER_VERSION,
         "@PASSES@": shell_passes(),
     }

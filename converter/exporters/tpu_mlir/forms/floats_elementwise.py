@@ -153,7 +153,12 @@ def function(op: UnaryOp, node: Node, d: Lowering) -> None:
 @lowers_floats(Add, Sub, Mul, Max, Min, Div)
 def binary(op: BinaryArithmetic, node: Node, d: Lowering) -> None:
     """Lower arithmetic on two operands. Quotients are computed in FLOAT32: BM1684X has no other type."""
-    kind = "f32" if isinstance(op, Div) else ""
+    kind, first = "f32" if isinstance(op, Div) else "", node.inputs[0]
+    if isinstance(op, Div) and first is not None and first.is_constant and first.array.size == 1:
+        # BM1684 divides a number by a tensor wrong.
+        number = float(first.array.item())
+        d.add_floats("tpu.Reciprocal", [d.floats(node.inputs[1], "f32")], node.output, "f32", const_val=number)
+        return
     d.add_floats(f"tpu.{op.name.capitalize()}", [d.floats(value, kind) for value in node.inputs], node.output, kind)
 
 
