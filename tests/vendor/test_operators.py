@@ -13,7 +13,7 @@ from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
 from tpuconvert.schema.definition.op import Op
 from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops.arithmetic import Add, Max, Min, Mul, Sub
-from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Rsubs, Subs
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Muls, Rsubs, Subs
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.concat import Concat, Split
@@ -235,6 +235,10 @@ def test_element_wise(chip, to, vendor, tmp_path):
             family.requantize(
                 family.graph.add(op(Scalar(I32, number)), family.graph.add(Mul(out_dtype=I32), a, b)), 1 << 15
             )
+    if family.has_all_forms:
+        for number in (-3, 70001, 2**31 - 5):  # the product saturates
+            product = family.graph.add(Muls(Scalar(I32, number)), family.graph.add(Mul(out_dtype=I32), a, b))
+            family.requantize(product, 1 << 30)
     family.check(vendor, chip, tmp_path)
 
 

@@ -11,7 +11,7 @@ from tpuconvert.exporters.tpu_mlir.lowering import Lowering, channel_count, stat
 from tpuconvert.exporters.tpu_mlir.registry import lowers, lowers_bm1684
 from tpuconvert.schema.graph.graph import Node, Value
 from tpuconvert.schema.ops.arithmetic import Add, BinaryArithmetic, Max, Min, Mul, Sub
-from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Rsubs, ScalarArithmetic, Subs
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Muls, Rsubs, ScalarArithmetic, Subs
 from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.quantization.lut import Lut
 from tpuconvert.schema.ops.shifts.arithmetic_shift import ArithmeticShift
@@ -66,17 +66,19 @@ def mul(op: Mul, node: Node, d: Lowering) -> None:
     _exact(node, d, "Mul")
 
 
-@lowers(Adds, Subs, Rsubs)
-def sum_with_number(op: ScalarArithmetic, node: Node, d: Lowering) -> None:
-    """Lower a saturating sum of integers with a number, or a difference."""
+_MODES = {Adds: "Add", Subs: "Sub", Rsubs: "Sub", Muls: "Mul"}
+
+
+@lowers(*_MODES)
+def arithmetic_with_number(op: ScalarArithmetic, node: Node, d: Lowering) -> None:
+    """Lower a saturating sum, difference or product of integers and a number."""
     x, y = node.inputs[0], node.output
     if y.dtype is DType.FLOAT32 or not op.scalar.dtype.is_integer:
         raise NoExactForm("it computes in floating point")
     assert x is not None
     number = d.module.weight(np.full((1,) * x.rank, op.scalar.value, np.int32), "si32", f"{y.name}_number")
     a, b = (number, d.tensor(x)) if op.scalar_first else (d.tensor(x), number)
-    mode = "Add" if isinstance(op, Adds) else "Sub"
-    d.define(y, binary(d, mode, a, b, static_shape(y), d.element(y), y.name))
+    d.define(y, binary(d, _MODES[type(op)], a, b, static_shape(y), d.element(y), y.name))
 
 
 @lowers(Lut)
