@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from tpuconvert.exporters.lowerings import NoExactForm
 from tpuconvert.exporters.tpu_mlir.dialect import Tensor
@@ -223,8 +224,26 @@ def comparison_with_number(op: ScalarComparison, node: Node, d: Lowering) -> Non
 
 @lowers_floats(ConditionSelect)
 def condition_select(op: ConditionSelect, node: Node, d: Lowering) -> None:
-    """Lower a selection between two operands."""
-    d.add_floats("tpu.Where", [d.floats(value) for value in node.inputs], node.output)
+    """Lower a selection. A constant of one element is an attribute: the compiler reads beyond its end.
+
+    The operator selects by ``condition > 0``, and the operation of the dialect, in 16 bits, by ``condition != 0``.
+    """
+    condition, *choices = node.inputs
+    shape, tensor = static_shape(node.output), d.floats(condition)
+    producer = None if condition is None else condition.producer
+    if producer is None or not isinstance(producer.op, (TensorComparison, ScalarComparison)):
+        name = f"{node.output.name}_condition"
+        tensor = d.module.add("tpu.CompareConst", [tensor], shape, d.kind, name, mode="Greater", const_val=0.0)
+    operands: list[Tensor | None] = [tensor]
+    numbers: dict[str, Any] = {}
+    for side, value in zip("xy", choices, strict=True):
+        assert value is not None
+        if value.is_constant and value.array.size == 1 and value.shape != shape:
+            numbers |= {f"{side}_is_const": True, f"{side}_const_val": float(value.array.item())}
+            operands.append(None)
+        else:
+            operands.append(d.floats(value))
+    d.add_floats("tpu.Where", operands, node.output, **numbers)
 
 
 @lowers_floats(Copy)
