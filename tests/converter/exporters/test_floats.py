@@ -164,3 +164,14 @@ def test_selections_of_a_number(is_comparison: bool) -> None:
     (selection,) = [line for line in lowering.module.lines if line.operation == "tpu.Where"]
     assert selection.attributes["y_is_const"] and selection.attributes["y_const_val"] == -7
     assert [line.operation for line in lowering.module.lines].count("tpu.CompareConst") == 1
+
+
+@pytest.mark.parametrize(("floats", "largest"), [("f32", -1e39), ("f16", -65504), ("bf16", -3.3895314e38)])
+def test_numbers_of_masks_stay_finite(floats: str, largest: float) -> None:
+    """(1 - mask) times the lowest number of float32: 0 times minus infinity is not a number."""
+    graph = Graph("mask")
+    lowest = float(np.finfo(np.float32).min)
+    graph.output(graph.add(Muls(Scalar.f32(lowest)), graph.input("x", TensorType(DType.FLOAT32, (1, 64)))))
+    lowering = try_lowering(graph, TARGETS["bm1688"], "mask", floats)
+    (product,) = [line for line in lowering.module.lines if line.operation == "tpu.MulConst"]
+    assert product.attributes["const_val"] == pytest.approx(max(lowest, largest), rel=1e-7)

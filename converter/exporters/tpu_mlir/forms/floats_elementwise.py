@@ -157,10 +157,20 @@ def binary(op: BinaryArithmetic, node: Node, d: Lowering) -> None:
     d.add_floats(f"tpu.{op.name.capitalize()}", [d.floats(value, kind) for value in node.inputs], node.output, kind)
 
 
+_LARGEST = {"f16": 65504.0, "bf16": (2 - 2**-7) * 2.0**127}
+"""Largest number of the types of 16 bits."""
+
+
+def _in_range(number: float, kind: str) -> float:
+    """Return a number in the range of a type. Masks have -1e9 or less, whose product with 0 must stay 0."""
+    largest = _LARGEST.get(kind, math.inf)
+    return max(-largest, min(float(number), largest)) if math.isfinite(number) else float(number)
+
+
 @lowers_floats(Adds, Subs, Rsubs, Muls, Divs, Rdivs, Maxs, Mins)
 def scalar(op: ScalarArithmetic, node: Node, d: Lowering) -> None:
     """Lower arithmetic with a number."""
-    number = float(op.scalar.value)
+    number = float(op.scalar.value) if isinstance(op, (Divs, Rdivs)) else _in_range(op.scalar.value, d.kind)
     match op:
         case Adds():
             d.add_floats("tpu.AddConst", [d.floats(node.inputs[0])], node.output, const_val=number)
@@ -239,7 +249,7 @@ def condition_select(op: ConditionSelect, node: Node, d: Lowering) -> None:
     for side, value in zip("xy", choices, strict=True):
         assert value is not None
         if value.is_constant and value.array.size == 1 and value.shape != shape:
-            numbers |= {f"{side}_is_const": True, f"{side}_const_val": float(value.array.item())}
+            numbers |= {f"{side}_is_const": True, f"{side}_const_val": _in_range(value.array.item(), d.kind)}
             operands.append(None)
         else:
             operands.append(d.floats(value))
