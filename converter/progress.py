@@ -6,6 +6,9 @@ from __future__ import annotations
 class Progress:
     """Receiver of the stages of a conversion. This one ignores them."""
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
     def stage(self, name: str, total: int | None = None) -> None:
         """Begin a stage; ``total`` is the number of its steps, if known."""
 

@@ -98,12 +98,9 @@ def convert_files(
 
         measured = read_ranges(files.ranges)
     source = Source(files.model, files.weights)
-    model = Conversion(options, files.calibration, ranges=measured, progress=progress, watch=watch).of_source(source)
-    if device:
-        # 30 ms: imports the exporter
-        from tpuconvert.conversion.device_note import with_device_note
-
-        model = with_device_note(model, device)
+    model = Conversion(
+        options, files.calibration, ranges=measured, progress=progress, watch=watch, device=device
+    ).of_source(source)
     verification = _verify(model, source, files, options, progress) if with_verification else None
     progress.stage("write")
     model.save(files.target)

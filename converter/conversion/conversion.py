@@ -60,6 +60,7 @@ class Conversion:
         cache: calibration that several conversions with the same options for ranges share.
         progress: receives the stages.
         watch: traces, dumps and validates the optimizer's passes.
+        device: chip of the vendor's compiler, of whose export the model gets a note.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Conversion:
         cache: CalibrationCache | None = None,
         progress: Progress = SILENT,
         watch: Watch | None = None,
+        device: str = "",
     ) -> None:
         self._options = options
         self._calibration = calibration
@@ -78,6 +80,7 @@ class Conversion:
         self._cache = cache
         self._progress = progress
         self._watch = watch
+        self._device = device
         self._feeds: FeedSource | None = None
         self._check: AccuracyCheck | None = None
 
@@ -177,12 +180,14 @@ class Conversion:
         if self._check is not None:
             self._progress.stage("measure")
             model = self._check.checked(model, is_strict=options.strict_accuracy)
-        if options.exact_on != "none":
-            # 30 ms: imports the exporter
-            from tpuconvert.conversion.export_exactness import check_exact
+        if options.exact_on == "none" and not self._device:
+            return model
+        # 30 ms: imports the exporter
+        from tpuconvert.conversion.device_checks import check_exact, with_device_note
 
+        if options.exact_on != "none":
             check_exact(model, options.exact_on)
-        return model
+        return with_device_note(model, self._device) if self._device else model
 
     def _with_golden_vectors(self, model: Model) -> Model:
         if not self._options.golden:

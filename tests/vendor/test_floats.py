@@ -27,6 +27,9 @@ pytestmark = pytest.mark.vendor
 I8, I16, I32, F32 = DType.INT8, DType.INT16, DType.INT32, DType.FLOAT32
 
 
+ON_HOST = {("bm1684", "lookups"): 6}
+"""Branches that the host computes: lookups in constants."""
+
 TYPES = [(name, floats) for name, target in TARGETS.items() for floats in target.floats]
 
 
@@ -36,7 +39,7 @@ def test_forms(build: Callable[[Family], None], floats: str, chip: str, vendor: 
     family = built(build)
     model = tc.Model(FileModel(family.graph, TARGETS[chip].chip, "0", "none"))
     lines = vendor.compare(model, [family.feed], chip, tmp_path / "out", floats=floats)
-    assert len(lines) == len(family.graph.outputs)
+    assert len(lines) == len(family.graph.outputs) - ON_HOST.get((chip, build.__name__), 0)
     assert [line for line in lines if line.startswith("DIFF")] == []
 
 

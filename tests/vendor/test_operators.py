@@ -235,10 +235,7 @@ def test_element_wise(chip, to, vendor, tmp_path):
             family.requantize(
                 family.graph.add(op(Scalar(I32, number)), family.graph.add(Mul(out_dtype=I32), a, b)), 1 << 15
             )
-    if family.has_all_forms:
-        for number in (-3, 70001, 2**31 - 5):  # the product saturates
-            product = family.graph.add(Muls(Scalar(I32, number)), family.graph.add(Mul(out_dtype=I32), a, b))
-            family.requantize(product, 1 << 30)
+    family.requantize(family.graph.add(Muls(Scalar(I32, -77)), family.graph.add(Mul(out_dtype=I32), a, b)), 1 << 21)
     family.check(vendor, chip, tmp_path)
 
 
@@ -259,7 +256,7 @@ def test_pooling(chip, to, vendor, tmp_path):
         family.add(Pool(is_ceil_mode=True, **edges), x)
         for counts_padding in (False, True):
             family.add(Pool(pad_h=1, pad_w=1, is_ave_count_zero_pad=counts_padding, **edges), x)
-        for height, width in ((2, 2), (4, 3), (8, 6)):
+        for height, width in ((2, 2), (4, 3), (8, 6), (5, 4)):  # the last one leaves a rest behind its only window
             window = {"kernel_h": height, "kernel_w": width, "stride_h": height, "stride_w": width}
             family.add(Pool(pooling_type=PoolType.AVE, **window), x)
             family.add(PoolInt(is_avg_pooling=True, **window), x)

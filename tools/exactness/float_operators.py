@@ -33,8 +33,8 @@ Largest difference of each floating-point operator from tpuconvert's runtime, as
 the simulator of tpu_mlir {COMPILER_VERSION}. Each branch of `tests/support/vendor/float_families.py` is a program of
 its own, and a cell shows its worst branch. "Host": an export leaves the operator to the host.
 
-The type is that of operands and results; some operators [compute in FLOAT32](device.md#floating-point) with every
-type. A simulator is not a device. `python -m tools.exactness.float_operators` writes this page.
+Operands and results have the type of the column; some operators [compute in FLOAT32](device.md#floating-point) with
+every type. A simulator is not a device. `python -m tools.exactness.float_operators` writes this page.
 
 """
 

@@ -9,6 +9,7 @@ Source: the operation definitions (``TpuOps.td``) of tpu_mlir 1.30.2.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -245,12 +246,32 @@ _STORAGE = {"si8": np.int8, "ui8": np.uint8, "si32": np.int32, "i32": np.int32, 
 
 _FLOAT_STORAGE: Mapping[str, Callable[[Array], Array]] = {
     "f32": lambda array: array,
-    "f16": lambda array: array.astype(np.float16).view(np.uint16),
+    "f16": lambda array: _in_float16(array).astype(np.float16).view(np.uint16),
     "bf16": lambda array: _bfloat16_bits(array),
 }
 """Floating-point type of a weight -> function that returns the array of the .npz file: bit patterns of 16 bits."""
 
 _QUANTIZED = {DType.INT8: "i8", DType.UINT8: "u8", DType.INT16: "i16", DType.UINT16: "u16", DType.INT32: "i32"}
+
+
+LARGEST_FLOAT16 = float(np.finfo(np.float16).max)
+LARGEST_BFLOAT16 = (2 - 2**-7) * 2.0**127
+
+
+def in_range(number: float, kind: str) -> float:
+    """Return a number, or the largest one of a floating-point type. Masks of attention have numbers near infinity."""
+    largest = {"f16": LARGEST_FLOAT16, "bf16": LARGEST_BFLOAT16}.get(kind, math.inf)
+    return number if math.isinf(number) else min(max(number, -largest), largest)
+
+
+def _in_float16(array: Array) -> Array:
+    """Return FLOAT32 numbers in the range of FLOAT16; infinite ones stay."""
+    return np.where(np.isinf(array), array, np.clip(array, -LARGEST_FLOAT16, LARGEST_FLOAT16))
+
+
+def fits(array: Array, kind: str) -> bool:
+    """Return True if a floating-point type has the range of FLOAT32 numbers."""
+    return kind != "f16" or float(np.abs(array).max(initial=0)) <= LARGEST_FLOAT16
 
 
 def _bfloat16_bits(array: Array) -> Array:
@@ -260,9 +281,8 @@ def _bfloat16_bits(array: Array) -> Array:
 
 
 def rounded_floats(array: Array, kind: str) -> Array:
-    """Return FLOAT32 numbers rounded to a floating-point type of weights, as FLOAT32. Large ones become infinite."""
-    with np.errstate(over="ignore"):
-        bits = _FLOAT_STORAGE[kind](array)
+    """Return FLOAT32 numbers rounded to a floating-point type of weights, as FLOAT32."""
+    bits = _FLOAT_STORAGE[kind](array)
     match kind:
         case "f16":
             return bits.view(np.float16).astype(np.float32)
@@ -418,6 +438,8 @@ class Module:
             is_exact = not rounds and all(operand.is_exact for operand in operands if operand is not None)
         result = Tensor(tuple(shape), element, self.unique(location), is_exact)
         all_operands = (*operands, *(None,) * max(missing, 0))
+        if "const_val" in attributes:
+            attributes["const_val"] = in_range(float(attributes["const_val"]), element)
         complete = complete_attributes(operation, attributes)
         self.lines.append(Line(operation, all_operands, complete, result, self.origin))
         return result

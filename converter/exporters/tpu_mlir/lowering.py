@@ -61,11 +61,11 @@ class Lowering:
 
     Attributes:
         module: the result.
-        inputs: inputs of the graph, with those of the module.
+        inputs: inputs of the graph, with the inputs of the module.
         quantizers: inputs of the graph of which the program takes the integers, with the node that makes them.
         problems: inputs and nodes that have no exact equivalent.
         without_form: nodes without a form, with the reason. The host computes them, and all nodes that depend on them.
-        refused: the same, but for a strict lowering without floating-point nodes, which are no problem there.
+        refused: the same; a strict lowering accepts floating-point nodes without a form at the end.
     """
 
     def __init__(
@@ -167,6 +167,21 @@ class Lowering:
             return self.as_kind(self.tensor(value), kind or self.kind)
         array = value.array if shape is None else value.array.reshape(shape)
         return self.float_weight(array, value.name, kind)
+
+    def repeated(self, value: Value | None, shape: Sequence[int]) -> Tensor:
+        """Return a FLOAT32 operand with the elements repeated along axes, so that it has a shape."""
+        assert value is not None
+        own, complete = static_shape(value), tuple(shape)
+        if own == complete:
+            return self.floats(value)
+        if value.is_constant:
+            return self.float_weight(np.ascontiguousarray(np.broadcast_to(value.array, complete)), value.name)
+        aligned = (*(1,) * (len(complete) - len(own)), *own)
+        x = self.reshape(self.floats(value), aligned, f"{value.name}_aligned")
+        counts = [whole // part for whole, part in zip(complete, aligned, strict=True)]
+        if all(count == 1 for count in counts):
+            return x
+        return self.module.add("tpu.Tile", [x], complete, x.element, f"{value.name}_repeated", tile=counts)
 
     def float_weight(self, array: Array, location: str, kind: str = "") -> Tensor:
         """Add a FLOAT32 weight, rounded to a type, by default the type of the module."""
@@ -295,7 +310,7 @@ class Lowering:
         return None
 
     def _refuse(self, node: Node, reason: str, hint: str) -> None:
-        """Record why a node has no form. Floats at the end of a graph are no problem of a strict lowering either."""
+        """Record why a node has no form. A strict lowering accepts floats at the end of a graph."""
         text = without_operator(reason, node.op.name)
         self.without_form[node] = text
         if self.is_strict and _computes_floats(node):

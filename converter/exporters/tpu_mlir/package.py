@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -35,6 +35,8 @@ from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.file.file_model import FileModel
 from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.graph.graph_copy import copy_graph
+from tpuconvert.schema.ops.quantization.dequant_int_to_fp32 import DequantIntToFp32
+from tpuconvert.schema.ops.quantization.requant_fp32_to_int import RequantFp32ToInt
 from tpuconvert.schema.types import Array, Chip
 from tpuconvert.text.markdown_text import code_span, table_code_span
 
@@ -264,9 +266,15 @@ def lower_with_host(
         refused = {node.name for node in lowering.refused if node.name not in on_host and is_expandable(node)}
         if not refused:
             return lowering
-        graph = copy_graph(graph)
-        expand_composites(graph, lambda node, names=refused: node.name in names and is_expandable(node))
-        fold_constants(graph)
+        graph = _expanded(graph, refused)
+
+
+def _expanded(graph: Graph, names: Collection[str]) -> Graph:
+    """Return a copy of a graph in which the composite nodes of these names are expanded."""
+    copy = copy_graph(graph)
+    expand_composites(copy, lambda node: node.name in names and is_expandable(node))
+    fold_constants(copy)
+    return copy
 
 
 def write_module(folder: Path, lowering: Lowering, tensors: Sequence[Tensor]) -> None:
@@ -349,7 +357,7 @@ def write_package(
         "tolerance": _tolerance(lowering, samples),
         "samples": len(samples),
         "inputs": [
-            {**_describe(value, ports[value], tensor), "quantize": _quantization(lowering.quantizers.get(value))}
+            _describe(value, ports[value], tensor, _quantization(lowering.quantizers.get(value)))
             for value, tensor in inputs.items()
         ],
         "outputs": [_describe(value, value.name, tensor) for value, tensor in zip(values, tensors, strict=True)],
@@ -365,8 +373,8 @@ def write_package(
             for value, port in zip(graph.outputs, graph.output_ports, strict=True)
         ],
         "host_inputs": [
-            *({"name": value.name, "port": ports[value], "shape": [*value.shape]} for value in host.inputs),
-            *({"name": value.name, "port": "", "shape": [*value.shape]} for value in host.computed),
+            {"name": value.name, "port": ports.get(value, ""), "shape": [*value.shape]}
+            for value in (*host.inputs, *host.computed)
         ],
         "host_nodes": [
             {"operator": node.op.name, "name": node.name, "reason": host.reasons.get(node, "")} for node in host.nodes
@@ -448,8 +456,8 @@ def _quantization(node: Node | None) -> Quantization | None:
     """Return the parameters of a conversion between floats and integers, with one scale and one offset."""
     if node is None:
         return None
-    op = node.op
-    return {"factor": float(np.float32(op.scale_val)), "offset": op.offset_val}  # type: ignore[attr-defined]
+    assert isinstance(node.op, RequantFp32ToInt | DequantIntToFp32)
+    return {"factor": float(np.float32(node.op.scale_val)), "offset": node.op.offset_val}
 
 
 def _stored_inputs(
@@ -473,11 +481,17 @@ def _stored_inputs(
     return arrays
 
 
-def _describe(value: Value, name: str, on_device: Tensor) -> ProgramTensor:
+def _describe(value: Value, name: str, on_device: Tensor, quantize: Quantization | None = None) -> ProgramTensor:
     quant = value.quant if value.dtype.is_integer else None
     tensor = describe_tensor(name, value.dtype.numpy.name, value.shape, quant)
     dtype = DEVICE_TYPES.get(on_device.element) or integer_type(on_device.element) or tensor["dtype"]
-    return {**tensor, "device_name": on_device.location, "device_dtype": dtype, "is_exact": on_device.is_exact}
+    return {
+        **tensor,
+        "device_name": on_device.location,
+        "device_dtype": dtype,
+        "quantize": quantize,
+        "is_exact": on_device.is_exact,
+    }
 
 
 def _output_row(output: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""How much a network amplifies rounding errors: the bound for differences of a device that computes in FLOAT32."""
+"""Amplification of rounding errors by a network: the bound for differences of a device that computes in FLOAT32."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
     python3 run.py [INPUTS.npz [OUTPUTS.npz]]
 
 INPUTS.npz has one array per input of the model, samples along a new first axis; by default the stored samples run, and
-their results are compared with those of tpuconvert. On a board (the package sophon.sail is installed) the program runs
+their results are compared with the stored ones. On a board (the package sophon.sail is installed) the program runs
 on the device, elsewhere in the vendor's simulator: then TPU_MLIR_HOME is the folder of the package tpu_mlir. A model
 with a part for the host, host.tpum, needs tpuconvert, others need NumPy only. Exit code 0: done, and the stored results
 agree. 1: a result differs. 2: something is missing.
@@ -19,6 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+try:
+    import tpuconvert
+except ImportError:  # exports without a part for the host run without it
+    tpuconvert = None  # type: ignore[assignment]
 
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER))
@@ -155,9 +160,7 @@ def run_in_simulator(feeds: dict[str, Any]) -> dict[str, Any]:
 
 def run_host(feeds: dict[str, Any], count: int) -> dict[str, Any]:
     """Run the part of the host. Return its results by name."""
-    try:
-        import tpuconvert
-    except ImportError:
+    if tpuconvert is None:
         fail(f"{HOST.name} needs tpuconvert: python3 -m pip install tpuconvert")
     results: dict[str, list[Any]] = {}
     with tpuconvert.Session(tpuconvert.load(HOST)) as session:
@@ -168,7 +171,8 @@ def run_host(feeds: dict[str, Any], count: int) -> dict[str, Any]:
                 fail(f"the part for the host: {error}")
             for name, array in outputs.items():
                 results.setdefault(name, []).append(np.array(array))
-    return stack_samples(results)
+    stacked: dict[str, Any] = stack_samples(results)
+    return stacked
 
 
 def main() -> int:

@@ -111,7 +111,7 @@ class Program:
         self._calls: dict[Tensor, Call] = {}
 
     def run(self, translators: Mapping[str, Translator]) -> None:
-        """Translate all operations, except those of nodes without a form."""
+        """Translate the operations of all nodes that have a form."""
         skipped: set[Node | None] = {*self.lowering.without_form}
         for line in self.module.lines:
             if line.operation == "top.Weight" or line.origin in skipped:

@@ -16,6 +16,7 @@ from tests.support.networks.decoders import EXPLICIT, FORMS, STANDARD, decoder
 from tpuconvert.conversion.options.options import group_options
 from tpuconvert.exporters.decoder_check import compare_logits, run_whole
 from tpuconvert.exporters.decoder_parts import part_model, split_decoder
+from tpuconvert.exporters.tpu_mlir.run_bmodel import find_output
 from tpuconvert.schema.errors import UsageError
 
 CONTEXT, PROMPT, COUNT = 8, (1, 2, 3), 5
@@ -130,6 +131,11 @@ def test_generate_chains_the_parts(floats: str, tmp_path: Path) -> None:
     whole = run_whole(model, [*PROMPT, *tokens[:-1]], len(PROMPT))
     check = compare_logits(np.load(tmp_path / "logits.npy"), whole, len(PROMPT))
     assert check.difference <= {"f32": 1e-5, "f16": 2e-3, "bf16": 3e-2}[floats]  # rounded between the parts only
+
+
+def test_outputs_of_fused_operations_have_the_names_of_both() -> None:
+    results = {"permute.2_past_v": 1, "past_k_f32": 2, "v": 3}
+    assert [find_output(results, name) for name in ("past_v", "past_k", "v", "k")] == [1, 2, 3, None]
 
 
 def test_bm1684_has_no_packed_weights(tmp_path: Path) -> None:

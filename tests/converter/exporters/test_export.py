@@ -71,6 +71,7 @@ def test_files_and_manifest(graph, tmp_path):
         "zero_point": manifest["outputs"][0]["zero_point"],
         "device_name": "y",
         "device_dtype": "uint8",
+        "quantize": None,
         "is_exact": True,
     }
     assert np.load(tmp_path / "out" / "expected.npz")["y"].tolist() == [[[255, 254, 253, 0]]]

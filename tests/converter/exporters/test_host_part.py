@@ -1,4 +1,4 @@
-"""What the device cannot compute is left to the host: ``host.tpum`` and ``run.py`` of an export."""
+"""Nodes that a device cannot compute are left to the host: ``host.tpum`` and ``run.py`` of an export."""
 
 from __future__ import annotations
 

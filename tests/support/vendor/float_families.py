@@ -105,6 +105,9 @@ def products(f: Family) -> None:
     f.y(BatchMatmul(), f.x(1, 3, 6, 8), f.x(1, 3, 8, 5))
     f.y(BatchMatmul(right_transpose=True), f.x(1, 3, 6, 8), f.x(1, 3, 5, 8))
     f.y(BatchMatmul(), f.x(1, 3, 6, 8), f.w(1, 3, 8, 5))
+    f.y(BatchMatmul(), f.x(1, 6, 8), f.x(7, 8, 5))  # matrices that are repeated
+    f.y(BatchMatmul(), f.w(1, 6, 8), f.x(7, 8, 5))
+    f.y(BatchMatmul(), f.x(2, 3, 6, 8), f.x(3, 8, 5))
     query, key, value = f.x(1, 2, 6, 8), f.x(1, 2, 6, 8), f.x(1, 2, 6, 8)
     f.y(Attention(), query, key, value)
     f.y(Attention(is_causal=True), query, key, value)
@@ -130,6 +133,11 @@ def arithmetic(f: Family) -> None:
     f.y(ConditionSelect(), f.graph.add(Gts(Scalar(F32, 0)), x, name="condition"), x, other)
     f.y(ConditionSelect(), other, f.w(1), x)
     f.y(ConditionSelect(), other, x, f.w(1))
+    condition = f.graph.add(Gts(Scalar(F32, 0)), f.x(1, 4, 5, 7))
+    number = f.graph.constant(np.float32([-3e4]), "number")
+    f.y(ConditionSelect(), condition, f.graph.constant(np.float32([0]), "zero"), number)
+    f.y(ConditionSelect(), condition, f.x(1, 4, 5, 7), number)
+    f.y(ConditionSelect(), condition, f.x(1), f.x(1, 4, 5, 7))
     f.y(Copy(), x)
 
 
@@ -162,10 +170,12 @@ def averages(f: Family) -> None:
         f.y(Reduce((1,), method, keep_dims=False), tokens)
         f.y(Reduce((1, 3), method, keep_dims=False), x)
         f.y(Reduce((0, 2, 3), method, keep_dims=True), x)
+    short = f.x(1, 4, 3, 8)
     for kind in (PoolType.MAX, PoolType.AVE):
         f.y(Pool(kernel_h=3, kernel_w=3, stride_h=2, stride_w=2, pad_h=1, pad_w=1, pooling_type=kind), x)
         f.y(Pool(kernel_h=2, kernel_w=2, stride_h=2, stride_w=2, pooling_type=kind, is_ceil_mode=True), x)
         f.y(Pool(stride_h=1, stride_w=1, is_global_pooling=True, pooling_type=kind), x)
+        f.y(Pool(kernel_h=2, kernel_w=2, stride_h=2, stride_w=2, pooling_type=kind), short)  # one window, and a rest
     padded = {"kernel_h": 3, "kernel_w": 3, "stride_h": 2, "stride_w": 2, "pad_h": 1, "pad_w": 1}
     f.y(Pool(**padded, pooling_type=PoolType.AVE, is_ave_count_zero_pad=False), x)
     for method in (InterpolateMode.BILINEAR, InterpolateMode.NEAREST):

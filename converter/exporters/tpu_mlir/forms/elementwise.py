@@ -66,19 +66,21 @@ def mul(op: Mul, node: Node, d: Lowering) -> None:
     _exact(node, d, "Mul")
 
 
-_MODES = {Adds: "Add", Subs: "Sub", Rsubs: "Sub", Muls: "Mul"}
+_WITH_NUMBER = {Adds: "Add", Subs: "Sub", Rsubs: "Sub", Muls: "Mul"}
 
 
-@lowers(*_MODES)
+@lowers(*_WITH_NUMBER)
 def arithmetic_with_number(op: ScalarArithmetic, node: Node, d: Lowering) -> None:
-    """Lower a saturating sum, difference or product of integers and a number."""
+    """Lower saturating arithmetic of integers with a number. Products of narrower integers round in floating point."""
     x, y = node.inputs[0], node.output
     if y.dtype is DType.FLOAT32 or not op.scalar.dtype.is_integer:
         raise NoExactForm("it computes in floating point")
     assert x is not None
+    if isinstance(op, Muls) and (x.dtype, y.dtype) != (DType.INT32, DType.INT32):
+        raise NoExactForm(f"a product of {x.dtype.name} with a number, expected INT32")
     number = d.module.weight(np.full((1,) * x.rank, op.scalar.value, np.int32), "si32", f"{y.name}_number")
     a, b = (number, d.tensor(x)) if op.scalar_first else (d.tensor(x), number)
-    d.define(y, binary(d, _MODES[type(op)], a, b, static_shape(y), d.element(y), y.name))
+    d.define(y, binary(d, _WITH_NUMBER[type(op)], a, b, static_shape(y), d.element(y), y.name))
 
 
 @lowers(Lut)

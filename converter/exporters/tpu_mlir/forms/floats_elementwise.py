@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from tpuconvert.exporters.lowerings import NoExactForm
-from tpuconvert.exporters.tpu_mlir.dialect import Tensor
+from tpuconvert.exporters.tpu_mlir.dialect import Tensor, in_range
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering, static_shape
 from tpuconvert.exporters.tpu_mlir.registry import lowers_floats
 from tpuconvert.schema.definition.op import UnaryOp
@@ -75,7 +75,7 @@ def add_active(d: Lowering, node: Node, mode: str, **attributes: object) -> None
         d.define(y, d.as_kind(_FROM_OTHERS[mode](d, x, y.name), d.kind))
 
 
-def _step(d: Lowering, operation: str, operands: list[Tensor], name: str, **attributes: object) -> Tensor:
+def _step(d: Lowering, operation: str, operands: list[Tensor], name: str, **attributes: Any) -> Tensor:
     return d.module.add(operation, operands, operands[0].shape, "f32", name, **attributes)
 
 
@@ -157,20 +157,10 @@ def binary(op: BinaryArithmetic, node: Node, d: Lowering) -> None:
     d.add_floats(f"tpu.{op.name.capitalize()}", [d.floats(value, kind) for value in node.inputs], node.output, kind)
 
 
-_LARGEST = {"f16": 65504.0, "bf16": (2 - 2**-7) * 2.0**127}
-"""Largest number of the types of 16 bits."""
-
-
-def _in_range(number: float, kind: str) -> float:
-    """Return a number in the range of a type. Masks have -1e9 or less, whose product with 0 must stay 0."""
-    largest = _LARGEST.get(kind, math.inf)
-    return max(-largest, min(float(number), largest)) if math.isfinite(number) else float(number)
-
-
 @lowers_floats(Adds, Subs, Rsubs, Muls, Divs, Rdivs, Maxs, Mins)
 def scalar(op: ScalarArithmetic, node: Node, d: Lowering) -> None:
     """Lower arithmetic with a number."""
-    number = float(op.scalar.value) if isinstance(op, (Divs, Rdivs)) else _in_range(op.scalar.value, d.kind)
+    number = float(op.scalar.value)
     match op:
         case Adds():
             d.add_floats("tpu.AddConst", [d.floats(node.inputs[0])], node.output, const_val=number)
@@ -234,26 +224,26 @@ def comparison_with_number(op: ScalarComparison, node: Node, d: Lowering) -> Non
 
 @lowers_floats(ConditionSelect)
 def condition_select(op: ConditionSelect, node: Node, d: Lowering) -> None:
-    """Lower a selection. A constant of one element is an attribute: the compiler reads beyond its end.
+    """Lower a selection between two operands. The compiler does not repeat operands: numbers are attributes.
 
     The operator selects by ``condition > 0``, and the operation of the dialect, in 16 bits, by ``condition != 0``.
     """
     condition, *choices = node.inputs
-    shape, tensor = static_shape(node.output), d.floats(condition)
+    shape = static_shape(node.output)
+    tensor = d.repeated(condition, shape)
     producer = None if condition is None else condition.producer
     if producer is None or not isinstance(producer.op, (TensorComparison, ScalarComparison)):
         name = f"{node.output.name}_condition"
         tensor = d.module.add("tpu.CompareConst", [tensor], shape, d.kind, name, mode="Greater", const_val=0.0)
     operands: list[Tensor | None] = [tensor]
-    numbers: dict[str, Any] = {}
-    for side, value in zip("xy", choices, strict=True):
+    attributes: dict[str, Any] = {}
+    for name, value in zip("xy", choices, strict=True):
         assert value is not None
-        if value.is_constant and value.array.size == 1 and value.shape != shape:
-            numbers |= {f"{side}_is_const": True, f"{side}_const_val": _in_range(value.array.item(), d.kind)}
-            operands.append(None)
-        else:
-            operands.append(d.floats(value))
-    d.add_floats("tpu.Where", operands, node.output, **numbers)
+        is_number = value.is_constant and value.array.size == 1
+        operands.append(None if is_number else d.repeated(value, shape))
+        if is_number:
+            attributes |= {f"{name}_is_const": True, f"{name}_const_val": in_range(float(value.array.item()), d.kind)}
+    d.add_floats("tpu.Where", operands, node.output, **attributes)
 
 
 @lowers_floats(Copy)

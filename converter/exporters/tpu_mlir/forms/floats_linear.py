@@ -12,7 +12,7 @@ from tpuconvert.exporters.tpu_mlir.forms.wide_strides import without_wide_stride
 from tpuconvert.exporters.tpu_mlir.forms.window import Window
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering, static_shape
 from tpuconvert.exporters.tpu_mlir.registry import lowers_floats
-from tpuconvert.schema.graph.graph import Node
+from tpuconvert.schema.graph.graph import Node, Value
 from tpuconvert.schema.ops.attention import Attention
 from tpuconvert.schema.ops.batch_matmul import BatchMatmul
 from tpuconvert.schema.ops.convolution.conv import Conv, QuantizedConvolution
@@ -74,7 +74,8 @@ def matrix_mul(op: MatrixMul, node: Node, d: Lowering) -> None:
 @lowers_floats(BatchMatmul)
 def batch_matmul(op: BatchMatmul, node: Node, d: Lowering) -> None:
     """Lower products of the matrices of a batch."""
-    left, right = (d.floats(value) for value in node.inputs[:2])
+    batch = static_shape(node.output)[:-2]
+    left, right = (_with_batch(d, value, batch) for value in node.inputs[:2])
     is_transposed = op.right_transpose and d.target.has_transposed_operands
     d.add_floats(
         "tpu.MatMul",
@@ -84,6 +85,15 @@ def batch_matmul(op: BatchMatmul, node: Node, d: Lowering) -> None:
         right_transpose=is_transposed,
         round_mode="HalfAwayFromZero",
     )
+
+
+def _with_batch(d: Lowering, value: Value | None, batch: tuple[int, ...]) -> Tensor:
+    """Return an operand with the extents of the batch: the compiler does not repeat matrices."""
+    assert value is not None
+    shape = static_shape(value)
+    if shape[:-2] == batch or not any(extent > 1 for extent in batch):
+        return d.floats(value)
+    return d.repeated(value, (*batch, *shape[-2:]))
 
 
 def _transposed(d: Lowering, x: Tensor, name: str) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tpuconvert.exporters.lowerings import NoExactForm
-from tpuconvert.exporters.tpu_mlir.dialect import Tensor, rounded_floats
+from tpuconvert.exporters.tpu_mlir.dialect import Tensor, fits, rounded_floats
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering
 from tpuconvert.exporters.tpu_mlir.registry import lowers_floats
 from tpuconvert.schema.graph.graph import Node, Value
@@ -65,7 +65,7 @@ class _Weight:
         largest = np.maximum(codes.max(axis=2) - self.zero_points, self.zero_points - codes.min(axis=2))
         scale = rounded_floats(self.scale, kind).astype(np.float64)
         error = np.abs(scale - self.scale)
-        if not np.isfinite(rounded_floats((largest * scale).astype(np.float32), kind)).all():
+        if not fits(largest * scale, kind):
             return False
         half_unit, step = {"f16": (2.0**-11, 2.0**-24), "bf16": (2.0**-8, 0.0)}[kind]
         return bool(((error <= half_unit * np.abs(self.scale)) | (error * largest <= step)).all())
@@ -111,7 +111,7 @@ def _dequantized(d: Lowering, x: Tensor, weight: _Weight, bias: Value | None, no
     """Append a product with weights in the type of the module."""
     codes, zero_points = weight.codes, weight.zero_points
     matrix = weight.op.weights(codes, weight.scale, zero_points.astype(np.float32), x.shape[-1])
-    if not np.isfinite(rounded_floats(matrix, d.kind)).all():
+    if not fits(matrix, d.kind):
         raise NoExactForm(f"its weights exceed the range of {d.kind}", "export with --floats bf16 or f32")
     biases = None if bias is None else d.floats(bias, "f32" if d.target.has_float32_biases else "")
     operands = [x, d.float_weight(np.ascontiguousarray(matrix.T), f"{node.output.name}_weights"), biases]

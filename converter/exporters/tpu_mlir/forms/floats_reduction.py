@@ -115,9 +115,8 @@ def pool(op: Pool, node: Node, d: Lowering) -> None:
     """Lower a maximum or an average over windows."""
     x, y = node.inputs[0], node.output
     assert x is not None
-    results, window = static_shape(y)[2:], window_of(op, node)
+    window = window_of(op, node).with_least_strides(static_shape(x)[2:], static_shape(y)[2:])
     is_average = op.pooling_type is not PoolType.MAX
-    strides = tuple(stride if count > 1 else 1 for stride, count in zip(window.strides, results, strict=True))
     if is_average and (counts := op.element_counts(static_shape(x))).min() != counts.max():
         _uneven_average(node, d, window, counts)
         return
@@ -128,7 +127,7 @@ def pool(op: Pool, node: Node, d: Lowering) -> None:
         y,
         kind,
         kernel_shape=window.kernel,
-        strides=strides,
+        strides=window.strides,
         pads=window.pads,
         pool_mode="Avg" if is_average else "Max",
         count_include_pad=is_average,  # all windows have equal numbers of elements

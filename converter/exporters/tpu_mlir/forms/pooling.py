@@ -26,9 +26,8 @@ def average(node: Node, d: Lowering, window: Window, rescale: Rescale, round_mod
     weights = np.ones((channels, 1, *window.kernel), np.int8)
     zero = np.zeros(channels, np.int64)
     shape = static_shape(y)
-    # The compiler of bm1688 aborts on strides above 15, as a global average has: a single window needs none.
-    strides = (window.strides[0] if shape[2] > 1 else 1, window.strides[1] if shape[3] > 1 else 1)
-    operand, grouped = pad_with(d, d.tensor(x), window._replace(groups=channels, strides=strides), 0, y.name)
+    window = window.with_least_strides(static_shape(x)[2:], shape[2:])
+    operand, grouped = pad_with(d, d.tensor(x), window._replace(groups=channels), 0, y.name)
     if round_mode == "HalfUp" and can_fuse(rescale, y) and not (x.quant is not None and any(x.quant.zero_point)):
         d.define(
             y,

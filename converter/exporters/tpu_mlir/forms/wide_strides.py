@@ -44,12 +44,12 @@ def without_wide_strides(
         x = _resized(d, x, 2 + axis, window.pads[axis], (results[axis] - 1 + count) * stride, number, f"{name}_used")
         x = _blocked(d, x, 2 + axis, stride, f"{name}_blocks")
         weights = _blocked_weights(weights, 2 + axis, stride, count)
-        before, after = list(window.pads[:2]), list(window.pads[2:])
-        before[axis] = after[axis] = 0
+        pads = list(window.pads)
+        pads[axis] = pads[2 + axis] = 0
         kernel, strides = list(window.kernel), list(window.strides)
         kernel[axis], strides[axis] = count, 1
         window = window._replace(
-            kernel=(kernel[0], kernel[1]), strides=(strides[0], strides[1]), pads=(*before, *after)
+            kernel=(kernel[0], kernel[1]), strides=(strides[0], strides[1]), pads=(pads[0], pads[1], pads[2], pads[3])
         )
     return x, weights, window
 

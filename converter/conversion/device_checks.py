@@ -1,15 +1,15 @@
-"""Note about what an export for a device leaves to the host, as early as the conversion."""
+"""Exports at the end of a conversion: whether all integers are exact, and what is left to the host."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from tpuconvert.exporters.bucket_graphs import graphs_of_buckets
-from tpuconvert.exporters.tpu_mlir.chips import TARGETS
+from tpuconvert.exporters.tpu_mlir.chips import TARGETS, target_of
 from tpuconvert.exporters.tpu_mlir.host_part import find_host_part
-from tpuconvert.exporters.tpu_mlir.package import lower_with_host
+from tpuconvert.exporters.tpu_mlir.package import lower_graph, lower_with_host
 from tpuconvert.model.model import Model
-from tpuconvert.schema.errors import UnsupportedError
+from tpuconvert.schema.errors import UnsupportedError, UsageError
 from tpuconvert.schema.file.file_model import Note
 
 KEY = "device"
@@ -17,6 +17,22 @@ KEY = "device"
 
 LISTED = 3
 """Nodes without a form that the note names."""
+
+
+def check_exact(model: Model, chip: str) -> None:
+    """Check that every node of a quantized model has an exact form for a chip of the vendor's compiler.
+
+    Raises:
+        UnsupportedError: nodes without an exact form; all of them are in the message.
+        UsageError: the model is for another chip, or has no integers.
+    """
+    graph = model.graph
+    target = target_of(chip, model.chip, graph.file)
+    graphs = graphs_of_buckets(graph, model.metadata)
+    if not all(lower_graph(each, target, "check", is_strict=True).integer_values() for each in graphs):
+        raise UsageError(
+            f"the model has no integers to be exact on {chip}", file=graph.file, hint="add --quantize int8"
+        )
 
 
 def with_device_note(model: Model, device: str) -> Model:
