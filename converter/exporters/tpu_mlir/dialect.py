@@ -255,11 +255,13 @@ _QUANTIZED = {DType.INT8: "i8", DType.UINT8: "u8", DType.INT16: "i16", DType.UIN
 
 
 LARGEST_FLOAT16 = float(np.finfo(np.float16).max)
+LARGEST_BFLOAT16 = (2 - 2**-7) * 2.0**127
 
 
 def in_range(number: float, kind: str) -> float:
     """Return a number, or the largest one of a floating-point type. Masks of attention have numbers near infinity."""
-    return number if kind != "f16" or math.isinf(number) else min(max(number, -LARGEST_FLOAT16), LARGEST_FLOAT16)
+    largest = {"f16": LARGEST_FLOAT16, "bf16": LARGEST_BFLOAT16}.get(kind, math.inf)
+    return number if math.isinf(number) else min(max(number, -largest), largest)
 
 
 def _in_float16(array: Array) -> Array:

@@ -365,15 +365,18 @@ def write_package(
         "results": [
             {
                 "name": port.name,
-                "dtype": value.dtype.numpy.name,
-                "shape": list(value.shape),
+                "dtype": value.dtype.numpy.name if port.dtype == "bfloat16" else port.dtype,  # NumPy lacks bfloat16
+                "shape": list(port.shape),
                 "source": borders[value].name if value in borders else "",
                 "dequantize": _quantization(value.producer) if borders.get(value, value) is not value else None,
                 "is_exact": is_exact.get(value, is_host_exact) and value.dtype.is_integer,
             }
             for value, port in zip(graph.outputs, graph.output_ports, strict=True)
         ],
-        "host_inputs": [{"name": value.name, "port": ports.get(value, "")} for value in (*host.inputs, *host.computed)],
+        "host_inputs": [
+            {"name": value.name, "port": ports.get(value, ""), "shape": [*value.shape]}
+            for value in (*host.inputs, *host.computed)
+        ],
         "host_nodes": [
             {"operator": node.op.name, "name": node.name, "reason": host.reasons.get(node, "")} for node in host.nodes
         ],

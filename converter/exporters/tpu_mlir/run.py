@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,15 @@ except ImportError:  # exports without a part for the host run without it
 
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER))
-from run_bmodel import compare_tensor, device_array, fail, find_output, stack_samples, with_type  # type: ignore[import-not-found]  # noqa: E402
+from run_bmodel import (  # type: ignore[import-not-found]  # noqa: E402
+    compare_tensor,
+    device_array,
+    fail,
+    find_output,
+    stack_samples,
+    with_type,
+    write_arrays,
+)
 
 HOST = FOLDER / "host.tpum"
 
@@ -36,17 +45,60 @@ def device_inputs(manifest: dict[str, Any], inputs: Any) -> dict[str, Any]:
     feeds = {}
     for item in manifest["inputs"]:
         name, device_name = item["name"], item["device_name"]
-        if name not in inputs and device_name not in inputs:
-            fail(f"there is no array '{name}'; the model has the inputs {[one['name'] for one in manifest['inputs']]}")
-        array = np.asarray(inputs[name] if name in inputs else inputs[device_name])
-        if array.ndim != len(item["shape"]) + 1 or list(array.shape[1:]) != item["shape"]:
-            fail(f"'{name}' has shape {list(array.shape)}, expected [samples, {str(item['shape'])[1:]}")
+        array = input_array(inputs, name if name in inputs else device_name, name, item["shape"])
         if name in inputs and item["quantize"]:
             array = quantized(array, item["quantize"], np.iinfo(item["device_dtype"]))
         elif name in inputs and name != device_name and item["scale"]:
             array = (array.astype(np.float64) - item["zero_point"][0]) * item["scale"][0]
+        elif not (item["device_dtype"] == "bfloat16" and array.dtype == np.uint16):
+            check_numbers(array, name, item["dtype"])
         feeds[device_name] = device_array(array, item["device_dtype"])
     return feeds
+
+
+def input_array(inputs: Any, key: str, name: str, shape: list[int]) -> Any:
+    """Return an array of the samples, which has numbers of the shape that the model takes."""
+    if key not in inputs:
+        fail(f"there is no array '{name}'; the file has {sorted(inputs)}")
+    array = np.asarray(inputs[key])
+    is_scalar = shape == [1] and array.ndim == 1
+    if not is_scalar and list(array.shape[1:]) != shape:
+        fail(f"'{name}' has shape {list(array.shape)}, expected [samples, {str(shape)[1:]}")
+    if array.dtype.kind not in "biuf":
+        fail(f"'{name}' has type {array.dtype}, expected numbers")
+    return array.reshape(len(array), *shape)
+
+
+def host_array(inputs: Any, item: dict[str, Any]) -> Any:
+    """Return an input of the model that the part for the host reads."""
+    return input_array(inputs, item["port"], item["port"], item["shape"])
+
+
+def check_numbers(array: Any, name: str, dtype: str) -> None:
+    """Refuse numbers that an integer input does not hold."""
+    if np.dtype(dtype).kind in "iu" and array.dtype != dtype:
+        limits = np.iinfo(dtype)
+        if not ((array >= limits.min) & (array <= limits.max) & (array == np.trunc(array))).all():
+            fail(f"'{name}' has numbers that are not of type {dtype}, which the model takes")
+
+
+def count_samples(manifest: dict[str, Any], inputs: Any, feeds: dict[str, Any]) -> int:
+    """Return the number of samples, which all inputs of the program and of the host have."""
+    arrays = dict(feeds)
+    for item in manifest["host_inputs"]:
+        if item["port"]:
+            arrays[item["port"]] = host_array(inputs, item)
+    counts = {name: len(array) for name, array in arrays.items()}
+    if len(set(counts.values())) > 1 or not all(counts.values()):
+        fail(f"the inputs have {counts} samples, expected the same number, at least 1")
+    return next(iter(counts.values()))
+
+
+def to_port(array: Any, item: dict[str, Any]) -> Any:
+    """Return a result of the program in the type and shape of the output of the model."""
+    if item["dtype"] == "bool":
+        array = array != 0
+    return array.reshape(len(array), *item["shape"]).astype(item["dtype"])
 
 
 def quantized(array: Any, how: dict[str, Any], limits: Any) -> Any:
@@ -61,6 +113,15 @@ def dequantized(array: Any, how: dict[str, Any] | None) -> Any:
     if how is None:
         return array
     return (array.astype(np.float32) - np.float32(how["offset"])) * np.float32(how["factor"])
+
+
+def read_inputs(path: Path) -> dict[str, Any]:
+    """Read the arrays of an .npz file."""
+    try:
+        with np.load(path) as arrays:
+            return dict(arrays)
+    except (OSError, ValueError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        fail(f"{path} cannot be read, expected an .npz file with numbers: {error}")
 
 
 def run_on_board(manifest: dict[str, Any], program: Path, feeds: dict[str, Any], count: int) -> dict[str, Any]:
@@ -88,7 +149,7 @@ def run_in_simulator(feeds: dict[str, Any]) -> dict[str, Any]:
         fail("neither sophon.sail is installed nor is TPU_MLIR_HOME set; see README.md")
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder, "inputs.npz"), Path(folder, "outputs.npz")
-        np.savez(source, **feeds)
+        write_arrays(source, feeds)
         command = [python, str(FOLDER / "run_bmodel.py"), str(target), str(source)]
         done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
         if done.returncode or not target.exists():
@@ -104,7 +165,11 @@ def run_host(feeds: dict[str, Any], count: int) -> dict[str, Any]:
     results: dict[str, list[Any]] = {}
     with tpuconvert.Session(tpuconvert.load(HOST)) as session:
         for index in range(count):
-            for name, array in session.run({name: array[index] for name, array in feeds.items()}).items():
+            try:
+                outputs = session.run({name: array[index] for name, array in feeds.items()})
+            except tpuconvert.TpuConvertError as error:
+                fail(f"the part for the host: {error}")
+            for name, array in outputs.items():
                 results.setdefault(name, []).append(np.array(array))
     stacked: dict[str, Any] = stack_samples(results)
     return stacked
@@ -119,10 +184,9 @@ def main() -> int:
     program = FOLDER / f"{manifest['name']}.bmodel"
     if not program.is_file():
         fail(f"there is no {program.name}; run @COMPILE@ first")
-    with np.load(sys.argv[1] if len(sys.argv) > 1 else FOLDER / "inputs.npz") as arrays:
-        inputs = dict(arrays)
+    inputs = read_inputs(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER / "inputs.npz")
     feeds = device_inputs(manifest, inputs)
-    count = len(next(iter(feeds.values())))
+    count = count_samples(manifest, inputs, feeds)
     try:
         found = run_on_board(manifest, program, feeds, count)
     except ImportError:
@@ -133,18 +197,21 @@ def main() -> int:
             fail(f"the program returns no '{output['device_name']}'; compile it again")
         computed[output["name"]] = found[output["name"]].reshape(count, *output["shape"])
     results = {
-        item["name"]: dequantized(computed[item["source"]], item["dequantize"])
+        item["name"]: to_port(dequantized(computed[item["source"]], item["dequantize"]), item)
         for item in manifest["results"]
         if item["source"]
     }
     if HOST.exists():
         named = {
-            item["name"]: inputs[item["port"]] if item["port"] else computed[item["name"]]
+            item["name"]: host_array(inputs, item) if item["port"] else computed[item["name"]]
             for item in manifest["host_inputs"]
         }
         results.update(run_host(named, count))
     if len(sys.argv) > 2:
-        np.savez(sys.argv[2], **results)
+        try:
+            write_arrays(sys.argv[2], results)
+        except OSError as error:
+            fail(f"{sys.argv[2]} cannot be written: {error.strerror}")
     if len(sys.argv) > 1:
         for name, array in results.items():
             print(f"{name}  {array.dtype}{list(array.shape)}")

@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import tempfile
+import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -71,6 +72,14 @@ def stack_samples(results: dict[str, list[Any]]) -> dict[str, Any]:
     return arrays
 
 
+def write_arrays(path: Any, arrays: dict[str, Any]) -> None:
+    """Write an .npz file. Parameters of ``numpy.savez``, such as ``file``, cannot be names of arrays there."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
+
+
 def device_array(array: Any, dtype: str) -> Any:
     """Return numbers as the vendor's runtime takes them: BFLOAT16 as bit patterns, which stay if they are given."""
     if dtype != "bfloat16" or array.dtype == np.uint16:
@@ -122,7 +131,7 @@ def main() -> None:
     if len(sys.argv) > 1:
         named = {out["name"]: with_type(find_output(results, out["device_name"]), out) for out in manifest["outputs"]}
         present = {name: array for name, array in named.items() if array is not None}
-        np.savez(sys.argv[1], program_digest=manifest["program_digest"], **present)
+        write_arrays(sys.argv[1], {**present, "program_digest": manifest["program_digest"]})
     sys.stdout.flush()
     os._exit(1 if differing else 0)  # exit without unloading the runtime, which may crash
 

@@ -20,7 +20,10 @@ from tpuconvert.schema.file.file_model import FileModel
 from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic_with_scalar import Maxs, Muls, Subs
+from tpuconvert.schema.ops.compare import Gts
 from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized
+from tpuconvert.schema.ops.reduce import Reduce
+from tpuconvert.schema.ops.selection import ConditionSelect
 from tpuconvert.schema.types import Chip, DType, Scalar, TensorType
 
 
@@ -129,3 +132,46 @@ def test_infinite_numbers_have_a_text(tmp_path: Path) -> None:
     graph.output(graph.add(Maxs(Scalar.f32(-np.inf)), x))
     tc.export(tc.Model(FileModel(graph, Chip.BM1686, "0", "none")), tmp_path / "out")
     assert "const_val = 0xFFF0000000000000 : f64" in (tmp_path / "out" / "clip.mlir").read_text()
+
+
+@pytest.mark.parametrize(("shape", "axes", "runs"), [
+    ((2, 4, 6, 5), (1, 3), [[3], [1]]),
+    ((1, 4, 6, 5), (0, 2, 3), [[2, 3]]),
+    ((2, 4, 1, 5), (1, 3), [[1, 2, 3]]),
+    ((2, 4, 6, 5), (0, 1, 3), [[3], [0, 1]]),
+    ((1, 4), (0,), []),
+])  # fmt: skip
+def test_reductions_of_axes_with_others_between_them(
+    shape: tuple[int, ...], axes: tuple[int, ...], runs: list[list[int]]
+) -> None:
+    """The vendor's compiler aborts on them, or computes other results."""
+    graph = Graph("reduction")
+    graph.output(graph.add(Reduce(axes, keep_dims=False), graph.input("x", TensorType(DType.FLOAT32, shape))))
+    lowering = try_lowering(graph, TARGETS["bm1688"], "reduction")
+    operations = [line for line in lowering.module.lines if line.operation == "tpu.Reduce"]
+    assert [[*line.attributes["axes"]] for line in operations] == runs
+    assert lowering.returned(graph.outputs[0]).shape == graph.outputs[0].shape
+
+
+@pytest.mark.parametrize("is_comparison", [False, True])
+def test_selections_of_a_number(is_comparison: bool) -> None:
+    """The compiler reads beyond a constant of one element, and selects by a condition that is not 0."""
+    graph = Graph("selection")
+    x = graph.input("x", TensorType(DType.FLOAT32, (1, 64)))
+    condition = graph.add(Gts(Scalar.f32(1)), x) if is_comparison else x
+    graph.output(graph.add(ConditionSelect(), condition, x, graph.constant(np.float32([-7]), "number")))
+    lowering = try_lowering(graph, TARGETS["bm1688"], "selection", "f16")
+    (selection,) = [line for line in lowering.module.lines if line.operation == "tpu.Where"]
+    assert selection.attributes["y_is_const"] and selection.attributes["y_const_val"] == -7
+    assert [line.operation for line in lowering.module.lines].count("tpu.CompareConst") == 1
+
+
+@pytest.mark.parametrize(("floats", "largest"), [("f32", -1e39), ("f16", -65504), ("bf16", -3.3895314e38)])
+def test_numbers_of_masks_stay_finite(floats: str, largest: float) -> None:
+    """(1 - mask) times the lowest number of float32: 0 times minus infinity is not a number."""
+    graph = Graph("mask")
+    lowest = float(np.finfo(np.float32).min)
+    graph.output(graph.add(Muls(Scalar.f32(lowest)), graph.input("x", TensorType(DType.FLOAT32, (1, 64)))))
+    lowering = try_lowering(graph, TARGETS["bm1688"], "mask", floats)
+    (product,) = [line for line in lowering.module.lines if line.operation == "tpu.MulConst"]
+    assert product.attributes["const_val"] == pytest.approx(max(lowest, largest), rel=1e-7)

@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
+import tpuconvert as tc
 from tpuconvert.exporters.tpu_mlir.forms.linear import dense_deconv_weights
 from tpuconvert.exporters.tpu_mlir.forms.pooling import exact_quotient, quotient_multipliers
 from tpuconvert.schema.arithmetic.pooling import divide_half_away
@@ -41,3 +43,28 @@ def test_dense_weights_of_grouped_deconvolutions(groups, columns):
     (grouped,) = DeconvV2(groups=groups, **window).reference(x, weights)
     (dense,) = DeconvV2(**window).reference(x, dense_deconv_weights(weights, groups))
     assert np.array_equal(grouped, dense)
+
+
+@pytest.mark.parametrize("dtype", [TensorProto.UINT8, TensorProto.INT8, TensorProto.INT16])
+def test_networks_that_begin_with_integers(dtype, tmp_path):
+    """A cast of an image, and a lookup of computed rows, whose negative indices get the number of rows."""
+    image = helper.make_tensor_value_info("image", dtype, [1, 3, 4, 4])
+    ids = helper.make_tensor_value_info("ids", TensorProto.INT64, [1, 6])
+    results = [
+        helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 2, 4, 4]),
+        helper.make_tensor_value_info("z", TensorProto.FLOAT, [1, 6, 3]),
+    ]
+    rng = np.random.default_rng(0)
+    weights = [("w", (2, 3, 1, 1)), ("rows", (5, 8)), ("m", (8, 3))]
+    constants = [numpy_helper.from_array(rng.standard_normal(shape).astype("float32"), name) for name, shape in weights]
+    nodes = [
+        helper.make_node("Cast", ["image"], ["numbers"], to=TensorProto.FLOAT),
+        helper.make_node("Conv", ["numbers", "w"], ["y"]),
+        helper.make_node("Gather", ["rows", "ids"], ["chosen"]),
+        helper.make_node("MatMul", ["chosen", "m"], ["z"]),
+    ]
+    graph = helper.make_graph(nodes, "g", [image, ids], results, constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    manifest = tc.export(tc.convert(model, chip="bm1688"), tmp_path / "out", chip="bm1688").manifest
+    assert manifest["host_nodes"] == []
+    assert {item["name"] for item in manifest["results"] if item["source"]} == {"y", "z"}

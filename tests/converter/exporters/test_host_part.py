@@ -18,6 +18,7 @@ from tpuconvert.__main__ import main
 from tpuconvert.exporters.tpu_mlir.chips import TARGETS
 from tpuconvert.exporters.tpu_mlir.host_part import find_host_part
 from tpuconvert.exporters.tpu_mlir.package import HOST_MODEL, lower_with_host
+from tpuconvert.samples.array_writer import write_npz
 
 SAIL = '''"""Stands in for the vendor's runtime: returns the stored tensors of the program, sample by sample."""
 import json
@@ -207,3 +208,76 @@ def test_integers_at_the_border(repository: Path, tmp_path: Path) -> None:
 def test_integers_at_the_border_of_other_forms(repository: Path, tmp_path: Path) -> None:
     with pytest.raises(tc.UsageError, match="only the form tpu-mlir"):
         tc.export(digits_model(repository), tmp_path / "net", to="tpulang", integer_io=True)
+
+
+def typed_network(path: Path) -> Path:
+    """Write a network whose outputs have types and shapes that the program does not have, and names of parameters."""
+    x = helper.make_tensor_value_info("file", TensorProto.FLOAT, [1, 4])
+    number = helper.make_tensor_value_info("number", TensorProto.INT64, [])
+    outputs = [
+        helper.make_tensor_value_info("allow_pickle", TensorProto.BOOL, [1, 4]),
+        helper.make_tensor_value_info("total", TensorProto.FLOAT, []),
+        helper.make_tensor_value_info("half", TensorProto.FLOAT16, [1, 4]),
+        helper.make_tensor_value_info("where", TensorProto.INT64, [1, 2]),
+    ]
+    weights = onnx.numpy_helper.from_array(np.random.default_rng(2).standard_normal((4, 4)).astype(np.float32), "w")
+    zero = onnx.numpy_helper.from_array(np.float32(0), "zero")
+    count = onnx.numpy_helper.from_array(np.array([2], np.int64), "k")
+    nodes = [
+        helper.make_node("MatMul", ["file", "w"], ["y"]),
+        helper.make_node("Greater", ["y", "zero"], ["allow_pickle"]),
+        helper.make_node("ReduceSum", ["y"], ["total"], keepdims=0),
+        helper.make_node("Cast", ["y"], ["half"], to=TensorProto.FLOAT16),
+        helper.make_node("TopK", ["y", "k"], ["best", "places"]),
+        helper.make_node("Add", ["places", "number"], ["where"]),
+    ]
+    graph = helper.make_graph(nodes, "g", [x, number], outputs, [weights, zero, count])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def test_results_have_the_types_and_shapes_of_the_model(tmp_path: Path) -> None:
+    model = tc.convert(typed_network(tmp_path / "net.onnx"), chip="bm1684x")
+    export = tc.export(model, tmp_path / "out")
+    done = run_script(export.path)
+    assert done.returncode == 0, done.stderr + done.stdout
+    stored = np.load(export.path / "inputs.npz")
+    write_npz(tmp_path / "mine.npz", {name: stored[name][:2] for name in stored.files})
+    done = run_script(export.path, str(tmp_path / "mine.npz"), str(tmp_path / "found.npz"))
+    assert done.returncode == 0, done.stderr
+    with np.load(tmp_path / "found.npz") as found:
+        types = {name: (found[name].dtype.name, found[name].shape) for name in found.files}
+    assert types == {
+        "allow_pickle": ("bool", (2, 1, 4)),
+        "total": ("float32", (2,)),
+        "half": ("float16", (2, 1, 4)),
+        "where": ("int64", (2, 1, 2)),
+    }
+
+
+FEEDS = {"file": np.ones((2, 1, 4), np.float32), "number": np.zeros(2, np.int64)}
+
+
+@pytest.mark.parametrize(
+    ("feeds", "message"),
+    [
+        ({"file": FEEDS["file"]}, "there is no array 'number'"),
+        ({**FEEDS, "file": FEEDS["file"][:1]}, "expected the same number"),
+        ({name: array[:0] for name, array in FEEDS.items()}, "at least 1"),
+        ({**FEEDS, "file": FEEDS["file"][:, 0]}, "expected [samples, 1, 4]"),
+        ({**FEEDS, "file": FEEDS["file"].astype(str)}, "expected numbers"),
+        ({**FEEDS, "file": FEEDS["file"] + 1j}, "expected numbers"),
+        ({**FEEDS, "number": FEEDS["number"] + 0.5}, "not of type int32"),
+        (b"no archive", "cannot be read"),
+        (None, "cannot be read"),
+    ],
+)
+def test_wrong_inputs_are_named(feeds: dict[str, np.ndarray] | bytes | None, message: str, tmp_path: Path) -> None:
+    export = tc.export(tc.convert(typed_network(tmp_path / "net.onnx"), chip="bm1684x"), tmp_path / "out")
+    if isinstance(feeds, bytes):
+        (tmp_path / "mine.npz").write_bytes(feeds)
+    elif feeds is not None:
+        write_npz(tmp_path / "mine.npz", feeds)
+    done = run_script(export.path, str(tmp_path / "mine.npz"), str(tmp_path / "found.npz"))
+    assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
+    assert not (tmp_path / "found.npz").exists()

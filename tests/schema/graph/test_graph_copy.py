@@ -43,6 +43,15 @@ def test_a_subgraph_has_only_the_constants_that_it_needs() -> None:
     assert last.find("two") is None
 
 
+def test_an_output_of_a_subgraph_may_be_a_constant() -> None:
+    graph = two_branches()
+    values = {value.name: value for value in graph.values}
+    part = copy_subgraph(graph, [values["x"]], [values["two"], values["x"]])
+    with Session(part) as session:
+        found = session.run({"x": np.float32([3, 4])})
+    assert {name: array.tolist() for name, array in found.items()} == {"two": [2, 2], "x": [3, 4]}
+
+
 def test_a_subgraph_without_one_of_its_inputs_is_refused() -> None:
     graph = two_branches()
     values = {value.name: value for value in graph.values}

@@ -131,6 +131,8 @@ def arithmetic(f: Family) -> None:
     for name in (Eqs, Nes, Gts, Ges, Lts, Les):
         f.y(name(Scalar(F32, 0.5)), x)
     f.y(ConditionSelect(), f.graph.add(Gts(Scalar(F32, 0)), x, name="condition"), x, other)
+    f.y(ConditionSelect(), other, f.w(1), x)
+    f.y(ConditionSelect(), other, x, f.w(1))
     condition = f.graph.add(Gts(Scalar(F32, 0)), f.x(1, 4, 5, 7))
     number = f.graph.constant(np.float32([-3e4]), "number")
     f.y(ConditionSelect(), condition, f.graph.constant(np.float32([0]), "zero"), number)
@@ -166,6 +168,8 @@ def averages(f: Family) -> None:
     for method in (ReduceMethodType(number) for number in range(4)):
         f.y(Reduce((2, 3), method, keep_dims=True), x)
         f.y(Reduce((1,), method, keep_dims=False), tokens)
+        f.y(Reduce((1, 3), method, keep_dims=False), x)
+        f.y(Reduce((0, 2, 3), method, keep_dims=True), x)
     short = f.x(1, 4, 3, 8)
     for kind in (PoolType.MAX, PoolType.AVE):
         f.y(Pool(kernel_h=3, kernel_w=3, stride_h=2, stride_w=2, pad_h=1, pad_w=1, pooling_type=kind), x)

@@ -229,10 +229,18 @@ def comparison_with_number(op: ScalarComparison, node: Node, d: Lowering) -> Non
 
 @lowers_floats(ConditionSelect)
 def condition_select(op: ConditionSelect, node: Node, d: Lowering) -> None:
-    """Lower a selection between two operands. The compiler does not repeat operands: numbers are attributes."""
+    """Lower a selection between two operands. The compiler does not repeat operands: numbers are attributes.
+
+    The operator selects by ``condition > 0``, and the operation of the dialect, in 16 bits, by ``condition != 0``.
+    """
     condition, *choices = node.inputs
     shape = static_shape(node.output)
-    operands: list[Tensor | None] = [d.repeated(condition, shape)]
+    tensor = d.repeated(condition, shape)
+    producer = None if condition is None else condition.producer
+    if producer is None or not isinstance(producer.op, (TensorComparison, ScalarComparison)):
+        name = f"{node.output.name}_condition"
+        tensor = d.module.add("tpu.CompareConst", [tensor], shape, d.kind, name, mode="Greater", const_val=0.0)
+    operands: list[Tensor | None] = [tensor]
     attributes: dict[str, Any] = {}
     for name, value in zip("xy", choices, strict=True):
         assert value is not None

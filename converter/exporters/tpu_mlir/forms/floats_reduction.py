@@ -7,6 +7,7 @@ place in the vendor's simulator.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -75,13 +76,38 @@ def group_norm(op: GroupNorm, node: Node, d: Lowering) -> None:
 
 @lowers_floats(Reduce)
 def reduce(op: Reduce, node: Node, d: Lowering) -> None:
-    """Lower a mean, sum, maximum or minimum along axes."""
+    """Lower a mean, sum, maximum or minimum along axes.
+
+    The compiler aborts, or computes other results, for axes with others between them: one operation per run of axes.
+    """
     x, mode = node.inputs[0], _REDUCTIONS.get(op.method)
     assert x is not None
     if mode is None:
         raise NoExactForm(f"the tpu dialect has no {op.method.name}")
-    axes = sorted(axis % x.rank for axis in op.axis_list)
-    d.add_floats("tpu.Reduce", [d.floats(x, "f32")], node.output, "f32", axes=axes, keepdims=op.keep_dims, mode=mode)
+    y, result, shape = node.output, d.floats(x, "f32"), [*static_shape(x)]
+    for axes in reversed(_runs_of_axes({axis % x.rank for axis in op.axis_list}, shape)):
+        for axis in axes:
+            shape[axis] = 1
+        name = y.name if tuple(shape) == static_shape(y) else f"{y.name}_along_{axes[0]}"
+        result = d.module.add("tpu.Reduce", [result], shape, "f32", name, axes=axes, keepdims=True, mode=mode)
+    d.define(y, d.as_kind(d.reshape(result, static_shape(y), y.name), d.kind))
+
+
+def _runs_of_axes(reduced: Collection[int], shape: Sequence[int]) -> list[list[int]]:
+    """Return the reduced axes in runs without another axis of several elements between them."""
+    runs: list[list[int]] = []
+    is_open = False
+    for axis, extent in enumerate(shape):
+        if extent == 1:
+            continue
+        if axis not in reduced:
+            is_open = False
+        elif is_open:
+            runs[-1] = [*range(runs[-1][0], axis + 1)]
+        else:
+            runs.append([axis])
+            is_open = True
+    return runs
 
 
 @lowers_floats(Pool)

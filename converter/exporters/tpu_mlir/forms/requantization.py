@@ -274,11 +274,11 @@ def dequantize(op: DequantIntToFp32, node: Node, d: Lowering) -> None:
 
 @lowers(Cast)
 def cast(op: Cast, node: Node, d: Lowering) -> None:
-    """Lower a saturating conversion to an integer type, or the conversion of INT32 to FLOAT32."""
+    """Lower a saturating conversion to an integer type, or the conversion of integers to FLOAT32."""
     x, y = node.inputs[0], node.output
     assert x is not None
     tensor = d.tensor(x)
-    if x.dtype is DType.INT32 and y.dtype is DType.FLOAT32:
+    if x.dtype.is_integer and y.dtype is DType.FLOAT32:
         d.define(y, d.module.add("tpu.Cast", [tensor], static_shape(y), "f32", y.name, with_scale=False))
         return
     if not y.dtype.is_integer:
