@@ -48,7 +48,7 @@ class HostInput(TypedDict):
 
     name: str
     port: Annotated[str, "input of the model, or empty for a result of the program"]
-    shape: list[int]
+    shape: list[int | str]
 
 
 class ResultOfModel(TypedDict):

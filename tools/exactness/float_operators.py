@@ -51,7 +51,7 @@ def measure(vendor: Vendor, family: Family, output: Value, chip: str, floats: st
             return "host"
         if exported.manifest["host_nodes"]:
             return "host"
-        compiled = vendor.run([str(Path(folder, "out", "compile.sh"))], LAYER_GROUP_OPT="1")
+        compiled = vendor.run([str(Path(folder, "out", "compile.sh"))])
         if compiled.returncode:
             return "compiler"
         done = vendor.run([vendor.python, str(Path(folder, "out", "run_bmodel.py")), str(Path(folder, "found.npz"))])

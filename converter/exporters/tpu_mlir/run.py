@@ -118,10 +118,11 @@ def dequantized(array: Any, how: dict[str, Any] | None) -> Any:
 def read_inputs(path: Path) -> dict[str, Any]:
     """Read the arrays of an .npz file."""
     try:
-        with np.load(path) as arrays:
-            return dict(arrays)
+        with np.load(path) as stored:
+            arrays = dict(stored)
     except (OSError, ValueError, TypeError, AttributeError, zipfile.BadZipFile) as error:
         fail(f"{path} cannot be read, expected an .npz file with numbers: {error}")
+    return arrays
 
 
 def run_on_board(manifest: dict[str, Any], program: Path, feeds: dict[str, Any], count: int) -> dict[str, Any]:
