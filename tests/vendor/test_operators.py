@@ -177,6 +177,17 @@ def test_matmul_and_deconv(chip, to, vendor, tmp_path):
     family.check(vendor, chip, tmp_path)
 
 
+def test_computed_products(chip, vendor, tmp_path):
+    """Products of two computed tensors, as in attention."""
+    family = Family("tpu-mlir")
+    for left, right in ((I8, I8), (U8, I8)):
+        for is_transposed in (False, True):
+            a = family.input(left, (16, 40))
+            b = family.input(right, (24, 40) if is_transposed else (40, 24))
+            family.requantize(family.graph.add(MatrixMulV2(is_right_trans=is_transposed), a, b), 1 << 18)
+    family.check(vendor, chip, tmp_path)
+
+
 def test_grouped_deconv(chip, to, vendor, tmp_path):
     """Groups are written as one group with zeros between them."""
     family = Family(to)

@@ -252,8 +252,11 @@ def matmul(op: MatrixMulV2, node: Node, d: Lowering) -> None:
     """Lower a fully connected layer to a 1x1 convolution, because ``tpu.MatMul`` has one multiplier for all columns."""
     x, w = node.inputs[0], node.inputs[1]
     assert x is not None and w is not None
-    if not w.is_constant or x.rank != 2 or w.rank != 2:
-        raise NoExactForm("both operands are computed or have more than two axes, expected constant weights of rank 2")
+    if not w.is_constant:
+        _computed_product(op, node, d)
+        return
+    if x.rank != 2 or w.rank != 2:
+        raise NoExactForm("its operands have more than two axes, expected constant weights of rank 2")
     if op.is_left_trans or op.lzp_vec or op.rzp_vec:
         raise NoExactForm("a transposed left operand or zero points per channel, expected none")
     matrix = w.array if op.is_right_trans else w.array.T
@@ -264,3 +267,17 @@ def matmul(op: MatrixMulV2, node: Node, d: Lowering) -> None:
     folded = fold_zero_point(bias, weights, op.lzp_val)
     x4 = d.reshape(d.tensor(x), (rows, weights.shape[1], 1, 1), f"{node.name}_in")
     linear(d, node, "tpu.Conv2D", x4, split_weights(weights), folded, Window((1, 1)), (rows, columns, 1, 1))
+
+
+def _computed_product(op: MatrixMulV2, node: Node, d: Lowering) -> None:
+    """Lower a product of two computed tensors, as in attention: exact with a 32-bit result."""
+    x, w = node.inputs[:2]
+    if op.lzp_val or op.rzp_val or op.lzp_vec or op.rzp_vec or op.has_bias:
+        raise NoExactForm("a product of computed tensors with zero points or a bias, expected neither")
+    d.add(
+        "tpu.MatMul",
+        [d.tensor(x), d.tensor(w)],
+        node.output,
+        left_transpose=op.is_left_trans,
+        right_transpose=op.is_right_trans,
+    )
