@@ -197,8 +197,8 @@ class Lowering:
         is_apart = not self.target.groups_images and len(shape) == 4 and shape[1] <= MOST_GROUPED_CHANNELS
         if not is_apart:
             return self.module.add("tpu.Cast", [x], shape, element, location, with_scale=with_scale)
-        row = self.reshape(x, (shape[0], math.prod(shape[1:])), f"{location}_float_row")
-        result = self.module.add("tpu.Cast", [row], row.shape, element, f"{location}_row", with_scale=with_scale)
+        rows = self.reshape(x, (shape[0], shape[1] * shape[2], shape[3]), f"{location}_float_rows")
+        result = self.module.add("tpu.Cast", [rows], rows.shape, element, f"{location}_rows", with_scale=with_scale)
         return self.reshape(result, shape, location)
 
     def as_kind(self, tensor: Tensor, kind: str) -> Tensor:
