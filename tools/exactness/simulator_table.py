@@ -28,6 +28,7 @@ difference of floats as a share of their largest magnitude. "After floats": inte
 may differ by a rounding; their number, and the largest difference in steps. "Host": the share of the
 multiply-accumulates that `run.py` computes on the host, and the first operator that it computes. "Level": the level
 of layer grouping, if it is not 2. Of some large networks only the outputs are compared.
+Empty cells: not compared; BM1684 has no form of quantized sources, whose scales would have to be powers of two.
 
 `make test-vendor` runs these comparisons. The simulator is not a device.
 Measured {date}.
