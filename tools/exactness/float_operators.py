@@ -31,7 +31,7 @@ HEAD = f"""# Floating-point operators in the vendor's simulator
 
 Largest difference of each floating-point operator from tpuconvert's runtime, as a share of the largest magnitude, in
 the simulator of tpu_mlir {COMPILER_VERSION}. Each branch of `tests/support/vendor/float_families.py` is a program of
-its own, and a cell shows its worst branch. "Host": an export leaves the operator to the host.
+its own, and a cell shows its worst branch. "Host": an export leaves the operator to the host. Empty: not measured.
 
 Operands and results have the type of the column; some operators [compute in FLOAT32](device.md#floating-point) with
 every type. A simulator is not a device. `python -m tools.exactness.float_operators` writes this page.
