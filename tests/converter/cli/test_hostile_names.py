@@ -194,7 +194,7 @@ def test_reports_of_ci_are_well_formed(manifest: None, capsys: Captured) -> None
         assert UNSAFE.search(text) is None
     table = markdown.split("\n\n")[0].splitlines()
     assert len(table) == 5, "a line per model, and the heading"
-    assert all(len(re.findall(r"(?<!\\)\|", line)) == 8 for line in table), "seven cells"
+    assert all(len(re.findall(r"(?<!\\)\|", line)) == 9 for line in table), "eight cells"
     assert "<script" not in re.sub(r"(`+).+?\1", "", "".join(table)), "markup has no effect in code spans"
     uris = [
         place["physicalLocation"]["artifactLocation"]["uri"]
