@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -13,6 +12,7 @@ from pathlib import Path
 from tpuconvert.exporters.tpu_mlir.dialect import COMPILER_VERSION
 from tpuconvert.schema.errors import MissingExtraError, UsageError
 from tpuconvert.schema.system.cache_folder import cache_folder
+from tpuconvert.schema.text.json_text import parse_json
 
 HOME_VARIABLE = "TPU_MLIR_HOME"
 """Variable with the folder of the package tpu_mlir."""
@@ -94,7 +94,7 @@ def require_environment() -> Environment:
 def environment_in(folder: Path) -> Environment | None:
     """Return the installation that ``device setup`` completed in a folder, or None."""
     try:
-        content = json.loads((folder / MARKER).read_text(encoding="utf-8"))
+        content = parse_json((folder / MARKER).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     if not isinstance(content, dict) or content.get("tpu_mlir") != COMPILER_VERSION:

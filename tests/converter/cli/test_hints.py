@@ -71,7 +71,7 @@ NAMES: dict[str, Callable[[], Any]] = {
 """The same for the names in a call in Python."""
 
 NOT_REACHED = {
-    "next: tpuconvert export MODEL.tpum FOLDER --chip CHIP --compile{}": "after an installation of the vendor's compiler",
+    "next: tpuconvert export MODEL.tpum FOLDER --chip CHIP --compile{}": "after an installation of the compiler",
     "not found; exported models need it: tpuconvert device setup": "installs the vendor's compiler",
     "tpuconvert device setup": "the same; tests/converter/device/test_setup.py runs it with a stand-in",
     "tpuconvert {}": "the version, or one of the commands that test_next_steps.py and this table execute",

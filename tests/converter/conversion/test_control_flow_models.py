@@ -66,7 +66,12 @@ def test_verification_accepts_control_flow(tmp_path: Path) -> None:
     tc.verify(tmp_path / "m.tpum", source).check()
 
 
-@pytest.mark.parametrize("form", ["tpu-mlir", "tpulang", "onnx"])
+def test_control_flow_is_left_to_the_host(quantized: tuple[tc.Model, Path], tmp_path: Path) -> None:
+    manifest = export(quantized[0], tmp_path / "out").manifest
+    assert manifest["host_nodes"][0]["operator"] == "host_if" and 0 < manifest["host_share"] < 1
+
+
+@pytest.mark.parametrize("form", ["tpulang", "onnx"])
 def test_export_names_the_node_with_subgraphs(form: str, quantized: tuple[tc.Model, Path], tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match=r"host_if.* run on the host\n +end the model before"):
         export(quantized[0], tmp_path / ("out.onnx" if form == "onnx" else "out"), to=form)

@@ -79,6 +79,9 @@ CALLS: dict[str, list[str]] = {
 }
 """Command -> arguments that make it succeed in the folder of :func:`write_files`."""
 
+INSTALLS = {"device setup"}
+"""Commands that install packages; tests/converter/device/test_setup.py runs it with a stand-in for the compiler."""
+
 
 def leaf_commands() -> Iterator[str]:
     """Yield the names of all commands and of the commands of groups."""

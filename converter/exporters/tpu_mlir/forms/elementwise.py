@@ -66,10 +66,7 @@ def mul(op: Mul, node: Node, d: Lowering) -> None:
     _exact(node, d, "Mul")
 
 
-_WITH_NUMBER = {Adds: "Add", Subs: "Sub", Rsubs: "Sub", Muls: "Mul"}
-
-
-@lowers(*_WITH_NUMBER)
+@lowers(Adds, Subs, Rsubs, Muls)
 def arithmetic_with_number(op: ScalarArithmetic, node: Node, d: Lowering) -> None:
     """Lower saturating arithmetic of integers with a number. Products of narrower integers round in floating point."""
     x, y = node.inputs[0], node.output
@@ -80,7 +77,7 @@ def arithmetic_with_number(op: ScalarArithmetic, node: Node, d: Lowering) -> Non
         raise NoExactForm(f"a product of {x.dtype.name} with a number, expected INT32")
     number = d.module.weight(np.full((1,) * x.rank, op.scalar.value, np.int32), "si32", f"{y.name}_number")
     a, b = (number, d.tensor(x)) if op.scalar_first else (d.tensor(x), number)
-    d.define(y, binary(d, _WITH_NUMBER[type(op)], a, b, static_shape(y), d.element(y), y.name))
+    d.define(y, binary(d, op.arithmetic.name.capitalize(), a, b, static_shape(y), d.element(y), y.name))
 
 
 @lowers(Lut)

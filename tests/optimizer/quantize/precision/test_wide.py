@@ -10,6 +10,7 @@ from tests.support.quantize.networks import signal_to_noise, sqnr_of_roundings
 from tests.support.quantize.onnx_builder import OnnxNet
 from tpuconvert.__main__ import main
 from tpuconvert.conversion.options.options import group_options
+from tpuconvert.exporters.tpu_mlir.package import lower_for_chip
 from tpuconvert.model.cost import describe_cost
 from tpuconvert.schema.types import I8, I16, U8, DType
 
@@ -159,10 +160,10 @@ def test_exporters_export_or_name_the_node(form: str, tmp_path: Path, capsys: py
     assert code == 0 or (code == 3 and "no exact form" in capsys.readouterr().err)
 
 
-def test_nodes_without_an_exact_form_for_the_vendors_compiler_are_reported() -> None:
+def test_the_vendors_compiler_has_exact_forms_of_16_bits() -> None:
     net, _, output = mixed()
-    with pytest.raises(tc.TpuConvertError, match="no exact form"):
-        convert(net, output, precision=["*=int16"], exact_on="bm1684x")
+    model = convert(net, output, precision=["*=int16"], exact_on="bm1684x")
+    assert lower_for_chip(model).integer_values() and "in int16" in model.summary()
 
 
 def test_all_operators_without_a_16_bit_form_are_named() -> None:
