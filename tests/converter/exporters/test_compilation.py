@@ -262,9 +262,13 @@ def test_an_interrupt_leaves_nothing(model, compiler, tmp_path):
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=interrupt)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        export(model, tmp_path)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore interrupts
+    try:
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            export(model, tmp_path)
+    finally:
+        signal.signal(signal.SIGINT, handler)
     thread.join()
     assert [path.name for path in tmp_path.iterdir()] == ["vendor"]
     with pytest.raises(ProcessLookupError):
