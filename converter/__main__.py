@@ -5,11 +5,17 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
 from tpuconvert.schema.system.gc_control import reduced_gc_frequency
 from tpuconvert.search_path import remove_current_folder
+
+
+def _terminate(number: int, _frame: object) -> None:
+    """End the process as an interrupt does: child processes are killed, and temporary folders are removed."""
+    raise SystemExit(128 + number)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,6 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None:
         remove_current_folder()
         _open_streams()
+        signal.signal(signal.SIGTERM, _terminate)
     # The matmuls are many and small, so that threads mostly wait for each other. With one thread, results do not depend
     # on the number of cores. NumPy reads the variable when it is imported. A value set by the user has precedence.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

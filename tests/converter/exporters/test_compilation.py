@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -271,6 +273,23 @@ def test_an_interrupt_leaves_nothing(model, compiler, tmp_path):
         signal.signal(signal.SIGINT, handler)
     thread.join()
     assert [path.name for path in tmp_path.iterdir()] == ["vendor"]
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((environment.home / "pid").read_text()), 0)
+
+
+def test_a_terminated_command_leaves_nothing(model, compiler, tmp_path):
+    """A service manager or a CI system ends a command with SIGTERM."""
+    environment = compiler(hangs_at=[2])
+    (tmp_path / "work").mkdir()
+    model.save(tmp_path / "work" / "net.tpum")
+    command = [sys.executable, "-m", "tpuconvert", "export", "net.tpum", "out", "--compile"]
+    process = subprocess.Popen(command, cwd=tmp_path / "work", stderr=subprocess.DEVNULL)
+    while not (environment.home / "pid").exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.terminate()
+    assert process.wait(60) == 128 + signal.SIGTERM
+    assert [path.name for path in (tmp_path / "work").iterdir()] == ["net.tpum"]
     with pytest.raises(ProcessLookupError):
         os.kill(int((environment.home / "pid").read_text()), 0)
 
