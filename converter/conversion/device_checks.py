@@ -64,4 +64,5 @@ def _host_text(model: Model, device: str) -> str:
         hint = next((problem.hint for problem in lowering.problems if problem.hint), "")
         return f"{device} has no form of {causes}: no program can be exported{f'; {hint}' if hint else ''}"
     share = f"{host.share:.1%} of the multiply-accumulates"
-    return f"an export for {device} leaves {len(host.nodes)} nodes to the host, {share}, from {causes} on"
+    count = "1 node" if len(host.nodes) == 1 else f"{len(host.nodes)} nodes"
+    return f"an export for {device} leaves {count} to the host, {share}, from {causes} on"

@@ -95,13 +95,13 @@ def _look_up(graph: Graph, value: Value, positions: Value, table: Array, axis: i
     columns = np.ascontiguousarray(table).reshape(len(table), -1)
     with graph.derived_from(node):
         rows = graph.add(Constdata(), graph.constant(columns, graph.unique(f"{value.name}:table")))
-        found = graph.add(IndexSelect(0), rows, graph.add(Reshape((-1,)), positions))
+        looked_up = graph.add(IndexSelect(0), rows, graph.add(Reshape((-1,)), positions))
         if any(extent != 1 for extent in table.shape[1 : axis + 1]):
             order = (*range(1, axis + 1), 0, *range(axis + 1, len(value.shape)))
-            found = graph.add(Permute(order), graph.add(Reshape((-1, *table.shape[1:])), found))
+            looked_up = graph.add(Permute(order), graph.add(Reshape((-1, *table.shape[1:])), looked_up))
         else:
-            found = graph.add(Reshape((*(1,) * axis, -1, *table.shape[axis + 1 :])), found)
-    graph.replace_uses(value, found)
+            looked_up = graph.add(Reshape((*(1,) * axis, -1, *table.shape[axis + 1 :])), looked_up)
+    graph.replace_uses(value, looked_up)
 
 
 def trim_tables(graph: Graph, positions: Value, rows: int, problems: ProblemList) -> None:

@@ -154,6 +154,10 @@ LARGE_SHARE = 0.05
 """Share of the multiply-accumulates on the host from which a line of the summary is a warning."""
 
 
+def _counted(nodes: int) -> str:
+    return "1 node" if nodes == 1 else f"{nodes} nodes"
+
+
 def describe_host(manifest: Mapping[str, Any]) -> list[str]:
     """Return a line for each node without a form on the device, and one for all that the host computes."""
     nodes = manifest.get("host_nodes", ())
@@ -161,8 +165,10 @@ def describe_host(manifest: Mapping[str, Any]) -> list[str]:
     if nodes:
         share = manifest["host_share"]
         others = len(nodes) - len(lines)
-        after = f", and {others} nodes after {'it' if len(lines) == 1 else 'them'}" if others else ""
-        text = f"  host    computes {len(lines)} nodes without a form{after}: {share:.1%} of the multiply-accumulates"
+        after = f", and {_counted(others)} after {'it' if len(lines) == 1 else 'them'}" if others else ""
+        text = (
+            f"  host    computes {_counted(len(lines))} without a form{after}: {share:.1%} of the multiply-accumulates"
+        )
         lines.append(style(text, "warning") if share > LARGE_SHARE else text)
     return lines
 

@@ -267,7 +267,7 @@ def test_pooling(chip, to, vendor, tmp_path):
         family.add(Pool(is_ceil_mode=True, **edges), x)
         for counts_padding in (False, True):
             family.add(Pool(pad_h=1, pad_w=1, is_ave_count_zero_pad=counts_padding, **edges), x)
-        for height, width in ((2, 2), (4, 3), (8, 6), (5, 4)):  # the last one leaves a rest behind its only window
+        for height, width in ((2, 2), (4, 3), (8, 6), (5, 4)):  # the last one does not reach the last elements
             window = {"kernel_h": height, "kernel_w": width, "stride_h": height, "stride_w": width}
             family.add(Pool(pooling_type=PoolType.AVE, **window), x)
             family.add(PoolInt(is_avg_pooling=True, **window), x)

@@ -42,10 +42,10 @@ class Part:
         for tensor in self._network.inputs:
             tensor.data.reshape(-1)[:] = feeds[names[tensor.name]].reshape(-1)
         self._network.forward()
-        found = {tensor.name: np.array(tensor.data) for tensor in self._network.outputs}
+        outputs = {tensor.name: np.array(tensor.data) for tensor in self._network.outputs}
         results = {}
         for output in self.description["outputs"]:
-            array = find_output(found, output["device_name"])
+            array = find_output(outputs, output["device_name"])
             if array is None:
                 fail(f"{self.description['name']} returns no '{output['device_name']}'; compile it again")
             results[output["name"]] = array.reshape(output["shape"])

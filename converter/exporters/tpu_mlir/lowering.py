@@ -273,17 +273,17 @@ class Lowering:
         if floats is not None and _computes_floats(node) and _has_float_operands(node):
             # The forms for BM1684 of products with numbers belong to the integers before or after them.
             functions.insert(len(functions) if self.target.chip is Chip.BM1684 else 0, floats.find(node.op.name))
-        found = [function for function in functions if function is not None]
-        if not found:
+        forms = [function for function in functions if function is not None]
+        if not forms:
             hint = UNROLL if isinstance(node.op, SequenceLayer) else ""
             self._refuse(node, "the tpu dialect has no operation with its results", hint)
         self.module.origin = node
-        for function in found:
+        for function in forms:
             try:
                 function(node.op, node, self)
                 return
             except NoExactForm as error:
-                if function is found[-1]:
+                if function is forms[-1]:
                     self._refuse(node, error.reason, error.hint)
 
     def _refuse_after_host(self, node: Node) -> None:

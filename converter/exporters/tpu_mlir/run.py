@@ -189,14 +189,14 @@ def main() -> int:
     feeds = device_inputs(manifest, inputs)
     count = count_samples(manifest, inputs, feeds)
     try:
-        found = run_on_board(manifest, program, feeds, count)
+        program_outputs = run_on_board(manifest, program, feeds, count)
     except ImportError:
-        found = run_in_simulator(feeds)
+        program_outputs = run_in_simulator(feeds)
     computed = {}
     for output in manifest["outputs"]:
-        if output["name"] not in found:
+        if output["name"] not in program_outputs:
             fail(f"the program returns no '{output['device_name']}'; compile it again")
-        computed[output["name"]] = found[output["name"]].reshape(count, *output["shape"])
+        computed[output["name"]] = program_outputs[output["name"]].reshape(count, *output["shape"])
     results = {
         item["name"]: to_port(dequantized(computed[item["source"]], item["dequantize"]), item)
         for item in manifest["results"]

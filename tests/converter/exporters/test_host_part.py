@@ -145,7 +145,7 @@ def test_messages_name_what_is_missing(exported: tuple[tc.Model, tc.Export]) -> 
 
 
 def test_nodes_are_left_to_the_host_on_request(tmp_path: Path) -> None:
-    """A node that the compiler cannot compile, and everything behind it."""
+    """A node that the compiler cannot compile, and all nodes that depend on it."""
     model = tc.convert(scores_network(tmp_path / "net.onnx"), chip="bm1684x")
     names = [node.name for node in model.graph.nodes]
     lowering = lower_with_host(model.graph, TARGETS["bm1684x"], "net", on_host={names[0]: "the compiler aborts"})
@@ -161,7 +161,7 @@ def test_convert_says_what_goes_to_the_host(chip: str, tmp_path: Path, capsys: p
     """With the name of a device; the plain chip is for every device and for this machine."""
     source, target = scores_network(tmp_path / "net.onnx"), tmp_path / "net.tpum"
     assert main(["convert", str(source), "-o", str(target), "--chip", chip]) == 0
-    assert f"an export for {chip} leaves 1 nodes to the host" in " ".join(capsys.readouterr().out.split())
+    assert f"an export for {chip} leaves 1 node to the host" in " ".join(capsys.readouterr().out.split())
     (note,) = (note for note in tc.load(target).notes if note.kind == "device")
     assert "topk 'best'" in note.message
     assert main(["convert", str(source), "-o", str(target), "--chip", "bm1686"]) == 0

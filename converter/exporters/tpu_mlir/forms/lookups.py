@@ -33,7 +33,7 @@ def constdata(op: Constdata, node: Node, d: Lowering) -> None:
 def index_select(op: IndexSelect, node: Node, d: Lowering) -> None:
     """Lower a selection of slices.
 
-    The elements of a table of rank 1 may be integers behind a cast: it stays FLOAT32, and the compiler takes a column.
+    The elements of a table of rank 1 may be cast to integers: the table stays FLOAT32, and the compiler takes a column.
     """
     table, index = node.inputs
     y = node.output
@@ -56,7 +56,7 @@ def index_select(op: IndexSelect, node: Node, d: Lowering) -> None:
 
 
 def _constant_of(table: Value) -> Value:
-    """Return the constant behind a table, so that the program has it in the type of the module."""
+    """Return the constant that a table is, so that the program has it in the type of the module."""
     if table.producer is not None and isinstance(table.producer.op, Constdata):
         data = table.producer.inputs[0]
         assert data is not None

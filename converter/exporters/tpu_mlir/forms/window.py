@@ -27,7 +27,7 @@ class Window(NamedTuple):
         strides = list(self.strides)
         for axis in (0, 1):
             if results[axis] == 1:
-                # The elements behind the only window, which a smaller stride would make a second one of.
+                # Elements after the only window. A smaller stride would make a second window of them.
                 reach = (self.kernel[axis] - 1) * self.dilations[axis] + 1
                 rest = extents[axis] + self.pads[axis] + self.pads[2 + axis] - reach
                 strides[axis] = min(strides[axis], max(rest, 0) + 1)
