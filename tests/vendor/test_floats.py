@@ -46,7 +46,7 @@ def test_forms(build: Callable[[Family], None], floats: str, chip: str, vendor: 
 @pytest.mark.parametrize("chip", ["bm1684x", "bm1688"])
 def test_scales_and_offsets_per_channel(chip: str, vendor: Vendor, tmp_path: Path) -> None:
     """The input has ties and exceeds the range of the integers."""
-    scales = (0.5, 0.25, 1.0)
+    scales = (0.5, 0.25, 0.125)
     graph = Graph("channels")
     x = graph.input("x", TensorType(F32, (1, 3, 8, 8)))
     for offsets in ((), (0, 3, -7), (3, 3, 3)):

@@ -29,6 +29,8 @@ class Target:
             attribute ``mode`` or an empty string.
         groups_images: False if the compiler groups a cast with a convolution of few channels and then gets some rows of
             its result wrong.
+        fuses_requantization: False if the compiler fuses requantizations into convolutions also where this is wrong.
+        has_small_sums: False if the compiler gets convolutions to few channels of one element wrong in a layer group.
         level: level of layer grouping that is tried first. Groups of BM1684 with floats are often wrong in simulation.
         has_transposed_operands: True if the right operand of a product may be transposed.
         floats: types in which the chip computes floating-point operators.
@@ -43,6 +45,8 @@ class Target:
     has_float32_biases: bool = False
     absent: frozenset[tuple[str, str]] = frozenset()
     groups_images: bool = True
+    fuses_requantization: bool = True
+    has_small_sums: bool = True
     level: int = 2
     has_transposed_operands: bool = True
     floats: tuple[str, ...] = ("f32", "f16", "bf16")
@@ -82,7 +86,14 @@ TARGETS = {
     for target in (
         Target("bm1684x", Chip.BM1686),
         Target(
-            "bm1688", Chip.BM1686, has_packed_requant=True, has_float32_biases=True, packed_rows=32, groups_images=False
+            "bm1688",
+            Chip.BM1686,
+            has_packed_requant=True,
+            has_float32_biases=True,
+            packed_rows=32,
+            groups_images=False,
+            fuses_requantization=False,
+            has_small_sums=False,
         ),
         Target(
             "bm1684",

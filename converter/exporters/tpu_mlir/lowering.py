@@ -92,6 +92,7 @@ class Lowering:
         self.quantizers: dict[Value, Node] = {}
         self.problems = ProblemList(graph.file or graph.name, f"export for {target.name}")
         self._tensors: dict[Value, Tensor] = {}
+        self._reshaped: dict[Tensor, Tensor] = {}
         self._fused: set[Node] = set()
         self._internal: set[Value] = set()
         self._unavailable: set[Value] = set()
@@ -217,11 +218,14 @@ class Lowering:
         self.define(value, self.as_kind(result, self.kind))
 
     def reshape(self, x: Tensor, shape: Sequence[int], location: str) -> Tensor:
-        """Append a reshape of a tensor. Return the tensor unchanged if it already has the shape."""
-        if x.shape == tuple(shape):
-            return x
+        """Append a reshape of a tensor. Return the tensor, or what it is a reshape of, if that has the shape."""
+        for tensor in (x, self._reshaped.get(x)):
+            if tensor is not None and tensor.shape == tuple(shape):
+                return tensor
         operands = self.reshape_operands(x)
-        return self.module.add("tpu.Reshape", operands, shape, x.element, location, shape=shape)
+        result = self.module.add("tpu.Reshape", operands, shape, x.element, location, shape=shape)
+        self._reshaped[result] = x
+        return result
 
     def reshape_operands(self, x: Tensor) -> list[Tensor | None]:
         """Return the operands of a reshape. The compiler aborts for BM1684 if the one for a buffer is missing."""

@@ -1,6 +1,7 @@
 """Export folders and their errors, without the vendor's compiler."""
 
 import json
+import re
 import subprocess
 
 import numpy as np
@@ -15,6 +16,7 @@ from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.compare import Eq
 from tpuconvert.schema.ops.convolution.conv_v2 import ConvV2
 from tpuconvert.schema.ops.pool_int import PoolInt
+from tpuconvert.schema.ops.quantization.dequant_int_to_fp32 import DequantIntToFp32
 from tpuconvert.schema.ops.quantization.lut import Lut
 from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, RequantMode
 from tpuconvert.schema.ops.shape_change import Reshape
@@ -248,9 +250,68 @@ def test_operands_of_exact_sums_are_whole_multiples(multipliers, refused, tmp_pa
 def test_a_single_window_has_no_stride(tmp_path):
     """A global average has a stride of its extent, which the compiler accepts up to 15 only."""
     graph = Graph("net")
-    x = quantized_input(graph, (1, 3, 25, 20), zero_point=0)
-    op = PoolInt(kernel_h=25, kernel_w=20, stride_h=25, stride_w=20, is_avg_pooling=True)
+    x = quantized_input(graph, (1, 3, 16, 10), zero_point=0)
+    op = PoolInt(kernel_h=16, kernel_w=10, stride_h=16, stride_w=10, is_avg_pooling=True)
     graph.output(graph.add(op, x))
     tc.export(model_of(graph), tmp_path / "out")
-    assert "kernel_shape = [25, 20]" in (text := (tmp_path / "out/net.mlir").read_text())
+    assert "kernel_shape = [16, 10]" in (text := (tmp_path / "out/net.mlir").read_text())
     assert "strides = [1, 1]" in text
+
+
+def test_a_large_average_is_a_product_with_ones(tmp_path):
+    """The compilers get convolutions with such kernels wrong. Each column has the elements of a window."""
+    graph = Graph("net")
+    x = quantized_input(graph, (1, 2, 20, 42), zero_point=0)
+    op = PoolInt(kernel_h=20, kernel_w=21, stride_h=20, stride_w=20, is_avg_pooling=True)
+    graph.output(graph.add(op, x, name="mean"))
+    tc.export(model_of(graph), tmp_path / "out")
+    text = (tmp_path / "out/net.mlir").read_text()
+    assert "tpu.MatMul" in text and "tpu.Conv2D" not in text
+    columns = np.load(tmp_path / "out/net_weights.npz")["mean_windows"].reshape(20, 42, 2)
+    expected = np.zeros((20, 42, 2))
+    expected[:, :21, 0] = expected[:, 20:41, 1] = 1
+    np.testing.assert_array_equal(columns, expected)
+
+
+@pytest.mark.parametrize(("chip", "operation"), [("bm1684x", "tpu.Conv2D"), ("bm1688", "tpu.MatMul")])
+def test_sums_of_one_element_are_a_product_on_bm1688(chip, operation, tmp_path):
+    """Convolutions that sum all elements of their operand are wrong in groups of its compiler."""
+    graph = Graph("net")
+    x = quantized_input(graph, (1, 4, 3, 3), zero_point=0)
+    weights = graph.constant(np.arange(-36, 36, dtype=np.int8).reshape(4, 2, 3, 3), "weights")
+    total = graph.add(ConvV2(groups=2), x, weights, name="total")
+    graph.output(graph.add(RequantInt32(shift_val=-4, mode=RequantMode.MULTIPLIER_SHIFT, offset_val=5), total))
+    tc.export(model_of(graph), tmp_path / "out", chip=chip)
+    assert operation in (tmp_path / "out/net.mlir").read_text()
+    if chip == "bm1688":
+        columns = np.load(tmp_path / "out/net_weights.npz")["total_columns"].reshape(4, 9, 4)
+        dense = np.zeros((4, 9, 4))
+        dense[:2, :, :2] = np.arange(-36, 0).reshape(2, 2, 9).transpose(1, 2, 0)
+        dense[2:, :, 2:] = np.arange(0, 36).reshape(2, 2, 9).transpose(1, 2, 0)
+        np.testing.assert_array_equal(columns, dense)
+
+
+@pytest.mark.parametrize(("chip", "is_apart"), [("bm1684x", False), ("bm1688", True)])
+def test_requantizations_that_are_fused_wrong_stay_apart(chip, is_apart, tmp_path):
+    """BM1688 gets UINT8 with a zero point wrong in a convolution: the sums have another use before."""
+    graph = Graph("net")
+    x = quantized_input(graph, (1, 4, 6, 6), zero_point=0)
+    total = graph.add(ConvV2(), x, graph.constant(np.ones((8, 4, 3, 3), np.int8), "weights"))
+    op = RequantInt32(shift_val=-4, mode=RequantMode.MULTIPLIER_SHIFT, offset_val=130, out_dtype=DType.UINT8)
+    y = graph.add(op, total)
+    y.quant = QuantParams.per_tensor(0.5, 130, DType.UINT8)
+    graph.output(y)
+    tc.export(model_of(graph), tmp_path / "out", chip=chip)
+    assert ("tpu.BinaryShift" in (tmp_path / "out/net.mlir").read_text()) == is_apart
+
+
+def test_integers_with_a_scale_become_floats_without_it(tmp_path):
+    """The compilers apply the scale of a type in every cast: scales per channel need a type without one."""
+    graph = Graph("net")
+    x = quantized_input(graph, (1, 2, 3, 3), zero_point=3)
+    op = DequantIntToFp32(is_scale_pc=True, scale_vec=(0.5, 0.25), is_offset_pc=True, offset_vec=(3, 1))
+    graph.output(graph.add(op, x))
+    tc.export(model_of(graph), tmp_path / "out")
+    text = (tmp_path / "out/net.mlir").read_text()
+    casts = re.findall(r"with_scale = false.* : \(tensor<[0-9x]+x([^)]*)>\) -> tensor<\S+f32>", text)
+    assert casts == ["!quant.uniform<u8:f32, 1.0>"]

@@ -45,9 +45,12 @@ class Vendor:
         to: str = "tpu-mlir",
         grouping: int = 2,
         floats: str = "f32",
+        with_checks: bool = True,
     ) -> list[str]:
         """Return the tensors of ``compare`` that differ."""
-        lines = self.compare(model, feeds, chip, folder, to=to, grouping=grouping, floats=floats)
+        lines = self.compare(
+            model, feeds, chip, folder, to=to, grouping=grouping, floats=floats, with_checks=with_checks
+        )
         return [line for line in lines if line.startswith("DIFF")]
 
     def compare(
@@ -60,9 +63,10 @@ class Vendor:
         to: str = "tpu-mlir",
         grouping: int = 2,
         floats: str = "f32",
+        with_checks: bool = True,
     ) -> list[str]:
-        """Export with every integer tensor, compile, simulate. Return a line per tensor, "ok ..." or "DIFF ..."."""
-        tc.export(model, folder, to=to, chip=chip, data=feeds, with_checks=True, floats=floats)
+        """Export, by default with every integer tensor, compile, simulate. Return a line per tensor, "ok" or "DIFF"."""
+        tc.export(model, folder, to=to, chip=chip, data=feeds, with_checks=with_checks, floats=floats)
         if to == "tpulang":
             compiled = self.run([self.python, str(folder / PROGRAM)])
         else:

@@ -23,6 +23,9 @@ from tpuconvert.schema.types import Array, DType
 
 ZERO_POINTS = "one zero point per tensor"
 
+DENSE_WEIGHTS = 1 << 22
+"""Limit of the weights of a product that replaces a convolution with groups."""
+
 
 def fold_zero_point(bias: Array, weights: Array, zero_point: int) -> Array:
     """Return the bias minus the zero point of the operand times the sum of the weights, INT64 [output channels]."""
@@ -77,6 +80,41 @@ def convolve(
         group=window.groups,
         **fused,
     )
+
+
+def accumulate(
+    d: Lowering,
+    operation: str,
+    x: Tensor,
+    weights: Array,
+    bias: Array,
+    window: Window,
+    result: tuple[Sequence[int], str],
+) -> Tensor:
+    """Append a convolution with 32-bit sums. Arguments as for ``convolve``; a result has shape and name.
+
+    One element for each channel is wrong in a layer group of BM1688, in the simulator. It is written as a product.
+    """
+    shape, name = result
+    covers = tuple(window.kernel) == tuple(x.shape[2:]) and not any(window.pads)
+    is_small = len(weights) * math.prod(x.shape[1:]) <= DENSE_WEIGHTS or window.groups == 1
+    is_one = operation == "tpu.Conv2D" and math.prod(shape[2:]) == 1 and covers and is_small
+    if d.target.has_small_sums or not is_one:
+        return convolve(d, operation, x, weights, bias, window, (shape, "si32", name))
+    if np.abs(bias).max(initial=0) >= 2**31:
+        raise NoExactForm("bias and zero point together exceed 32 bits")
+    columns = np.zeros((x.shape[1], *window.kernel, len(weights)), weights.dtype)
+    inputs, outputs = weights.shape[1], weights.shape[0] // window.groups
+    for group in range(window.groups):
+        part = slice(group * outputs, (group + 1) * outputs)
+        columns[group * inputs : (group + 1) * inputs, :, :, part] = weights[part].transpose(1, 2, 3, 0)
+    operands = [
+        d.reshape(x, (x.shape[0], math.prod(x.shape[1:])), f"{name}_flat"),
+        d.module.weight(columns.reshape(-1, len(weights)), "si8", f"{name}_columns"),
+        d.module.weight(bias.reshape(1, -1), "i32", f"{name}_biases"),
+    ]
+    sums = d.module.add("tpu.MatMul", operands, shape[:2], "si32", f"{name}_sums")
+    return d.reshape(sums, shape, name)
 
 
 def pad_with(d: Lowering, operand: Tensor, window: Window, number: int, name: str) -> tuple[Tensor, Window]:
@@ -152,11 +190,6 @@ def linear(
         shape: shape of the result, of rank 4.
     """
     y = node.output
-    if len(weights) > 1 and operation == "tpu.Conv2D" and window.groups == 1 and tuple(shape[2:]) == (1, 1):
-        # On BM1688 the sum of two convolutions with a result of 1x1 is wrong in the simulator.
-        shape_twice = (x.shape[0], 2 * x.shape[1], *x.shape[2:])
-        x = d.module.add("tpu.Concat", [x, x], shape_twice, x.element, f"{y.name}_twice", axis=1)
-        weights = [np.concatenate(weights, axis=1)]
     user = d.sole_user(y, "requant_int32")
     if user is not None and len(weights) == 1 and operation == "tpu.Conv2D":
         z = user.output
@@ -172,12 +205,12 @@ def linear(
     flat = (shape[0], math.prod(shape[1:]))
     is_split = len(weights) > 1
     name = y.name if tuple(shape) == y.shape and not is_split else f"{y.name}_4d"
-    total = convolve(d, operation, x, weights[0], bias, window, (shape, "si32", name))
+    total = accumulate(d, operation, x, weights[0], bias, window, (shape, name))
     if is_split:
         total = d.reshape(total, flat, f"{y.name}_row")
     for part in weights[1:]:
         zero = np.zeros(part.shape[0], np.int64)
-        more = convolve(d, operation, x, part, zero, window, (shape, "si32", f"{y.name}_part"))
+        more = accumulate(d, operation, x, part, zero, window, (shape, f"{y.name}_part"))
         row = d.reshape(more, flat, f"{y.name}_part_row")
         total = binary(d, "Add", total, row, flat, "si32", y.name if flat == y.shape else f"{y.name}_sum")
     d.define(y, d.reshape(total, static_shape(y), y.name))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from tpuconvert.exporters.lowerings import NoExactForm
-from tpuconvert.exporters.tpu_mlir.forms.linear import can_fuse, convolve, pad_with
+from tpuconvert.exporters.tpu_mlir.dialect import Tensor
+from tpuconvert.exporters.tpu_mlir.forms.linear import accumulate, can_fuse, convolve, pad_with
 from tpuconvert.exporters.tpu_mlir.forms.requantization import Rescale, remove_twos, requantize
 from tpuconvert.exporters.tpu_mlir.forms.window import Window
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering, static_shape
@@ -17,15 +19,25 @@ from tpuconvert.schema.ops.pool import Pool
 from tpuconvert.schema.ops.pool_int import PoolInt
 from tpuconvert.schema.types import Array, DType
 
+LARGE_WINDOW = 256
+"""Largest average that is a convolution. In the simulator averages of 400 elements are wrong on BM1688, and some of
+3,136 elements abort the compilers, depending on the number of channels."""
+
+MATRIX_ELEMENTS = 1 << 22
+"""Limit of the product that computes larger averages."""
+
 
 def average(node: Node, d: Lowering, window: Window, rescale: Rescale, round_mode: str = "HalfUp") -> None:
     """Append average pooling as ``round(sum * multiplier / 2^shift)``."""
     x, y = node.inputs[0], node.output
     assert x is not None
     channels = static_shape(x)[1]
+    shape = static_shape(y)
+    if math.prod(window.kernel) > LARGE_WINDOW:
+        d.define(y, requantize(d, _sums_by_product(d, x, y, window), rescale, y, shape, round_mode=round_mode))
+        return
     weights = np.ones((channels, 1, *window.kernel), np.int8)
     zero = np.zeros(channels, np.int64)
-    shape = static_shape(y)
     window = window.with_least_strides(static_shape(x)[2:], shape[2:])
     operand, grouped = pad_with(d, d.tensor(x), window._replace(groups=channels), 0, y.name)
     if round_mode == "HalfUp" and can_fuse(rescale, y) and not (x.quant is not None and any(x.quant.zero_point)):
@@ -43,8 +55,30 @@ def average(node: Node, d: Lowering, window: Window, rescale: Rescale, round_mod
             ),
         )
         return
-    total = convolve(d, "tpu.Conv2D", operand, weights, zero, grouped, (shape, "si32", f"{y.name}_sum"))
+    total = accumulate(d, "tpu.Conv2D", operand, weights, zero, grouped, (shape, f"{y.name}_sum"))
     d.define(y, requantize(d, total, rescale, y, shape, round_mode=round_mode))
+
+
+def _sums_by_product(d: Lowering, x: Value, y: Value, window: Window) -> Tensor:
+    """Append the sums of the windows as a product of the rows of all elements with a matrix of zeros and ones."""
+    extents, shape = static_shape(x)[2:], static_shape(y)
+    count, results = math.prod(extents), math.prod(shape[2:])
+    if count * results > MATRIX_ELEMENTS:
+        raise NoExactForm(f"{results} averages of {math.prod(window.kernel)} elements of {count}")
+    along_height, along_width = (_inside(window, axis, extents[axis], shape[2 + axis]) for axis in (0, 1))
+    matrix = np.einsum("hp,wq->hwpq", along_height, along_width).reshape(count, results)
+    rows = d.reshape(d.tensor(x), (*shape[:2], count), f"{y.name}_rows")
+    ones = d.module.weight(matrix.astype(np.int8), "si8", f"{y.name}_windows")
+    sums = d.module.add("tpu.MatMul", [rows, ones], (*shape[:2], results), "si32", f"{y.name}_row_sums")
+    return d.reshape(sums, shape, f"{y.name}_sum")
+
+
+def _inside(window: Window, axis: int, extent: int, results: int) -> Array:
+    """Return which elements along height (axis 0) or width the window of each result has, [extent, results]."""
+    first = np.arange(results) * window.strides[axis] - window.pads[axis]
+    offsets = np.arange(extent)[:, None] - first
+    inside: Array = (offsets >= 0) & (offsets < window.kernel[axis])
+    return inside
 
 
 def exact_quotient(count: int, channels: int) -> Rescale:
@@ -171,7 +205,7 @@ def uneven_average(node: Node, d: Lowering, window: Window, counts: Array, round
     channels, shape = static_shape(x)[1], static_shape(y)
     weights, zero = np.ones((channels, 1, *window.kernel), np.int8), np.zeros(channels, np.int64)
     operand, grouped = pad_with(d, d.tensor(x), window._replace(groups=channels), 0, y.name)
-    total = convolve(d, "tpu.Conv2D", operand, weights, zero, grouped, (shape, "si32", f"{y.name}_sum"))
+    total = accumulate(d, "tpu.Conv2D", operand, weights, zero, grouped, (shape, f"{y.name}_sum"))
     factor = d.module.weight(multipliers.reshape(1, 1, *counts.shape), "si32", f"{y.name}_factor")
     d.add("tpu.BinaryShift", [total, factor], y, mode="Mul", shift=-shift, round_mode=round_mode)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tpuconvert.exporters.lowerings import NoExactForm
-from tpuconvert.exporters.tpu_mlir.dialect import Tensor, quantized_element, zero_point_of
+from tpuconvert.exporters.tpu_mlir.dialect import Tensor, integer_type, quantized_element
 from tpuconvert.exporters.tpu_mlir.lowering import (
     PLAIN_ELEMENTS,
     Lowering,
@@ -121,15 +121,30 @@ def requantize(
         zero_points = set(rescale.zero_points)
         zero_point = rescale.zero_points[0] if len(zero_points) == 1 else 0
         element = quantized_element(value.dtype, value.quant, zero_point=zero_point)
+    name = value.name if tuple(shape) == value.shape else f"{value.name}_4d"
+    if not d.target.fuses_requantization and _is_fused_wrong(d, accumulator, rescale, value):
+        accumulator = widen(d, accumulator, f"{name}_apart")  # another use of the sums
     return d.module.add(
         "tpu.RequantIntAxis",
         [accumulator, weight],
         shape,
         element,
-        value.name if tuple(shape) == value.shape else f"{value.name}_4d",
+        name,
         quant_mode=rescale.mode,
         round_mode=round_mode or rescale.round_mode,
     )
+
+
+def _is_fused_wrong(d: Lowering, accumulator: Tensor, rescale: Rescale, value: Value) -> bool:
+    """Return True if the compiler for BM1688 may fuse a requantization into a convolution with a wrong result.
+
+    In the simulator unsigned results with a zero point are wrong, and 16-bit results of a depthwise convolution.
+    """
+    if value.dtype is DType.UINT8 and any(rescale.zero_points):
+        return True
+    is_wide = value.dtype in (DType.INT16, DType.UINT16)
+    producer = next((line for line in reversed(d.module.lines) if line.result is accumulator), None)
+    return is_wide and producer is not None and producer.attributes.get("group", 1) > 1
 
 
 def shape_4d(value: Value) -> tuple[int, ...]:
@@ -249,6 +264,25 @@ def _with_channels(d: Lowering, operation: str, x: Tensor, numbers: Sequence[flo
     return d.module.add(operation, operands, x.shape, "f32", location, is_exact=x.is_exact)
 
 
+def _with_element(d: Lowering, x: Tensor, element: str, location: str) -> Tensor:
+    """Append a multiplication by 1 that saturates integers to another element type."""
+    one = d.module.weight(np.ones((1,) * len(x.shape), np.int8), "si8", f"{location}_one")
+    return binary(d, "Mul", x, one, x.shape, element, location)
+
+
+def _to_floats(d: Lowering, x: Tensor, location: str) -> Tensor:
+    """Append the conversion of integers to FLOAT32.
+
+    The compilers apply scale and zero point of the operand's type even without ``with_scale``, so that the type must
+    have neither.
+    """
+    name = integer_type(x.element)
+    plain = PLAIN_ELEMENTS[DType.of(name)] if name else x.element
+    if x.element != plain:
+        x = _with_element(d, x, plain, f"{location}_plain")
+    return d.module.add("tpu.Cast", [x], x.shape, "f32", location, with_scale=False)
+
+
 @lowers(DequantIntToFp32)
 def dequantize(op: DequantIntToFp32, node: Node, d: Lowering) -> None:
     """Lower ``(x - zero_point) * scale`` to ``tpu.Cast``."""
@@ -258,8 +292,7 @@ def dequantize(op: DequantIntToFp32, node: Node, d: Lowering) -> None:
         scales = op.scale_vec if op.is_scale_pc else (op.scale_val,)
         offsets = op.offset_vec if op.is_offset_pc else (op.offset_val,)
         name, tensor = node.output.name, d.tensor(x)
-        number = d.module.add("tpu.Cast", [tensor], static_shape(x), "f32", f"{name}_steps", with_scale=False)
-        offsets = tuple(offset - zero_point_of(tensor.element) for offset in offsets)  # the cast subtracts it
+        number = _to_floats(d, tensor, f"{name}_steps")
         if any(offsets):
             number = _with_channels(d, "tpu.Sub", number, offsets, f"{name}_centered")
         d.define(node.output, _with_channels(d, "tpu.Mul", number, scales, name))
@@ -279,13 +312,12 @@ def cast(op: Cast, node: Node, d: Lowering) -> None:
     assert x is not None
     tensor = d.tensor(x)
     if x.dtype.is_integer and y.dtype is DType.FLOAT32:
-        d.define(y, d.module.add("tpu.Cast", [tensor], static_shape(y), "f32", y.name, with_scale=False))
+        d.define(y, _to_floats(d, tensor, y.name))
         return
     if not y.dtype.is_integer:
         raise NoExactForm(f"cast of {x.dtype.name} to {y.dtype.name}, expected integers")
     if x.dtype.is_integer:
-        one = d.module.weight(np.ones((1,) * x.rank, np.int8), "si8", f"{y.name}_one")
-        d.define(y, binary(d, "Mul", tensor, one, static_shape(y), d.element(y), y.name))
+        d.define(y, _with_element(d, tensor, d.element(y), y.name))
         return
     if x.dtype is not DType.FLOAT32 or (d.is_strict and not tensor.is_exact):
         raise NoExactForm(f"cast of {x.dtype.name}, expected integers or exact FLOAT32")
