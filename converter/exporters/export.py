@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from tpuconvert.exporters.bucket_graphs import graph_of_bucket
 from tpuconvert.exporters.compilation.compiled_export import TIME_LIMIT, Compilation, export_compiled
-from tpuconvert.exporters.compilation.proof import Proof, describe_proof
+from tpuconvert.exporters.compilation.proof import Proof, describe_proof, file_sha256
 from tpuconvert.exporters.decoder_export import TO_COMPILER, describe_check, export_decoder
 from tpuconvert.exporters.folder import MANIFEST, write_folder
 from tpuconvert.exporters.manifest import Manifest
@@ -239,7 +239,9 @@ def export(
     form = FORMS.get(to)
     if form is None:
         raise UsageError(f"unknown form '{to}'", hint=f"known are {', '.join(FORMS)}")
+    model_sha256 = None
     if not isinstance(model, Model):
+        model_sha256 = file_sha256(Path(model)) if compile else None
         model = load(model)
     _refuse_source(model, Path(path))
     if floats not in FLOATS:
@@ -258,7 +260,7 @@ def export(
     if integer_io and (to != "tpu-mlir" or decoder_context is not None):
         raise UsageError("integer_io, which only the form tpu-mlir without decoder_context has", hint="leave it out")
     borders = (INTEGERS, INTEGERS) if integer_io else ("f32", "f32")
-    request = Request(model, Path(path), chip, data, with_checks, floats, borders=borders)
+    request = Request(model, Path(path), chip, data, with_checks, floats, borders=borders, model_sha256=model_sha256)
     if decoder_context is not None:
         return Export(Path(path), export_decoder(request, decoder_context, to, write_program), proofs, to)
     buckets = buckets_of(model.metadata)

@@ -36,6 +36,7 @@ class Request:
         floats: type in which the exported program computes floating-point operators: a name of ``FLOATS``.
         program: name of the program, or None for the name of the model.
         borders: types of the floating-point inputs and of the floating-point results of a ``tpu-mlir`` program.
+        model_sha256: SHA-256 of the file of the model; None for a model in memory.
     """
 
     model: Model
@@ -46,6 +47,7 @@ class Request:
     floats: str = "f32"
     program: str | None = None
     borders: tuple[str, str] = ("f32", "f32")
+    model_sha256: str | None = None
 
     @property
     def name(self) -> str:

@@ -8,7 +8,7 @@ with the pixels of OpenCV.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -20,7 +20,7 @@ _COEFFICIENT_SCALE = np.float32(1 << _COEFFICIENT_BITS)
 _LANES = 8
 """Number of 16-bit elements in a vector of 128 bits, which the x86 and ARM packages of OpenCV use."""
 
-_Taps = tuple[Array, Array, tuple[Array, Array]]
+Taps = tuple[Array, Array, tuple[Array, Array]]
 """Indices of the two pixels of each result pixel along an axis, and their coefficients: int32 in units of 2^-11."""
 
 _LEAST_SHARE = 1e-3  # shares of a pixel up to this are ignored by computeResizeAreaTab
@@ -34,10 +34,7 @@ def resize_nearest(image: Array, size: tuple[int, int]) -> Array:
         size: (height, width) of the result.
 
     """
-    rows, columns = (
-        np.minimum(np.floor(np.arange(new) * (1.0 / (new / old))).astype(np.int64), old - 1)
-        for new, old in zip(size, image.shape[:2], strict=True)
-    )
+    rows, columns = (nearest_indices(old, new) for new, old in zip(size, image.shape[:2], strict=True))
     resized: Array = image[rows[:, None], columns[None, :]]
     return resized
 
@@ -52,11 +49,30 @@ def resize_linear(image: Array, size: tuple[int, int]) -> Array:
         size: (height, width) of the result.
 
     """
-    height, width = image.shape[:2]
-    if (height, width) == (2 * size[0], 2 * size[1]):
+    if is_halved(image.shape[:2], size):
         return _mean_of_blocks(image, (2, 2))
-    horizontal = _taps(width, size[1], zero_outside=True)
-    return _resize_by_taps(image, horizontal, _taps(height, size[0], zero_outside=False))
+    return _resize_by_taps(image, *linear_taps(image.shape[:2], size))
+
+
+def nearest_indices(old: int, new: int) -> Array:
+    """Return the pixel of each result pixel of ``resize_nearest`` along an axis."""
+    indices: Array = np.minimum(np.floor(np.arange(new) * (1.0 / (new / old))).astype(np.int64), old - 1)
+    return indices
+
+
+def is_halved(shape: Sequence[int], size: Sequence[int]) -> bool:
+    """Return True if ``resize_linear`` computes means of blocks."""
+    return tuple(shape) == (2 * size[0], 2 * size[1])
+
+
+def linear_taps(shape: Sequence[int], size: Sequence[int]) -> tuple[Taps, Taps]:
+    """Return the taps of ``resize_linear`` along the rows and along the columns.
+
+    Args:
+        shape: height and width of the image.
+        size: height and width of the result.
+    """
+    return _taps(shape[1], size[1], zero_outside=True), _taps(shape[0], size[0], zero_outside=False)
 
 
 def resize_area(image: Array, size: tuple[int, int]) -> Array:
@@ -130,7 +146,7 @@ RESIZERS: dict[str, Callable[[Array, tuple[int, int]], Array]] = {
 """Functions from uint8 [H, W, C] and (height, width) to uint8 [height, width, C], by the value of ``resize=``."""
 
 
-def _resize_by_taps(image: Array, horizontal: _Taps, vertical: _Taps) -> Array:
+def _resize_by_taps(image: Array, horizontal: Taps, vertical: Taps) -> Array:
     first, second, alpha = horizontal
     wide = image.astype(np.int32)
     rows = wide[:, first] * alpha[0][:, None] + wide[:, second] * alpha[1][:, None]
@@ -142,7 +158,7 @@ def _resize_by_taps(image: Array, horizontal: _Taps, vertical: _Taps) -> Array:
     return resized
 
 
-def _taps(old: int, new: int, *, zero_outside: bool) -> _Taps:
+def _taps(old: int, new: int, *, zero_outside: bool) -> Taps:
     """Return the taps of bilinear resizing between pixel centers.
 
     Args:
@@ -160,7 +176,7 @@ def _taps(old: int, new: int, *, zero_outside: bool) -> _Taps:
     return _rounded_taps(start, fraction, old)
 
 
-def _area_taps(old: int, new: int) -> _Taps:
+def _area_taps(old: int, new: int) -> Taps:
     """Return the taps of ``INTER_AREA`` if a side of the image is enlarged."""
     scale = 1.0 / (new / old)
     indices = np.arange(new)
@@ -170,7 +186,7 @@ def _area_taps(old: int, new: int) -> _Taps:
     return _rounded_taps(start, np.where(start >= old - 1, np.float32(0), fraction), old)
 
 
-def _rounded_taps(start: Array, fraction: Array, old: int) -> _Taps:
+def _rounded_taps(start: Array, fraction: Array, old: int) -> Taps:
     coefficients = (
         np.rint((np.float32(1) - fraction) * _COEFFICIENT_SCALE).astype(np.int32),
         np.rint(fraction * _COEFFICIENT_SCALE).astype(np.int32),

@@ -11,11 +11,17 @@ import numpy as np
 
 from tpuconvert.schema.types import Array
 
-_BITS = 20
-_HALF = 1 << (_BITS - 1)
+BITS = 20
+"""Fractional bits of the factors."""
 
-_Y_TO_RGB = 1220542
-_V_TO_R, _V_TO_G, _U_TO_G, _U_TO_B = 1673527, -852492, -409993, 2116026
+_HALF = 1 << (BITS - 1)
+
+BLACK, GRAY = 16, 128
+"""Y of black; U and V without color."""
+
+Y_TO_RGB = 1220542
+CHROMA_TO_RGB = ((0, 1673527), (-409993, -852492), (2116026, 0))
+"""Factors of U and of V for R, for G and for B."""
 
 _RGB_TO_Y = np.array([269484, 528482, 102760], np.int32)
 _RGB_TO_U = np.array([-155188, -305135, 460324], np.int32)
@@ -43,11 +49,11 @@ def yuv420_to_rgb(planes: Array, *, interleaved: bool) -> Array:
         u, v = chroma[:, 0::2], chroma[:, 1::2]
     else:
         u, v = np.split(chroma, 2, axis=1)
-    u, v = (_repeat(part.reshape(shape).astype(np.int32) - 128) for part in (u, v))
+    u, v = (_repeat(part.reshape(shape).astype(np.int32) - GRAY) for part in (u, v))
     # 239 * 1220542 + 128 * 2116026 + 2^19 < 2^30: the sums fit into int32.
-    y = np.maximum(luma - 16, 0) * _Y_TO_RGB + _HALF
-    parts = (y + _V_TO_R * v, y + _V_TO_G * v + _U_TO_G * u, y + _U_TO_B * u)
-    pixels: Array = np.stack([np.clip(part >> _BITS, 0, 255).astype(np.uint8) for part in parts], axis=-1)
+    y = np.maximum(luma - BLACK, 0) * Y_TO_RGB + _HALF
+    parts = [y + from_u * u + from_v * v for from_u, from_v in CHROMA_TO_RGB]
+    pixels: Array = np.stack([np.clip(part >> BITS, 0, 255).astype(np.uint8) for part in parts], axis=-1)
     return pixels
 
 
@@ -55,9 +61,9 @@ def rgb_to_yuv420(pixels: Array, *, interleaved: bool) -> Array:
     """Convert pixels to camera planes, uint8 [N, H, W, 3] to [N, H * 3/2, W]; see :func:`yuv420_to_rgb`."""
     count, height, width, _ = pixels.shape
     wide = pixels.astype(np.int32)
-    y = (wide @ _RGB_TO_Y + _HALF + (16 << _BITS)) >> _BITS
+    y = (wide @ _RGB_TO_Y + _HALF + (BLACK << BITS)) >> BITS
     blocks = wide[:, ::2, ::2]
-    u, v = ((blocks @ factors + _HALF + (128 << _BITS)) >> _BITS for factors in (_RGB_TO_U, _RGB_TO_V))
+    u, v = ((blocks @ factors + _HALF + (GRAY << BITS)) >> BITS for factors in (_RGB_TO_U, _RGB_TO_V))
     chroma = np.stack([u, v], axis=-1 if interleaved else 1).reshape(count, height // 2, width)
     planes: Array = np.concatenate([y, chroma], axis=1).clip(0, 255).astype(np.uint8)
     return planes

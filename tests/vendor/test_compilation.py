@@ -34,6 +34,10 @@ def test_the_bundled_example_is_equal(chip: str, repository: Path, vendor: Vendo
         kinds = {item["kind"]: item for item in proof["tensors"]}
         assert ("integers" in kinds) == with_checks and (not with_checks or kinds["integers"]["tensors"] >= 12)
         assert kinds["floats"]["largest_difference"] <= 3e-7  # two units of binary32 below 1: a softmax
+        cycles = proof["cycles"]
+        assert max(cycles["compute"], cycles["transfer"]) <= cycles["total"] <= cycles["compute"] + cycles["transfer"]
+        tensors = {layer["tensor"] for layer in cycles["layers"]}
+        assert {"conv1/relu", "pool", "probability"} <= tensors and "" not in tensors
     assert (tmp_path / "out" / "digits.bmodel").stat().st_size > 10_000
 
 

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tpuconvert.exporters.compilation.compiler import LEVELS, TRIED_LEVELS, Compiler, CompilerFailure
+from tpuconvert.exporters.compilation.cycles import CycleEstimate, estimate_section
 from tpuconvert.exporters.compilation.environment import HOME_VARIABLE, Environment
 from tpuconvert.exporters.compilation.failing_node import FailingNode, find_failing_node, first_wrong_node
 from tpuconvert.exporters.compilation.installation import obtain_environment
@@ -119,6 +120,7 @@ class Outcome:
 
     level: int
     comparisons: list[TensorComparison]
+    cycles: CycleEstimate | None
 
     @property
     def differing(self) -> int:
@@ -189,7 +191,8 @@ class _CompiledExport:
         self.manifest, self.proof = manifest, self._describe(staging, environment, manifest, outcome, seconds)
         (staging / PROOF).write_text(json.dumps(self.proof, indent=2) + "\n", encoding="utf-8")
         text = readme(manifest, TPU_MLIR, describe_verdict(self.proof), describe_files(manifest["name"]))
-        (staging / "README.md").write_text(text, encoding="utf-8")
+        cycles = "" if outcome.cycles is None else estimate_section(outcome.cycles)
+        (staging / "README.md").write_text(text + cycles, encoding="utf-8")
 
     def _write_package(
         self, folder: Path, lowering: Lowering, host: HostPart, feeds: Sequence[Feed], *, with_checks: bool
@@ -279,7 +282,8 @@ class _CompiledExport:
         progress, limit = self.compilation.progress, self.compilation.limit
         try:
             compiler = Compiler(self.compilation.environment, limit, log, progress)
-            attempt["seconds"] |= compiler.compile(staging, manifest["name"], level, program)
+            compiled = compiler.compile(staging, manifest["name"], level, program, manifest["chip"])
+            attempt["seconds"] |= compiled.seconds
             progress.stage(f"simulate {several(manifest['samples'], 'sample')}")
             simulation = simulate(self.compilation.environment, staging, log, limit)
         except CompilerFailure as error:
@@ -295,7 +299,7 @@ class _CompiledExport:
             raise
         attempt["seconds"]["simulate"] = round(simulation.seconds, 3)
         comparisons = _compare(staging, manifest, simulation.results)
-        outcome = Outcome(level, comparisons)
+        outcome = Outcome(level, comparisons, compiled.cycles)
         attempt["outcome"] = "differs" if outcome.differing else "accepted"
         count = several(len(comparisons), "tensor")
         attempt["reason"] = f"{outcome.differing} of {count} differ" if outcome.differing else ""
@@ -318,6 +322,7 @@ class _CompiledExport:
             "simulator": {"library": simulator.name, "sha256": file_sha256(simulator)},
             "chip": manifest["chip"],
             "program_digest": manifest["program_digest"],
+            "model_sha256": self.request.model_sha256,
             "files": digests(staging, [*files, *([HOST_MODEL] if (staging / HOST_MODEL).exists() else [])]),
             "samples": manifest["samples"],
             "tolerance": manifest["tolerance"],
@@ -327,6 +332,7 @@ class _CompiledExport:
             "attempts": self.attempts,
             "seconds": round(seconds, 3),
             "host_nodes": manifest["host_nodes"],
+            "cycles": outcome.cycles,
         }
 
     def _problems(self) -> ProblemList:

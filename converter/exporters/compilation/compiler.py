@@ -8,10 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tpuconvert.exporters.compilation.cycles import CycleEstimate, NoEstimate, describe_estimate, read_estimate
 from tpuconvert.exporters.compilation.environment import Environment
 from tpuconvert.exporters.compilation.logs import reason_in_log
 from tpuconvert.exporters.compilation.processes import Ended, run_program
-from tpuconvert.exporters.tpu_mlir.passes import compiler_passes
+from tpuconvert.exporters.tpu_mlir.passes import compiler_passes, profile_pass
 from tpuconvert.progress import SILENT, Progress
 
 LEVELS = {2: "chosen for speed", 1: "as large as possible", 0: "each layer alone", 3: "a longer search"}
@@ -36,6 +37,19 @@ class CompilerFailure(Exception):
 
 
 @dataclass(frozen=True)
+class Compiled:
+    """A compilation.
+
+    Args:
+        seconds: wall time of each pass.
+        cycles: estimate of the compiler; None if it was not requested, or if there is none.
+    """
+
+    seconds: dict[str, float]
+    cycles: CycleEstimate | None = None
+
+
+@dataclass(frozen=True)
 class Compiler:
     """Compiler with its limits.
 
@@ -51,7 +65,7 @@ class Compiler:
     log: Path
     progress: Progress = SILENT
 
-    def compile(self, source: Path, name: str, level: int, target: Path) -> dict[str, float]:
+    def compile(self, source: Path, name: str, level: int, target: Path, chip: str = "") -> Compiled:
         """Compile ``NAME.mlir`` and its weights in a folder.
 
         Args:
@@ -59,9 +73,7 @@ class Compiler:
             name: symbol name of the module.
             level: level of layer grouping, of ``LEVELS``.
             target: file to write; it must not exist.
-
-        Returns:
-            The wall time of each pass, in seconds.
+            chip: chip for which the cycles are estimated too; empty if they are not.
 
         Raises:
             CompilerFailure: a pass failed, exceeded the time limit, or wrote nothing. There is no file then.
@@ -86,9 +98,24 @@ class Compiler:
             if not program.is_file() or not program.stat().st_size:
                 raise CompilerFailure(passes[-1].title, "wrote no program")
             program.rename(target)
-            return seconds
+            return Compiled(seconds, self._estimate(work, name, chip, seconds) if chip else None)
         finally:
             shutil.rmtree(work, ignore_errors=True)
+
+    def _estimate(self, work: Path, name: str, chip: str, seconds: dict[str, float]) -> CycleEstimate | None:
+        """Let the compiler write a profile of the program, and return its cycles. A failure is reported."""
+        estimate_pass = profile_pass(name)
+        ended = self._run(work, estimate_pass.arguments)
+        seconds[estimate_pass.title] = round(ended.seconds, 3)
+        try:
+            if ended.code != 0:
+                raise NoEstimate(f"the compiler {self._reason(ended)}")
+            estimate = read_estimate(work, work / f"{name}.bmodel.json", chip)
+        except NoEstimate as error:
+            self.progress.report(f"no estimate of cycles: {error}")
+            return None
+        self.progress.report(describe_estimate(estimate))
+        return estimate
 
     def _run(self, work: Path, arguments: Iterable[str]) -> Ended:
         command = [str(self.environment.program), "--mlir-disable-threading", *arguments]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
+from tpuconvert.exporters.compilation.cycles import CycleEstimate, describe_estimate
 from tpuconvert.exporters.manifest import HostNode
 from tpuconvert.exporters.tpu_mlir.run_bmodel import Difference, compare_tensor
 from tpuconvert.schema.text.visible_text import one_line
@@ -71,6 +72,7 @@ class Proof(TypedDict):
     simulator: SimulatorVersion
     chip: str
     program_digest: Annotated[str, "digest of the model"]
+    model_sha256: Annotated[str | None, "SHA-256 of the exported .tpum file; null for a model in memory"]
     files: Annotated[dict[str, str], "SHA-256 of each file that the comparison used"]
     samples: int
     tolerance: Annotated[float, "accepted difference of floats, as a share of the largest magnitude"]
@@ -80,6 +82,7 @@ class Proof(TypedDict):
     attempts: list[Attempt]
     seconds: Annotated[float, "wall time of all attempts, and of the search for nodes that do not compile"]
     host_nodes: list[HostNode]
+    cycles: Annotated[CycleEstimate | None, "null if the compiler wrote no profile"]
 
 
 class TensorComparison(TypedDict):
@@ -191,7 +194,8 @@ def describe_proof(proof: Proof) -> list[str]:
         if attempt["outcome"] != "accepted"
     ]
     compiled = f"layer grouping at level {proof['level']}, {proof['seconds']:.0f} s"
-    return [*lines, f"  compiled  {proof['compiler']} for {proof['chip']}, {compiled}"]
+    lines.append(f"  compiled  {proof['compiler']} for {proof['chip']}, {compiled}")
+    return lines if proof["cycles"] is None else [*lines, f"  cycles    {describe_estimate(proof['cycles'])}"]
 
 
 def describe_files(name: str) -> str:

@@ -34,6 +34,7 @@ class Target:
         level: level of layer grouping that is tried first. Groups of BM1684 with floats are often wrong in simulation.
         has_transposed_operands: True if the right operand of a product may be transposed.
         floats: types in which the chip computes floating-point operators.
+        takes_integers: False if a program takes 8- and 16-bit inputs as dequantized float32 values.
         packed_rows: the number of rows of a packed weight has to be a multiple of this.
     """
 
@@ -50,6 +51,7 @@ class Target:
     level: int = 2
     has_transposed_operands: bool = True
     floats: tuple[str, ...] = ("f32", "f16", "bf16")
+    takes_integers: bool = True
     packed_rows: int = 1
 
     def requant_table(self, multipliers: Sequence[int], shifts: Sequence[int], zero_points: Sequence[int]) -> Array:
@@ -100,6 +102,7 @@ TARGETS = {
             Chip.BM1684,
             returns_floats=True,
             has_reshape_buffer=True,
+            takes_integers=False,
             floats=("f32",),
             absent=_ABSENT_ON_BM1684,
             level=0,

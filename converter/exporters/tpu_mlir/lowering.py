@@ -327,7 +327,7 @@ class Lowering:
             self._unavailable.update(node.outputs)
 
     def _lower_input(self, value: Value) -> None:
-        """Add an input. For integers of 8 and 16 bits, add a float32 input of dequantized values and a cast."""
+        """Add an input. Integers of 8 and 16 bits get a float32 input and a cast where a chip takes none."""
         shape, has_integers = static_shape(value), self.borders[0] == INTEGERS
         quantizer = self.sole_user(value, "requant_fp32_to_int") if has_integers else None
         if quantizer is not None and quantizer.output.quant is not None and is_per_tensor(quantizer):
@@ -341,7 +341,7 @@ class Lowering:
         elif value.dtype is DType.INT32 and value.quant is None and self._has_floats:
             source = self.module.input(value.name, shape, "si32")
             self.define(value, source)
-        elif has_integers:
+        elif has_integers or self.target.takes_integers:
             source = self.module.input(value.name, shape, self.element(value))
             self.define(value, source)
         else:

@@ -545,6 +545,29 @@ PYTHON run_bmodel.py          # every returned tensor in the simulator against e
 
 The package has wheels for Python 3.10 on Linux x86-64: `pip install {form.packages}`.
 
+## On a board
+
+Copy this folder. `run.py` needs NumPy and the Python package `sophon.sail` of the vendor's runtime. Another program can
+call its functions, here for the compiled program without the part for the host:
+
+```python
+import json
+
+import run  # run.py of this folder
+
+manifest = json.loads((run.FOLDER / "export.json").read_text())
+inputs = run.read_inputs(run.FOLDER / "inputs.npz")
+feeds = run.device_inputs(manifest, inputs)  # the arrays that the program takes
+count = run.count_samples(manifest, inputs, feeds)
+outputs = run.run_on_board(manifest, run.FOLDER / "{name}.bmodel", feeds, count)
+for output, array in outputs.items():
+    print(output, array.dtype, array.shape)
+```
+
+`bmrt_test --bmodel {name}.bmodel`, a command of the same runtime, measures the time of a run.
+
+## Contents
+
 | file | contents |
 |---|---|
 | `{program}`, `{name}_weights.npz` | the program, with the integers of the quantized model |

@@ -19,7 +19,7 @@ _GROUP = (
     "lgcache=false config_filename= enable_lghash=False lghash_dir="
 )
 _CODEGEN = (
-    "codegen=model_file={name}.bmodel embed_debug_info=False model_version=latest bmodel_only=True "
+    "codegen=model_file={name}.bmodel embed_debug_info={profile} model_version=latest bmodel_only={alone} "
     "gdma_check=False rvti=False"
 )
 _BEFORE_GROUPS = ("dev-parallel", "weight-reorder", "subnet-divide=dynamic=False", "op-reorder", "topo-sort")
@@ -59,8 +59,16 @@ def compiler_passes(name: str, level: int | str) -> list[CompilerPass]:
     return [
         CompilerPass("optimize", f"{name}.mlir", (_STRIP, "processor-tpu-optimize"), "step-1.mlir"),
         CompilerPass("group layers", "step-1.mlir", (*_BEFORE_GROUPS, *groups, *_AFTER_GROUPS), "step-2.mlir"),
-        CompilerPass("generate code", "step-2.mlir", (_CODEGEN.format(name=name),), "/dev/null"),
+        CompilerPass(
+            "generate code", "step-2.mlir", (_CODEGEN.format(name=name, profile=False, alone=True),), "/dev/null"
+        ),
     ]
+
+
+def profile_pass(name: str) -> CompilerPass:
+    """Return the pass that writes the profile of a compiled program, ``NAME.bmodel.json``, and another NAME.bmodel."""
+    options = _CODEGEN.format(name=name, profile=True, alone=False)
+    return CompilerPass("estimate cycles", "step-2.mlir", (options,), "/dev/null")
 
 
 def shell_passes() -> str:

@@ -37,9 +37,11 @@ PACKAGES = (f"tpu_mlir=={COMPILER_VERSION}", "filelock", "flatbuffers", "psutil"
 CHIPS = (Chip.BM1686,)
 """Chips whose models can be exported."""
 
-# Requantization parameters are arguments of calls, whatever the record of the chip is.
+# Requantization parameters are arguments of calls, whatever the record of the chip is. Inputs are float32.
 _TARGETS: Mapping[str, Target] = {
-    name: replace(target, has_packed_requant=False) for name, target in TARGETS.items() if target.chip in CHIPS
+    name: replace(target, has_packed_requant=False, takes_integers=False)
+    for name, target in TARGETS.items()
+    if target.chip in CHIPS
 }
 
 

@@ -1,5 +1,6 @@
 """``export(compile=True)`` with a compiler that fails in every way: what is written, and what is reported."""
 
+import hashlib
 import json
 import os
 import signal
@@ -96,21 +97,75 @@ def test_a_program_is_compiled_and_compared(model, compiler, tmp_path, repositor
         }
     ]
     assert (folder / "net.bmodel").stat().st_size and set(proof["files"]) >= {"net.bmodel", "net.mlir", "expected.npz"}
-    assert [call[-1] for call in calls_of(environment)] == ["step-1.mlir", "step-2.mlir", "/dev/null"]
+    assert [call[-1] for call in calls_of(environment)] == ["step-1.mlir", "step-2.mlir", "/dev/null", "/dev/null"]
     assert progress.lines[0].startswith("TPU_MLIR_HOME has tpu_mlir of an unknown version; exports are tested with ")
-    assert [line.split(":")[0] for line in progress.lines[1:]] == ["compiled"] * 3 + ["simulated"]
+    assert [line.split(":")[0] for line in progress.lines[1:]] == ["compiled"] * 3 + [
+        "estimate of the compiler",
+        "simulated",
+    ]
     text = (folder / "README.md").read_text()
     assert "Not compiled" not in text and "1 of 1 integers equal" in text
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "vendor"]
     assert not [path.name for path in folder.iterdir() if path.name.startswith(".")]
 
 
+def test_cycles_are_those_of_the_profile(model, compiler, tmp_path):
+    compiler()
+    result = export(model, tmp_path)
+    cycles = result.proofs["out"]["cycles"]
+    assert cycles == {
+        "total": 31,
+        "compute": 11,
+        "transfer": 25,
+        "megahertz": 1000,
+        "milliseconds": 0.000031,
+        "layers": [
+            {"operation": "tpu.Load", "tensor": "", "compute": 0, "transfer": 25},
+            {"operation": "tpu.Lut", "tensor": "a|b", "compute": 11, "transfer": 0},
+        ],
+    }
+    line = "estimate of the compiler: 31 cycles, 3.1e-05 ms at 1000 MHz, not measured on a device"
+    assert f"  cycles    {line}" in result.lines()
+    text = (tmp_path / "out" / "README.md").read_text()
+    assert "E" + line[1:] in text and "| Load | `-` | 0 | 25 |" in text and "| Lut | `a\\|b` | 11 | 0 |" in text
+
+
+@pytest.mark.parametrize(
+    ("profile", "reason"),
+    [
+        ("fails", "the compiler exited with code 1: error: no space for a profile"),
+        ("Lut_7|SG|s:0|b:1|g:1|e:9|t:10", "the profile of the compiler has no cycles"),
+        ("API_END total_cycle:31", "the profile of the compiler has no cycles"),
+    ],
+)
+def test_a_program_without_a_profile_is_a_success(profile, reason, model, compiler, tmp_path):
+    compiler(profile=profile)
+    progress = Lines()
+    result = export(model, tmp_path, progress=progress)
+    result.check()
+    assert result.proofs["out"]["cycles"] is None and f"no estimate of cycles: {reason}" in progress.lines
+    assert not [line for line in result.lines() if "cycles" in line]
+    assert "## Cycles" not in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_the_proof_names_the_file_of_the_model(model, compiler, tmp_path):
+    compiler()
+    model.save(tmp_path / "net.tpum")
+    proof = export(str(tmp_path / "net.tpum"), tmp_path).proofs["out"]
+    assert proof["model_sha256"] == hashlib.sha256((tmp_path / "net.tpum").read_bytes()).hexdigest()
+    assert export(model, tmp_path).proofs["out"]["model_sha256"] is None
+
+
 def test_the_script_of_the_export_has_the_same_passes(model, compiler, tmp_path):
-    """``compile.sh`` and ``compile=True`` call the compiler with the same arguments, at every level."""
+    """``compile.sh`` and ``compile=True`` call the compiler with the same arguments, at every level.
+
+    The last call of ``compile=True`` estimates cycles.
+    """
     environment = compiler()
     for level in (0, 1):
         export(model, tmp_path, layer_groups=level)
-        compiled = calls_of(environment)
+        *compiled, estimated = calls_of(environment)
+        assert any("embed_debug_info=True" in argument for argument in estimated)
         (environment.home / "calls").unlink()
         script = [str(tmp_path / "out" / "compile.sh")]
         variables = {"PATH": os.environ["PATH"], "TPU_MLIR_HOME": str(environment.home), "LAYER_GROUP_OPT": str(level)}
@@ -151,7 +206,7 @@ def test_a_node_with_wrong_integers_is_left_to_the_host(with_checks, model, comp
     (node,) = result.manifest["host_nodes"]
     assert node["name"] == "d" and "computes other integers: 1 of 4 values differ" in node["reason"]
     kinds = {item["kind"]: item["equal"] for item in result.proofs["out"]["tensors"]}
-    assert kinds == {"integers": 4 if with_checks else 1, "results of the host": 1}
+    assert kinds == {"integers": 3 if with_checks else 1, "results of the host": 1}
 
 
 @pytest.mark.slow
@@ -204,7 +259,7 @@ def test_with_checks_the_search_returns_every_integer(model, compiler, tmp_path)
     compiler(fails_at_tensors=["b"])
     result = export(model, tmp_path, with_checks=True)
     assert [node["name"] for node in result.manifest["host_nodes"]] == ["b", "c", "d"]
-    assert {output["name"] for output in result.manifest["outputs"]} == {"x", "a"}
+    assert {output["name"] for output in result.manifest["outputs"]} == {"a"}
 
 
 def test_an_earlier_export_stays_if_nothing_compiles(model, compiler, tmp_path):

@@ -64,7 +64,7 @@ def test_files_and_manifest(graph, tmp_path):
     manifest = json.loads((tmp_path / "out" / "export.json").read_text())
     assert manifest == result.manifest
     assert manifest["chip"] == "bm1684x" and manifest["samples"] == 1
-    assert [item["device_name"] for item in manifest["inputs"]] == ["x_float"]
+    assert [(item["device_name"], item["device_dtype"]) for item in manifest["inputs"]] == [("x", "uint8")]
     assert manifest["outputs"][0] | {"scale": None} == {
         "name": "y",
         "dtype": "uint8",
@@ -77,7 +77,15 @@ def test_files_and_manifest(graph, tmp_path):
         "is_exact": True,
     }
     assert np.load(tmp_path / "out" / "expected.npz")["y"].tolist() == [[[255, 254, 253, 0]]]
-    # A model that takes integers gets their dequantized values.
+    assert np.array_equal(np.load(tmp_path / "out" / "inputs.npz")["x"], samples["x"][np.newaxis])
+
+
+@pytest.mark.parametrize(("chip", "to"), [("bm1684", "tpu-mlir"), ("bm1684x", "tpulang")])
+def test_where_programs_take_no_integers_they_get_dequantized_values(graph, chip, to, tmp_path):
+    model = model_of(graph, Chip.BM1684 if chip == "bm1684" else Chip.BM1686)
+    samples = {"x": np.array([[0, 1, 2, 255]], np.uint8)}
+    manifest = tc.export(model, tmp_path / "out", data=samples, chip=chip, to=to).manifest
+    assert [(item["device_name"], item["device_dtype"]) for item in manifest["inputs"]] == [("x_float", "float32")]
     assert np.load(tmp_path / "out" / "inputs.npz")["x_float"].tolist() == [[[-1.5, -1.0, -0.5, 126.0]]]
 
 

@@ -210,6 +210,22 @@ def test_integers_at_the_border_of_other_forms(repository: Path, tmp_path: Path)
         tc.export(digits_model(repository), tmp_path / "net", to="tpulang", integer_io=True)
 
 
+def test_the_program_of_the_readme_runs_on_a_board(repository: Path, tmp_path: Path) -> None:
+    tc.export(digits_model(repository), tmp_path / "net")
+    (tmp_path / "net" / "digits.bmodel").write_bytes(b"program")
+    package = tmp_path / "runtime" / "sophon"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "sail.py").write_text(SAIL)
+    text = (tmp_path / "net" / "README.md").read_text()
+    program = text.split("```python\n")[1].split("```")[0]
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path / 'runtime'}{os.pathsep}{tmp_path / 'net'}"}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "probability float32 (4, 1, 10)\n"
+    assert "bmrt_test --bmodel digits.bmodel" in text
+
+
 def typed_network(path: Path) -> Path:
     """Write a network whose outputs have types and shapes that the program does not have, and names of parameters."""
     x = helper.make_tensor_value_info("file", TensorProto.FLOAT, [1, 4])

@@ -28,7 +28,15 @@ if group:
     text = text.replace("level 0", "level " + group[0].split("opt=")[1].split()[0], 1)
 codegen = [argument for argument in sys.argv if argument.startswith("--codegen=")]
 level = int(text.split(maxsplit=2)[1])
-if codegen:
+if codegen and "embed_debug_info=True" in codegen[0]:
+    if plan["profile"] == "fails":
+        sys.exit("error: no space for a profile")
+    lines = [{{"file-line": 7, "opcode": "tpu.Lut", "results": [{{"name": "a|b"}}]}}]
+    with open(codegen[0].split("model_file=")[1].split()[0] + ".json", "w") as operations:
+        json.dump(lines, operations)
+    with open("compiler_profile_0.txt", "w") as profile:
+        profile.write(plan["profile"])
+elif codegen:
     if level in plan["hangs_at"]:
         open(os.path.join(home, "pid"), "w").write(str(os.getpid()))
         time.sleep(600)
@@ -40,6 +48,7 @@ if codegen:
             os.kill(os.getpid(), 6)
     if level in plan["fails_at"]:
         sys.exit("error: layer group of level %d" % level)
+if codegen:
     target = codegen[0].split("model_file=")[1].split()[0]
     if plan["writes_nothing"]:
         text = ""
@@ -91,6 +100,17 @@ class Model:
         return Net(self.path)
 """
 
+PROFILE = """\
+ENGINE_BD                                 ENGINE_GDMA
+                                          Load_4|GDMA_TENSOR|s:0|b:0|g:1|e:19|t:20|dr:0|sz:4|bw:0.19
+Lut_7|SG|s:20|b:1|g:1|e:29|t:10           Load_4|GDMA_TENSOR|s:20|b:0|g:2|e:24|t:5|dr:0|sz:4|bw:0.75
+Lut_7|AR|s:30|b:2|g:2|e:30|t:1
+--------------------------------------
+API_END total_cycle:31|b:2|g:2
+TCYC : 31
+"""
+"""Profile in the form of the vendor's: commands of two engines side by side."""
+
 # run_bmodel.py starts itself again with the library of a simulator, unless the variable is set.
 PYTHON = """#!/bin/sh
 case "$2" in *version_info*) echo 3.10.0; exit 0;; esac
@@ -109,6 +129,7 @@ def make_fake_compiler(
     not_returned: Sequence[str] = (),
     writes_nothing: bool = False,
     simulator_crashes: bool = False,
+    profile: str = PROFILE,
 ) -> Environment:
     """Write the package into a folder, and its interpreter beside it.
 
@@ -122,6 +143,7 @@ def make_fake_compiler(
         not_returned: tensors that the program does not return.
         writes_nothing: write an empty program.
         simulator_crashes: abort the simulator.
+        profile: text of the profile with the cycles; "fails" to end with an error.
     """
     plan = {
         "fails_at": [*fails_at],
@@ -132,6 +154,7 @@ def make_fake_compiler(
         "not_returned": [*not_returned],
         "writes_nothing": writes_nothing,
         "simulator_crashes": simulator_crashes,
+        "profile": profile,
     }
     for folder in ("bin", "lib", "python"):
         (home / folder).mkdir(parents=True)
