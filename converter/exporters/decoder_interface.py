@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 
 from tpuconvert.exporters.decoder_samples import LENGTHS, SampledValues, sample_values
 from tpuconvert.model.model import Model
-from tpuconvert.runtime.session.session_state import DERIVED, MASK
+from tpuconvert.runtime.derived_inputs import DERIVED, MASK
 from tpuconvert.schema.definition.op import Trait
 from tpuconvert.schema.errors import NO_EXACT_FORM, ProblemList, TpuConvertError, UsageError
 from tpuconvert.schema.graph.graph import Graph, Node, Port, Value
 from tpuconvert.schema.graph.graph_copy import copy_graph
-from tpuconvert.schema.graph.states import FIXED, State
+from tpuconvert.schema.graph.states import FIXED, State, growth
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.attention import Attention
 from tpuconvert.schema.ops.concat import Concat
@@ -148,7 +148,7 @@ def _extents(model: Model, graph: Graph) -> tuple[tuple[str, str, str], dict[str
     state = growing[0]
     past = str(graph.input_ports[state.input].shape[state.axis])
     total = str(graph.output_ports[state.output].shape[state.axis])
-    symbols = past, total.removeprefix(f"{past}+"), total
+    symbols = past, str(growth(past, total)), total
     if symbols[1].isdigit():
         raise UsageError(
             f"every run of the decoder has {symbols[1]} new tokens, but the parts also compute a whole prompt",
