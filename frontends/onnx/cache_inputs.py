@@ -33,7 +33,8 @@ def assumed_extents(
     - The batch of the caches is 1, because a reshape cannot split two dynamic extents.
     - All caches have the same length; ids, positions and masks have the same batch. Exporters may give them several
       names.
-    - The width of ``attention_mask`` is the length of the caches plus the length of ``input_ids``.
+    - The width of ``attention_mask`` is the length of the caches plus the length of ``input_ids``. Without other inputs
+      it is the length of ``input_ids``.
 
     Args:
         shapes: shapes in the file, by input name.
@@ -45,7 +46,8 @@ def assumed_extents(
     """
     caches = [shapes[name] for name in cache_inputs(shapes, outputs) if len(shapes[name]) == 4]
     rows = {name: shapes[name] for name in _OF_TOKENS if len(shapes.get(name, ())) == 2}
-    mask = rows.pop(_MASK, None)
+    has_past = not shapes.keys() <= set(_OF_TOKENS)  # other inputs may be caches, also if their names do not show it
+    mask = rows.pop(_MASK, None) if has_past else None
     values: dict[str, int | str] = {}
     notes: list[str] = []
     axis = next((axis for axis in (2, 3, 1) if caches and isinstance(caches[0][axis], str)), None)

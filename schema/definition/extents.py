@@ -77,6 +77,9 @@ def sum_terms(extent: Dim) -> tuple[int, Counter[str]]:
             continue
         number, factors = factorize((term.removeprefix("-"),))
         number = -number if term.startswith("-") else number
+        if not factors:
+            total += number if term else 0
+            continue
         (inner, *others) = factors.elements()
         if not others and inner.startswith("("):  # a multiple of a sum
             own, terms_of_sum = sum_terms(without_parentheses(inner))
