@@ -11,7 +11,7 @@ from tpuconvert.schema.errors import UsageError
 Extent = TypeVar("Extent")
 
 ANY = "*"
-"""Character of a pattern that stands for any text."""
+"""Character of a pattern that matches any text."""
 
 
 def expand_patterns(

@@ -34,7 +34,8 @@ def derive(name: str, mask: Array, past: int, new: int, shape: Sequence[int]) ->
     """
     if name == "position_ids":
         before = np.cumsum(mask != 0, axis=1)[:, past:] - 1
-        return np.maximum(before, 0)
+        positions: Array = np.maximum(before, 0)
+        return positions
     if name == "cache_position":
         return np.arange(past, past + new)
     number = {"seqlens_k": past + new - 1, "total_sequence_length": past + new}.get(name, past)

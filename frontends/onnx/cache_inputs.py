@@ -84,7 +84,7 @@ def _unify(
     """
     alike = dict.fromkeys(extent for extent in extents if extent is not None)
     names = [extent for extent in alike if isinstance(extent, str) and re.fullmatch(r"\w+", extent)]
-    candidates = [
+    candidates: list[int | str] = [
         *(name for name in names if name in fixed),
         *(item for item in alike if isinstance(item, int)),
         *names,

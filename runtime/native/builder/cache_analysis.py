@@ -180,8 +180,8 @@ def _use_of(graph: Graph, past: Value, state: State, unused: set[Node]) -> tuple
     if new is None or graph.outputs.count(present) != 1 or new.dtype is not F32:
         return f"the result of {_described(concat)} is several outputs, or not in float32"
     nodes, value = [concat], present
-    while len(others := [(node, index) for node, index in value.uses if node not in unused]) == 1:
-        ((node, index),) = others
+    while len(further := [use for use in value.uses if use[0] not in unused]) == 1:
+        ((node, index),) = further
         if isinstance(node.op, Attention) and index in (1, 2):
             heads = node.inputs[0].shape[1] if node.inputs[0] is not None and node.inputs[0].rank == 4 else 0
             if isinstance(heads, int) and _repeats_heads(nodes[1:], past, heads):
@@ -191,7 +191,7 @@ def _use_of(graph: Graph, past: Value, state: State, unused: set[Node]) -> tuple
             return _other_use(past, node)
         nodes.append(node)
         value = node.output
-    return _other_use(past, others[-1][0]) if others else f"no attention uses '{present.name}'"
+    return _other_use(past, further[-1][0]) if further else f"no attention uses '{present.name}'"
 
 
 def _other_use(past: Value, node: Node) -> str:

@@ -1,12 +1,13 @@
 """Masks of an attention, recognized by their elements for a few lengths of the caches.
 
 Exporters write the mask of a decoder in many forms: lookups of ``attention_mask`` by positions, triangles, comparisons
-of ranges, selections. All of them are functions of ``attention_mask``, of the number of past tokens and of the number
+of ranges, selections. Most of them are functions of ``attention_mask``, of the number of past tokens and of the number
 of new tokens. ``recognize_masks`` computes them for some of these, and replaces a mask with the elements of
 
     where(key <= query, where(attention_mask of key, 0, padding), where(attention_mask of key, causal, both))
 
-by nodes with this formula, which are correct at every position for caches with room for more tokens.
+by nodes with this formula, which are correct at every position for caches with room for more tokens. Masks that depend
+on other inputs, such as ``position_ids``, which a caller may set to any numbers, stay as they are.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tpuconvert.runtime.derived_inputs import DERIVED, MASK, derive
+from tpuconvert.runtime.derived_inputs import MASK
 from tpuconvert.schema.definition.extents import evaluate_extent
 from tpuconvert.schema.definition.op import Trait
 from tpuconvert.schema.errors import TpuConvertError
-from tpuconvert.schema.graph.graph import Graph, Node, Port, Value
+from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.ops.arithmetic import Add, Mul
 from tpuconvert.schema.ops.arithmetic_with_scalar import Muls
 from tpuconvert.schema.ops.attention import Attention
@@ -39,12 +40,19 @@ _LENGTHS = ((0, 4, ()), (3, 2, ()), (5, 3, (1,)), (6, 1, (0, 1)), (0, 5, (0, 1))
 
 Some samples hide a query from itself, so that all keys of a row are hidden."""
 
-_MOST_ELEMENTS = 1 << 20
+_LONGEST = 1 << 18
+"""Number of tokens of the longest sample, in which a mask that hides distant keys differs from one that does not."""
+
+_MOST_ELEMENTS = 1 << 21
 """Largest number of elements of a value that is computed."""
 
 
 class _NotSampledError(Exception):
     """A value depends on elements of the caches or on inputs that are not known."""
+
+
+_FAILURES = (_NotSampledError, TpuConvertError, ValueError, IndexError)
+"""Exceptions of a value that cannot be computed for some lengths, such as positions after the end of a table."""
 
 
 @dataclass
@@ -98,11 +106,13 @@ def recognize_masks(graph: Graph, cache: Value, axis: int, total: str, added: st
         return False
     named = _input_with(graph, total, name=MASK)
     tokens = _Tokens(cache, axis, ids, named, total)
-    samples = [_sample(graph, tokens, item, added) for item in _LENGTHS]
+    samples = [_sample(tokens, item, added) for item in _LENGTHS]
     replaced: dict[tuple[_Hidden, bool], Value] = {}
     for mask in candidates:
         hidden = _hidden_elements(mask, samples, chip)
         if hidden is None or mask.rank != 4 or mask.shape[1] != 1 or mask.shape[-1] != total:
+            continue
+        if not _hides_no_distant_key(mask, tokens, added, chip):
             continue
         depends = named is not None and _depends_on(mask, named)
         key = hidden, depends
@@ -123,8 +133,9 @@ def _input_with(graph: Graph, extent: str, *, name: str = "", without: str = "")
     return None
 
 
-def _sample(graph: Graph, tokens: _Tokens, lengths: tuple[int, int, tuple[int, ...]], added: str) -> _Sample:
+def _sample(tokens: _Tokens, lengths: tuple[int, int, tuple[int, ...]], added: str) -> _Sample:
     past, new, hidden = lengths
+    new = int(added) if added.isdigit() else new
     past_symbol = str(tokens.cache.shape[tokens.axis])
     numbers = {past_symbol: past, tokens.total: past + new, **({} if added.isdigit() else {added: new})}
     batch = tokens.ids.shape[0] if isinstance(tokens.ids.shape[0], int) else 1
@@ -133,22 +144,8 @@ def _sample(graph: Graph, tokens: _Tokens, lengths: tuple[int, int, tuple[int, .
         visible[row, [index for index in hidden if index + row < past + new]] = 0
     if tokens.mask is None:
         visible[:] = 1
-    sample = _Sample(past, new, visible != 0, numbers, {})
-    for value, port in zip(graph.inputs, graph.input_ports, strict=True):
-        array = _feed(value, port, tokens, sample)
-        if array is not None:
-            sample.arrays[value] = array.astype(value.dtype.numpy)
-    return sample
-
-
-def _feed(value: Value, port: Port, tokens: _Tokens, sample: _Sample) -> Array | None:
-    """Elements of an input that follow from the lengths; None for ids and caches, whose elements do not."""
-    if value is tokens.mask:
-        return sample.visible
-    if port.name not in DERIVED:
-        return None
-    shape = [evaluate_extent(str(extent), sample.numbers) for extent in value.shape[1:]]
-    return derive(port.name, sample.visible, sample.past, sample.new, (len(sample.visible), *shape)[: value.rank])
+    arrays = {} if tokens.mask is None else {tokens.mask: visible.astype(tokens.mask.dtype.numpy)}
+    return _Sample(past, new, visible != 0, numbers, arrays)
 
 
 def _value_of(value: Value, sample: _Sample, chip: Chip) -> Array:
@@ -202,11 +199,11 @@ def _evaluate(node: Node, sample: _Sample, chip: Chip) -> None:
 
 def _hidden_elements(mask: Value, samples: list[_Sample], chip: Chip) -> _Hidden | None:
     """Return the elements of a mask that is 0 for the visible keys in all samples; None for another mask."""
-    found: tuple[set[float], set[float], set[float]] = set(), set(), set()
+    elements: tuple[set[float], set[float], set[float]] = set(), set(), set()
     for sample in samples:
         try:
             array = _value_of(mask, sample, chip)
-        except (_NotSampledError, TpuConvertError):
+        except _FAILURES:
             return None
         total = sample.past + sample.new
         batch = len(sample.visible)
@@ -220,12 +217,36 @@ def _hidden_elements(mask: Value, samples: list[_Sample], chip: Chip) -> _Hidden
         padding = np.broadcast_to(~sample.visible[:, None, None, :], array.shape)
         if (array[~causal & ~padding] != 0).any():
             return None
-        for numbers, where in zip(found, (causal & ~padding, padding & ~causal, causal & padding), strict=True):
+        for numbers, where in zip(elements, (causal & ~padding, padding & ~causal, causal & padding), strict=True):
             numbers.update(map(float, np.unique(array[where])))
-    if any(len(numbers) > 1 for numbers in found) or not found[0]:
+    if any(len(numbers) > 1 for numbers in elements) or not elements[0]:
         return None
-    causal_number, padding_number, both = (next(iter(numbers), 0.0) for numbers in found)
+    causal_number, padding_number, both = (next(iter(numbers), 0.0) for numbers in elements)
     return _Hidden(causal_number, padding_number, both)
+
+
+def _hides_no_distant_key(mask: Value, tokens: _Tokens, added: str, chip: Chip) -> bool:
+    """Return True if the last query attends to all keys at the largest length that the graph supports.
+
+    A stored table of a mask, or of positions, limits the length.
+    """
+    new = int(added) if added.isdigit() else 1
+
+    def array_of(total: int) -> Array | None:
+        try:
+            array = _value_of(mask, _sample(tokens, (total - new, new, ()), added), chip)
+        except _FAILURES:
+            return None
+        return array if array.shape[-1] == total else None
+
+    array = array_of(_LONGEST)
+    if array is None:
+        low, high = max(past + count for past, count, _ in _LENGTHS), _LONGEST
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if array_of(middle) is None else (middle, high)
+        array = array_of(low)
+    return array is not None and not array[..., -1, :].any()
 
 
 def _depends_on(value: Value, source: Value) -> bool:

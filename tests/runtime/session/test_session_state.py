@@ -192,6 +192,14 @@ def test_one_plan_for_masks_in_all_forms(mask: str) -> None:
 
 
 @needs_extension
+@pytest.mark.parametrize("window", [3, 4096, 100_000])
+def test_masks_that_hide_distant_keys_are_not_taken_for_causal_ones(window: int) -> None:
+    """The samples of a few tokens do not show a window of 4096 keys."""
+    with tc.Session(tc.convert(decoder(EXPLICIT, mask=WINDOW, window=window, layers=1))) as session:
+        assert "(index_select) depends on the number of past tokens" in session.replanning
+
+
+@needs_extension
 def test_a_session_with_a_plan_per_length_warns_once_and_names_the_node() -> None:
     assert "slow decoding" not in tc.convert(decoder(EXPLICIT, mask=LOOKUP, layers=1)).summary()
     model = tc.convert(decoder(EXPLICIT, mask=WINDOW, layers=1))

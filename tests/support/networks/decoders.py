@@ -37,6 +37,7 @@ class Decoder:
         positions: rows of the tables of angles.
         has_tables: False to compute angles from ``position_ids``, as transformers does, in the form EXPLICIT.
         mask: one of MASKS, in the form EXPLICIT.
+        window: number of keys that a query attends to with the mask WINDOW.
         lengths: names of the numbers of past tokens and of all tokens in the shapes; ``{}`` is the number of the cache.
         names: format of the names of the caches: past and present, with the layer and ``key`` or ``value``.
         seed: of the weights.
@@ -52,6 +53,7 @@ class Decoder:
     positions: int = 4096
     has_tables: bool = True
     mask: str = COMPARE
+    window: int = 3
     lengths: tuple[str, str] = ("past_sequence_length", "past_sequence_length + sequence_length")
     names: tuple[str, str] = ("past_key_values.{layer}.{part}", "present.{layer}.{part}")
     seed: int = 0
@@ -152,7 +154,7 @@ class Decoder:
             self.add("Add", [self.add("Where", [causal, "zero", "lowest"]), padding], ["mask"])
             return
         if self.mask == WINDOW:
-            first = self.add("Sub", [query, self._scalar(3)])
+            first = self.add("Sub", [query, self._scalar(self.window)])
             causal = self.add("And", [causal, self.add("Greater", [key, first])])
         visible = self.add("And", [causal, self._given_by_key(given, every_key)])
         self.add("Where", [visible, "zero", "lowest"], ["mask"])

@@ -1,7 +1,7 @@
 """Export small decoders of transformers: ``python -m tools.zoo.decoders make FOLDER``; run them: ``... run FOLDER``.
 
-``time`` prints the CPU time per token of exports of one decoder, such as those of ``--families smollm135m --exporters
-torchscript --match open-caches``.
+``time`` prints the CPU time per token of exports of one decoder: with ``--families smollm135m --exporters torchscript
+--match open-caches``, for ``make`` too, of a decoder with 135 million weights.
 ``make`` needs the extra ``zoo`` (PyTorch and transformers). ``run`` needs tpuconvert and onnxruntime: it converts each
 export, compares it with transformers, and prints a table.
 """

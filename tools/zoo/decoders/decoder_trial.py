@@ -106,7 +106,7 @@ class _Run:
         }
         for port in self.model.graph.input_ports:
             if port.name.startswith("past"):
-                shape = (1, port.shape[1], past, port.shape[3])
+                shape = (1, int(port.shape[1]), past, int(port.shape[3]))
                 feeds[port.name] = generator.normal(size=shape).astype(np.float32)
         return {port.name: feeds[port.name] for port in self.model.graph.input_ports}
 

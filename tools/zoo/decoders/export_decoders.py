@@ -74,7 +74,7 @@ def export(model: Any, case: Case, path: Path) -> str:
 
 
 def write(model: Any, case: Case, path: Path) -> None:
-    """Write an export; exceptions are those of the exporter."""
+    """Write an export; exceptions come from the exporter."""
     if case.exporter == names.GROUPED:
         path.write_bytes(build(model, case.other_inputs).SerializeToString())
         return

@@ -185,17 +185,16 @@ class _Builder:
     def _attention(self, h: str, at: str, layer: int) -> str:
         operands = self._queries(h, at)
         past, present = (pair[2 * layer : 2 * layer + 2] for pair in cache_names(self._layers))
-        is_partial = self._inverse is not None and 2 * len(self._inverse) != self._size
+        width = 0 if self._inverse is None else 2 * len(self._inverse)
         settings = {"num_heads": self._heads, "kv_num_heads": self._groups, "do_rotary": 0, "rotary_interleaved": 0}
         tables = ["", ""]
-        if is_partial:
-            width = 2 * len(self._inverse)
-            settings_of_rotation = {"domain": MICROSOFT, "rotary_embedding_dim": width}
+        if 0 < width < self._size:
+            settings_of_rotation: dict[str, Any] = {"domain": MICROSOFT, "rotary_embedding_dim": width}
             positions = self._positions()
             for index, heads in enumerate((self._heads, self._groups)):
                 rotated = [operands[index], positions, "cos_cache", "sin_cache"]
                 operands[index] = self._add("RotaryEmbedding", rotated, num_heads=heads, **settings_of_rotation)
-        elif self._inverse is not None:
+        elif width:
             settings["do_rotary"], tables = 1, ["cos_cache", "sin_cache"]
         y = self._add(
             "GroupQueryAttention", [*operands, *past, "seqlens_k", "total_seq_len", *tables],
