@@ -23,6 +23,9 @@ COLUMNS = ("convert", "logits", "tokens", "padding", "verify", "plans", "parts")
 
 CONTEXT = 16
 
+PAIR = 2
+"""Batch of a further conversion of exports with an open one."""
+
 
 @dataclass
 class Trial:
@@ -64,6 +67,11 @@ class _Run:
         """Compare the logits of the prompt and of single tokens; for an open batch, also a batch of two."""
         check_peer(self.path, self.case, self.sequence, self._stored["logits"])
         compare(self._run_all(self.sequence, names.PROMPT, None), self._stored["logits"])
+        if self.case.batch == "open" and self.case.has_caches:
+            shapes = {"input_ids": (PAIR, "new_tokens")}
+            pair = tc.convert(self.path, source_options=tc.SourceOptions(input_shapes=shapes))
+            logits = self._run_all(self.sequence.repeat(PAIR, 0), names.PROMPT, None, pair)
+            compare(logits, self._stored["logits"].repeat(PAIR, 0))
 
     def tokens(self) -> None:
         """Continue the prompt."""
@@ -110,9 +118,9 @@ class _Run:
                 feeds[port.name] = generator.normal(size=shape).astype(np.float32)
         return {port.name: feeds[port.name] for port in self.model.graph.input_ports}
 
-    def _run_all(self, tokens: Array, prompt: int, mask: Array | None) -> Array:
+    def _run_all(self, tokens: Array, prompt: int, mask: Array | None, model: tc.Model | None = None) -> Array:
         """Return the logits of all tokens: a prompt in one run, and the other tokens one by one."""
-        with tc.Session(self.model, threads=1) as running:
+        with tc.Session(model or self.model, threads=1) as running:
             if not self.case.has_caches:
                 positions = np.arange(tokens.shape[1])[None]
                 feeds = {"input_ids": tokens, names.MASK: np.ones_like(tokens), names.POSITIONS: positions}
