@@ -128,7 +128,7 @@ class OpenExtent:
         The names are positive, so that it is the factor of a product. A sum is at least its number, and at least 1.
         """
         number, names = sum_terms(self.name)
-        if number < 0 or any(count < 0 for count in names.values()):
+        if number < 0 or min(names.values(), default=-1) < 0:
             return 0
         if not all(re.match(_PLAIN_NAME, factor) for name in names for factor in factorize((name,))[1]):
             return 0
@@ -137,7 +137,7 @@ class OpenExtent:
     def terms(self) -> list[OpenExtent]:
         """The terms of a sum of names; the extent itself if it is not such a sum."""
         number, names = sum_terms(self.name)
-        if number or min(names.values()) < 1 or names.total() > _MOST_TERMS or "?" in self.name:
+        if number or min(names.values(), default=0) < 1 or names.total() > _MOST_TERMS or "?" in self.name:
             return [self]
         is_plain = all(re.match(_PLAIN_NAME, name) for name in names)
         return [OpenExtent(name) for name in names.elements()] if is_plain else [self]

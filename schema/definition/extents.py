@@ -59,11 +59,12 @@ def plus(*terms: Dim) -> Dim:
 
 
 def minus(extent: Dim, other: Dim) -> Dim | None:
-    """Difference of extents; None if a term of the second one is not in the first one."""
+    """Difference of extents; None if it has a negative term, or if the second one depends on data."""
     (number, names), (other_number, other_names) = map(sum_terms, (extent, other))
-    if any("?" in name for name in other_names) or other_names - names:
+    names.subtract(other_names)
+    if any("?" in name for name in other_names) or min(names.values(), default=0) < 0:
         return None
-    return _format_sum(number - other_number, names - other_names)
+    return _format_sum(number - other_number, names)
 
 
 def sum_terms(extent: Dim) -> tuple[int, Counter[str]]:

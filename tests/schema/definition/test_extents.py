@@ -31,6 +31,7 @@ def test_differences():
     assert extents.minus("a+b+3", "b+1") == "a+2"
     assert extents.minus("a", "a") == 0
     assert extents.minus("a", "b") is None
+    assert extents.minus("a-b", "a") is None
     assert extents.minus("?where", "?where") is None
 
 
