@@ -11,11 +11,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from tpuconvert.frontends import emit
+from tpuconvert.frontends.open_extents import is_open
 from tpuconvert.schema.definition.op import Op
 from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops import formulas
 from tpuconvert.schema.ops.activation import ActiveParam, ActiveType
-from tpuconvert.schema.ops.compare import Eq, Eqs, Gts, Lts
+from tpuconvert.schema.ops.compare import Eq, Eqs, Gts, Le, Lt, Lts
 from tpuconvert.schema.ops.convolution.conv import Conv
 from tpuconvert.schema.ops.convolution.deconv import Deconv
 from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
@@ -111,19 +112,26 @@ def chain(g: Graph, op: Op, values: Sequence[Value]) -> Value:
     return total
 
 
-def multiply_along_axis(g: Graph, x: Value, axis: int, matrix: Array) -> Value:
-    """Multiply every vector along an axis by a constant matrix [extent, new extent]."""
+def multiply_along_axis(g: Graph, x: Value, axis: int, matrix: Array | Value) -> Value:
+    """Multiply every vector along an axis by a matrix [extent, new extent]."""
     shape = emit.extents(x)
     order = [k for k in range(x.rank) if k != axis] + [axis]
     lead = [shape[k] for k in order[:-1]]
     rows = emit.reshape(g, emit.permute(g, x, order), (math.prod(lead), shape[axis]))
-    y = g.add(MatrixMul(), rows, emit.float_constant(g, np.ascontiguousarray(matrix), "matrix"))
-    return emit.permute(g, emit.reshape(g, y, (*lead, matrix.shape[1])), [order.index(k) for k in range(x.rank)])
+    factor = matrix if isinstance(matrix, Value) else emit.float_constant(g, np.ascontiguousarray(matrix), "matrix")
+    y = emit.reshape(g, g.add(MatrixMul(), rows, factor), (*lead, emit.extents(factor)[1]))
+    return emit.permute(g, y, [order.index(k) for k in range(x.rank)])
 
 
 def cumulative_sum(g: Graph, x: Value, axis: int, *, exclusive: bool, reverse: bool) -> Value:
     """Cumulative sum along an axis, as a matmul with a triangular matrix of ones."""
-    ones = np.ones((emit.extents(x)[axis],) * 2, np.float32)
+    extent = emit.extents(x)[axis]
+    if is_open(extent):
+        numbers = emit.as_float(g, emit.positions(g, extent))
+        rows, columns = emit.reshape(g, numbers, (extent, 1)), emit.reshape(g, numbers, (1, extent))
+        compare = Lt() if exclusive else Le()
+        return multiply_along_axis(g, x, axis, g.add(compare, *((columns, rows) if reverse else (rows, columns))))
+    ones = np.ones((extent,) * 2, np.float32)
     triangle = np.tril(ones, -1 if exclusive else 0) if reverse else np.triu(ones, 1 if exclusive else 0)
     return multiply_along_axis(g, x, axis, triangle)
 

@@ -14,7 +14,7 @@ from typing import NoReturn, cast
 
 import numpy as np
 
-from tpuconvert.schema.definition.extents import factorize, plus, times
+from tpuconvert.schema.definition.extents import factorize, minus, plus, sum_terms, times
 from tpuconvert.schema.definition.op import Op
 from tpuconvert.schema.types import Array, Dim, Shape
 
@@ -25,7 +25,8 @@ KEEP = "?"
 """Extent of a shape that the caller gives: as in the file."""
 
 _PLAIN_NAME = r"[^\W\d][\w.]*\Z"
-_SUM_OF_NAMES = r"[^\W\d][\w.]*(\+[^\W\d][\w.]*)+\Z"
+_MOST_TERMS = 16
+"""Largest number of terms into which a sum is split."""
 
 
 class OpenExtentError(Exception):
@@ -71,7 +72,10 @@ class OpenExtent:
 
     def __sub__(self, other: object) -> int | OpenExtent:
         if isinstance(other, OpenExtent):
-            return 0 if other.name == self.name else self._difference(other)
+            if other.name == self.name:
+                return 0
+            difference = minus(self.name, other.name)
+            return self._ask() if difference is None else from_dim(difference)
         number = self._dim(other)
         return from_dim(plus(self.name, -number)) if isinstance(number, int) else self._ask()
 
@@ -90,7 +94,9 @@ class OpenExtent:
     def __eq__(self, other: object) -> bool:
         if isinstance(other, (OpenExtent, str)):
             name = str(other)
-            return True if name == self.name else self._ask()
+            if name == self.name:
+                return True
+            return False if isinstance(minus(self.name, name), int) else self._ask()
         if isinstance(other, (int, np.integer)):
             if other < 0 and "-" not in self.name:
                 return False
@@ -117,25 +123,24 @@ class OpenExtent:
         return isinstance(other, (int, np.integer)) and self._least() >= other + more and bool(self._least())
 
     def _least(self) -> int:
-        """Lower bound of the extent: the constant factor of a product of names, 1 for a sum of names, 0 for others."""
-        if re.match(_SUM_OF_NAMES, self.name):
-            return 1
-        number, names = factorize((self.name,))
-        return number if all(re.match(_PLAIN_NAME, name) for name in names) else 0
+        """Lower bound of a product of names, or of a sum of such products; 0 if none is known.
+
+        The names are positive, so that it is the factor of a product. A sum is at least its number, and at least 1.
+        """
+        number, names = sum_terms(self.name)
+        if number < 0 or min(names.values(), default=-1) < 0:
+            return 0
+        if not all(re.match(_PLAIN_NAME, factor) for name in names for factor in factorize((name,))[1]):
+            return 0
+        return max(1, number) if number or len(names) > 1 else next(iter(names.values()))
 
     def terms(self) -> list[OpenExtent]:
         """The terms of a sum of names; the extent itself if it is not such a sum."""
-        names = self.name.split("+") if re.match(_SUM_OF_NAMES, self.name) else [self.name]
-        return [OpenExtent(name) for name in names]
-
-    def _difference(self, other: OpenExtent) -> OpenExtent:
-        """The sum without the terms of another one."""
-        names = [term.name for term in self.terms()]
-        for term in other.terms():
-            if term.name not in names:
-                self._ask()
-            names.remove(term.name)
-        return OpenExtent("+".join(names)) if names else self._ask()
+        number, names = sum_terms(self.name)
+        if number or min(names.values(), default=0) < 1 or names.total() > _MOST_TERMS or "?" in self.name:
+            return [self]
+        is_plain = all(re.match(_PLAIN_NAME, name) for name in names)
+        return [OpenExtent(name) for name in names.elements()] if is_plain else [self]
 
     def _quotient(self, other: object) -> int | OpenExtent | None:
         """Exact quotient; None if the division may have a remainder."""

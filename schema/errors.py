@@ -5,6 +5,7 @@ All problems of a model are collected in a ``ProblemList`` and reported together
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar, NoReturn
@@ -267,7 +268,9 @@ def _report(detail: str, problems: tuple[Problem, ...]) -> str:
     lines = [f"{_count(len(problems), 'problem')} in {_count(kinds, 'kind')}{extra}, nothing was written"]
     heading_width = max(len(key[0]) for key in groups)
     op_width = min(max(len(key[1]) for key in groups), 40)
-    for (heading, op, message, hint), nodes in sorted(groups.items())[:_MOST_GROUPS]:
+    shown = sorted(groups.items())[:_MOST_GROUPS]
+    waiting = Counter(hint for (_, _, _, hint), _ in shown)  # a hint is printed once, after the last group that has it
+    for (heading, op, message, hint), nodes in shown:
         names = ", ".join(f"'{name}'" for name in nodes[:_MOST_NAMES])
         if len(nodes) > _MOST_NAMES:
             names += f" and {len(nodes) - _MOST_NAMES} more"
@@ -275,7 +278,8 @@ def _report(detail: str, problems: tuple[Problem, ...]) -> str:
         lines.append(f"{line}  {message}" if message and len(nodes) == 1 else line)
         if message and len(nodes) > 1:
             lines.append(f"      {message}")
-        lines.extend(f"      {part}" for part in hint.splitlines())
+        waiting[hint] -= 1
+        lines.extend(f"      {part}" for part in hint.splitlines() if not waiting[hint])
     if len(groups) > _MOST_GROUPS:
         lines.append(f"  and {len(groups) - _MOST_GROUPS:,} further groups of problems")
     return "\n".join(lines)

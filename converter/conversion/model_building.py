@@ -17,6 +17,7 @@ from tpuconvert.model.notes import DEVIATION
 from tpuconvert.optimizer import expand_composites, is_expandable, provide_tensors
 from tpuconvert.optimizer.node_order import shorten_lifetimes
 from tpuconvert.plugins import plugins_of
+from tpuconvert.runtime.native.builder.cache_analysis import replanning_reason
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.file.file_model import FileModel, Note
 from tpuconvert.schema.graph.control_flow import all_graphs
@@ -75,6 +76,9 @@ def build_model(quantized: QuantizedGraph, options: Options) -> Model:
     shorten_lifetimes(graph)
     graph.validate()
     record = make_record(graph, quantized.ranges)
+    states = find_states(graph) if options.state == "auto" else ()
+    reason = replanning_reason(graph, states)
+    slow = [Note("decoding", "", f"every token needs a new plan, because {reason}")] if reason else []
     notes: Iterable[Note] = (Note("source", "", note) for note in graph.notes)
     deviations = [
         Note(DEVIATION, item.node, f"{item.op}: {item.text}") for each in all_graphs(graph) for item in each.deviations
@@ -86,10 +90,10 @@ def build_model(quantized: QuantizedGraph, options: Options) -> Model:
             tool_version=version(),
             quantize="int8" if has_integers(graph) else "none",
             preprocessing=options.preprocess.to_dict() if options.preprocess else {},
-            notes=(*deviations, *notes, *quantization_notes, *warnings),
+            notes=(*deviations, *slow, *notes, *quantization_notes, *warnings),
             plugins=tuple(plugins_of(graph)),
             metadata={**graph.metadata, **({KEY: record} if record else {})},
-            states=find_states(graph) if options.state == "auto" else (),
+            states=states,
         )
     )
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 
 from tpuconvert.exporters.decoder_samples import LENGTHS, SampledValues, sample_values
 from tpuconvert.model.model import Model
-from tpuconvert.runtime.session.session_state import DERIVED, MASK
+from tpuconvert.runtime.derived_inputs import DERIVED, MASK
 from tpuconvert.schema.definition.op import Trait
 from tpuconvert.schema.errors import NO_EXACT_FORM, ProblemList, TpuConvertError, UsageError
 from tpuconvert.schema.graph.graph import Graph, Node, Port, Value
 from tpuconvert.schema.graph.graph_copy import copy_graph
-from tpuconvert.schema.graph.states import FIXED, State
+from tpuconvert.schema.graph.states import FIXED, State, growth
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.attention import Attention
 from tpuconvert.schema.ops.concat import Concat
@@ -95,6 +95,7 @@ def split_interface(model: Model) -> Decoder:
     problems = ProblemList(graph.file or graph.name, DETAIL)
     symbols, others = _extents(model, graph)
     new, total = symbols[1:]
+    tokens, logits = _tokens(model, graph), _logits(model, graph)
     numbers = [{**others, **dict(zip(symbols, (past, count, past + count), strict=True))} for past, count in LENGTHS]
     try:
         values = sample_values(model, graph, numbers)
@@ -104,7 +105,6 @@ def split_interface(model: Model) -> Decoder:
             file=graph.file,
             hint="export the whole model, without --decoder-context",
         ) from error
-    tokens, logits = _tokens(model, graph), _logits(model, graph)
     positions = graph.input(
         graph.unique("position_ids"), TensorType(I32, (1, new)), Port("position_ids", "int32", (1, new))
     )
@@ -148,7 +148,7 @@ def _extents(model: Model, graph: Graph) -> tuple[tuple[str, str, str], dict[str
     state = growing[0]
     past = str(graph.input_ports[state.input].shape[state.axis])
     total = str(graph.output_ports[state.output].shape[state.axis])
-    symbols = past, total.removeprefix(f"{past}+"), total
+    symbols = past, str(growth(past, total)), total
     if symbols[1].isdigit():
         raise UsageError(
             f"every run of the decoder has {symbols[1]} new tokens, but the parts also compute a whole prompt",
@@ -179,6 +179,13 @@ def _tokens(model: Model, graph: Graph) -> Value:
             f"the decoder has the inputs {names} besides its caches, positions and mask",
             file=graph.file,
             hint="the parts have one such input, [1, tokens] with ids",
+        )
+    batch = inputs[0].shape[0]
+    if isinstance(batch, int) and batch != 1:
+        raise UsageError(
+            f"the decoder computes {batch} samples at once, and the parts compute one",
+            file=graph.file,
+            hint="convert it with a batch of 1 for the parts: --input-shapes input_ids=1,tokens",
         )
     return inputs[0]
 

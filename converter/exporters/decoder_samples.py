@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tpuconvert.model.model import Model
+from tpuconvert.runtime.derived_inputs import MASK
 from tpuconvert.runtime.session.border import to_value
-from tpuconvert.runtime.session.session_state import MASK, SessionState
+from tpuconvert.runtime.session.session_state import SessionState
 from tpuconvert.schema.definition.extents import evaluate_extent
 from tpuconvert.schema.definition.op import Trait
 from tpuconvert.schema.graph.graph import Graph, Node, Value

@@ -18,6 +18,7 @@ HEADINGS = {
     "device": "on a device",
     "deviation": "warning",
     "preprocessing": "check the samples",
+    "decoding": "slow decoding",
     "source": "about the source",
     "calibration": "calibration",
     "balancing": "balanced channels",

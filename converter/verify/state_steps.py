@@ -10,8 +10,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from tpuconvert.conversion.model_building import has_integers
+from tpuconvert.runtime.derived_inputs import MASK
 from tpuconvert.runtime.session.session import Session
-from tpuconvert.runtime.session.session_state import MASK, SessionState
+from tpuconvert.runtime.session.session_state import SessionState
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph.graph import Graph, KeptState, Port
 from tpuconvert.schema.graph.states import FIXED, find_states

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tpuconvert.frontends import open_extents
+from tpuconvert.frontends.input_patterns import expand_patterns
 from tpuconvert.frontends.onnx import cache_inputs
 from tpuconvert.frontends.onnx.file.element_types import ELEMENTS, FLOAT, Element, describe
 from tpuconvert.frontends.onnx.file.messages import GraphProto, ValueInfoProto
@@ -69,7 +70,8 @@ class InputTypes:
 
     Args:
         infos: type information of the file.
-        input_shapes: shapes from the caller, by input name; a name instead of a number keeps the extent symbolic.
+        input_shapes: shapes from the caller, by input name or pattern; a name instead of a number keeps the extent
+            symbolic.
         limits: bounds on sizes.
         file: name for messages.
     """
@@ -78,17 +80,24 @@ class InputTypes:
         self, infos: Mapping[str, ValueInfoProto], input_shapes: Mapping[str, Sequence[Dim]], limits: Limits, file: str
     ) -> None:
         self._infos = infos
-        self._input_shapes = {name: self._with_names(name, shape) for name, shape in input_shapes.items()}
+        self._requested = input_shapes
+        self._input_shapes: dict[str, Sequence[Dim]] = {}
         self._limits = limits
         self._file = file
         self._extents: dict[str, Dim] = {}
         self.notes: list[str] = []
 
     def _with_names(self, name: str, shape: Sequence[Dim]) -> Sequence[Dim]:
-        """Replace extents that the file determines by the names in the file."""
+        """Replace extents that the file determines by the names or numbers in the file.
+
+        In the shape of a pattern, a name takes the number that the file has in its place.
+        """
+        declared = declared_shape(self._infos[name]) if name in self._infos else None
+        if name not in self._requested and declared is not None and len(declared) == len(shape):
+            pairs = zip(declared, shape, strict=True)
+            shape = [own if isinstance(own, int) and isinstance(extent, str) else extent for own, extent in pairs]
         if open_extents.KEEP not in shape:
             return shape
-        declared = declared_shape(self._infos[name]) if name in self._infos else None
         if declared is None or len(declared) != len(shape):
             declared = (None,) * len(shape)
         names = [
@@ -103,6 +112,8 @@ class InputTypes:
         Raises:
             UsageError: a given shape does not match the model.
         """
+        expanded = expand_patterns(self._requested, names, self._file)
+        self._input_shapes = {name: self._with_names(name, shape) for name, shape in expanded.items()}
         unknown = [name for name in self._input_shapes if name not in names]
         if unknown:
             meant, listed = did_you_mean(unknown[0], names), f"its inputs: {', '.join(names)}"

@@ -18,6 +18,10 @@ DynamicShapeProblem = tuple[str, str, str, Sequence[OnnxTensor | None]]
 """A node that requires a symbolic extent as a number: its operator, its name, the extent, and its inputs."""
 
 
+_MOST_NODES = 4
+"""Number of further nodes of one problem that a message names."""
+
+
 class _TensorExtents(NamedTuple):
     """A tensor with symbolic extents in its shape, or as its elements."""
 
@@ -38,7 +42,7 @@ class _Problem(NamedTuple):
 
 
 def report(nodes: Iterable[DynamicShapeProblem], problems: ProblemList, graph: Graph, inputs: Container[str]) -> None:
-    """Add a problem per node that needs a static extent, with a common hint that sets the shapes of the inputs.
+    """Add a problem for the nodes that need the same static extents, with a common hint that sets the inputs' shapes.
 
     Without such nodes, add a note with the extents of the inputs that stay symbolic.
     """
@@ -49,17 +53,32 @@ def report(nodes: Iterable[DynamicShapeProblem], problems: ProblemList, graph: G
     ports = [port for port in graph.input_ports if port.name in inputs]
     hint = _hint(ports, {name for problem in unresolved for name in _required_extents(problem)})
     of_inputs = {name for port in graph.input_ports for extent in port.shape for name in names_in(str(extent))}
+    causes: dict[frozenset[str], list[_Problem]] = {}
     for problem in unresolved:
-        where = f": {problem.tensor}" if problem.tensor else ""
-        if not names_in(problem.extent) & of_inputs:
-            message = f"the extent '{problem.extent}' depends on data and has to be a number here{where}"
-            problems.add(UNKNOWN_SHAPE, problem.op, problem.node, message, needs=tuple(sorted(problem.roots)))
+        names_of_extent = frozenset(names_in(problem.extent))
+        if names_of_extent & of_inputs:
+            causes.setdefault(names_of_extent & of_inputs, []).append(problem)
             continue
-        problems.add(UNKNOWN_SHAPE, problem.op, problem.node, f"'{problem.extent}' has to be a number{where}", hint)
+        where = f": {problem.tensor}" if problem.tensor else ""
+        message = f"the extent '{problem.extent}' depends on data and has to be a number here{where}"
+        problems.add(UNKNOWN_SHAPE, problem.op, problem.node, message, needs=tuple(sorted(problem.roots)))
+    for first, *others in causes.values():
+        where = f": {first.tensor}" if first.tensor else ""
+        message = f"'{first.extent}' has to be a number{where}{_also(others)}"
+        problems.add(UNKNOWN_SHAPE, first.op, first.node, message, hint)
     names = dict.fromkeys(extent for port in ports for extent in port.shape if isinstance(extent, str))
     if names and not unresolved:
         listed = ", ".join(names)
         graph.notes.append(f"extents of the inputs that stay symbolic: {listed}; --input-shapes sets numbers")
+
+
+def _also(others: Sequence[_Problem]) -> str:
+    """List further nodes that need the same extents."""
+    if not others:
+        return ""
+    names = ", ".join(f"{other.op} '{other.node}'" for other in others[:_MOST_NODES])
+    more = f" and {len(others) - _MOST_NODES} more" if len(others) > _MOST_NODES else ""
+    return f"; also for {names}{more}"
 
 
 def _find_tensor(extent: str, tensors: Iterable[OnnxTensor | None]) -> _TensorExtents | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from tpuconvert.frontends.onnx.node import OnnxNode
 from tpuconvert.frontends.open_extents import is_open
+from tpuconvert.schema.definition.extents import minus
 from tpuconvert.schema.errors import UNKNOWN_SHAPE
 from tpuconvert.schema.ops.host.slice import clamped_range
 
@@ -205,6 +206,7 @@ def slices(node: OnnxNode) -> list[AxisSlice]:
         raise node.invalid(f"{len(starts)} starts, {len(ends)} ends, {len(axes)} axes, {len(steps)} steps")
     sliced = []
     for axis, start, end, step in zip(node.axes(axes, len(shape)), starts, ends, steps, strict=True):
+        start, end = (_from_the_end(bound, shape[axis]) for bound in (start, end))
         if step == 0:
             raise node.invalid("a step is 0")
         if step < 0 and not is_open(end) and end >= TO_THE_END:
@@ -226,6 +228,16 @@ def slices(node: OnnxNode) -> list[AxisSlice]:
             taken = clamped_range(start, end, step, shape[axis])
         sliced.append(AxisSlice(axis, taken.start, step, len(taken)))
     return sliced
+
+
+def _from_the_end(bound: int, extent: int) -> int:
+    """Return a symbolic bound that is the extent minus a number as a bound that counts from the end."""
+    if not (is_open(bound) and is_open(extent)):
+        return bound
+    rest = minus(str(extent), str(bound))
+    if not isinstance(rest, int) or rest < 0:
+        return bound
+    return -rest if rest else TO_THE_END
 
 
 def _slice_symbolic(axis: int, start: int, end: int, step: int) -> AxisSlice:

@@ -1,7 +1,8 @@
 """Recognition of decomposed attention: softmax(query @ key' * scale + mask) @ value.
 
 These are two batch matmuls with a softmax along the last axis between them. The scale may be a multiply or a division,
-before or after the first matmul, or 1.
+before or after the first matmul, or 1. The transpose of the keys may be a permute of lists of matrices between
+reshapes.
 
 A mask is an addition or a selection: where(c, scores, low) = scores + where(c, 0, low), if low is minus infinity or so
 low that adding a score does not change it. Masks may be constant or computed. Several masks are added to each other
@@ -42,6 +43,7 @@ from tpuconvert.schema.ops.compare import Eqs, Ne
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.selection import ConditionSelect
+from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.ops.softmax import Softmax
 from tpuconvert.schema.types import F32, Array
 
@@ -164,6 +166,9 @@ class Scores:
         None if the axes are to be swapped and there is no permute that the swap can be folded into.
         """
         value = self._remove_scale(value)
+        rows = self._rows_of_matrices(value) if swaps else None
+        if rows is not None:
+            return rows
         permute = self._alone(value, Permute)
         if permute is None:
             return None if swaps else value
@@ -174,6 +179,20 @@ class Scores:
         self.inner.append(permute)
         order = (*order[:-2], order[-1], order[-2]) if swaps else order
         return self._graph.add(Permute(order), x, name=f"{value.name}:rows" if swaps else f"{value.name}:unscaled")
+
+    def _rows_of_matrices(self, value: Value) -> Value | None:
+        """Return the operand of a transpose that is written for a list of matrices, between two reshapes; else None."""
+        reshape = self._alone(value, Reshape)
+        permute = None if reshape is None else self._alone(operand(reshape), Permute)
+        if reshape is None or permute is None or not _transposes_matrices(permute, value):
+            return None
+        x = operand(permute)
+        shape = (*value.shape[:-2], *x.shape[-2:])
+        if sum(isinstance(extent, str) for extent in shape) > 1:
+            return None
+        self.inner += [reshape, permute]
+        target = tuple(extent if isinstance(extent, int) else -1 for extent in shape)
+        return self._graph.add(Reshape(target), x, name=f"{value.name}:rows")
 
     def _alone(self, value: Value, *ops: type[Op]) -> Node | None:
         """Return the producer of a value if this is its sole use and the producer has one of these operators."""
@@ -211,7 +230,18 @@ def _uses_transposed_keys(node: Node) -> bool:
     while right is not None and right.producer is not None and isinstance(right.producer.op, (Divs, Muls)):
         right = right.producer.inputs[0]
     permute = None if right is None else right.producer
+    if permute is not None and isinstance(permute.op, Reshape):
+        inner = operand(permute).producer
+        permute = inner if inner is not None and right is not None and _transposes_matrices(inner, right) else None
     return node.op == BatchMatmul() and permute is not None and isinstance(permute.op, Permute)
+
+
+def _transposes_matrices(node: Node, value: Value) -> bool:
+    """Return True if a node swaps the last two axes only, and a value is its result with other axes before these."""
+    if not isinstance(node.op, Permute):
+        return False
+    rank, order = node.output.rank, node.op.order
+    return order == (*range(rank - 2), rank - 1, rank - 2) and value.shape[-2:] == node.output.shape[-2:]
 
 
 def _read_add(node: Node) -> tuple[Value, Value] | None:

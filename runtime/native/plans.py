@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from tpuconvert.runtime.native.builder.cache_analysis import bind_caches, find_caches
+from tpuconvert.runtime.native.builder.cache_analysis import bind_caches, find_caches, replanning_reason
 from tpuconvert.runtime.native.direct_plan import DirectPlan
 from tpuconvert.runtime.native.plan import NativePlan
 from tpuconvert.runtime.run_memory import check_run_memory
@@ -16,7 +16,7 @@ from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.graph.graph_copy import copy_graph
 from tpuconvert.schema.graph.states import State
 from tpuconvert.schema.system.gc_control import reduced_gc_frequency
-from tpuconvert.schema.types import format_shape
+from tpuconvert.schema.types import Chip, format_shape
 
 KEPT = 4
 """Maximum number of plans of a model without buckets; the least recently used one is dropped.
@@ -54,7 +54,7 @@ class Plans:
 
     Attributes:
         caches: result of the analysis of the states; None if plans cannot keep them in place.
-        reason: the reason, if they cannot.
+        reason: the reason why every length of the caches has its own plan; empty if it has not.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class Plans:
         self._is_static = not _open_extents(graph)
         self._buckets = buckets
         self._kept = max(KEPT, len(buckets))
-        caches = find_caches(graph, states) if states else "the model has no states"
+        caches = find_caches(graph, states, Chip[chip]) if states else "the model has no states"
         self.caches = None if isinstance(caches, str) else caches
-        self.reason = caches if isinstance(caches, str) else ""
+        self.reason = replanning_reason(graph, states, caches)
         self._settings = chip, isa, threads
         self._memory_limit = memory_limit
         self._plans: OrderedDict[_Key, NativePlan] = OrderedDict()
@@ -107,7 +107,7 @@ class Plans:
         caches = self.caches
 
         def make(like: NativePlan | None) -> NativePlan:
-            graph, heads = self._translate(lambda: bind_caches(self._graph, extents, caches), extents)
+            graph, heads = self._translate(lambda: bind_caches(extents, caches), extents)
             check_run_memory(graph)
             return NativePlan(graph, *self._settings, caches=heads, like=like, memory_limit=self._memory_limit)
 

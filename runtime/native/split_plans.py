@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from tpuconvert.runtime.native.builder.cache_analysis import replanning_reason
 from tpuconvert.runtime.native.plan import NativePlan
 from tpuconvert.runtime.native.plans import KEPT, Plans, are_open_at_inputs_only
 from tpuconvert.runtime.reference.graph_partition import Part, split
@@ -122,6 +123,7 @@ class SplitPlans:
         is_subgraph: True for the body of a loop or a branch, whose symbolic extents may change in every call.
         memory_limit: of the plan of each part, see ``NativePlan``.
         max_plans: maximum number of plans of a part; the least recently used one is dropped.
+        states: what a session keeps between runs.
     """
 
     caches: None = None  # states are not kept in place, see ``Plans``
@@ -136,8 +138,10 @@ class SplitPlans:
         is_subgraph: bool = False,
         memory_limit: int | None = None,
         max_plans: int = KEPT,
+        states: Sequence[State] = (),
     ) -> None:
         self._graph = graph
+        self.reason = replanning_reason(graph, states)
         settings = chip, isa, threads
         self._steps = [
             step
@@ -280,4 +284,6 @@ def plans_of(
     """
     if are_open_at_inputs_only(graph):
         return Plans(graph, chip, isa, threads, states, memory_limit, buckets, drop)
-    return SplitPlans(graph, chip, isa, threads, memory_limit=memory_limit, max_plans=max(KEPT, len(buckets)))
+    return SplitPlans(
+        graph, chip, isa, threads, memory_limit=memory_limit, max_plans=max(KEPT, len(buckets)), states=states
+    )

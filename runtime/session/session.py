@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -47,6 +48,10 @@ class Runnable(Protocol):
     @property
     def chip(self) -> Chip:
         """The chip whose arithmetic is computed."""
+
+
+class ReplanningWarning(UserWarning):
+    """A session makes a native plan for every length of the key-value caches."""
 
 
 class Session:
@@ -113,6 +118,7 @@ class Session:
         self.backend: Literal["native", "reference"] = "reference" if self._native is None else "native"
         self._direct = self._find_direct_run() if self._native is not None and not observed else None
         self._is_open = True
+        self._has_warned = False
         self._reference: Plan | None = None
         # No method of the session, which would keep the session alive.
         plan_subgraph = partial(_plan_subgraph, self.chip, self._threads, memory_limit)
@@ -179,6 +185,11 @@ class Session:
     def length(self) -> int:
         """Number of tokens in the key-value caches; 0 for a model without states."""
         return 0 if self._state is None else self._state.length
+
+    @property
+    def replanning(self) -> str:
+        """Reason why the native engine makes a plan for every length of the caches; empty if one plan serves all."""
+        return "" if self._state is None or self._native is None else self._native.reason
 
     def reset(self) -> None:
         """Return to the initial state: caches without tokens.
@@ -283,8 +294,16 @@ class Session:
         if state is not None and not state.is_given(complete):
             if self._native is not None and self._native.caches is not None and observe is None:
                 return run_in_place(state, self._native, complete, self._evaluate)
+            self._warn_of_replanning(state)
             return run_with_state(state, complete, lambda feeds: self._run_once(feeds, observe, borrow=borrow))
         return self._run_once(complete, observe, borrow=borrow)
+
+    def _warn_of_replanning(self, state: SessionState) -> None:
+        """Issue one warning if further tokens need further plans."""
+        if state.length and not self._has_warned and self.replanning:
+            self._has_warned = True
+            text = f"every run of {self._graph.name} makes a new plan, which takes most of its time: {self.replanning}"
+            warnings.warn(text, ReplanningWarning, stacklevel=5)
 
     def _run_once(self, feeds: Mapping[str, Array], observe: Observer | None, *, borrow: bool) -> dict[str, Array]:
         """Run the model with feeds for all inputs of the graph, and return all outputs of the graph."""

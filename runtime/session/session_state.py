@@ -9,34 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tpuconvert.runtime.derived_inputs import DERIVED, MASK, derive
 from tpuconvert.runtime.session.border import TensorInfo, info, numpy_type
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph.graph import Graph, Port, Value
-from tpuconvert.schema.graph.states import FIXED, State
+from tpuconvert.schema.graph.states import FIXED, State, growth
 from tpuconvert.schema.types import Array, Dim, format_shape
 
 if TYPE_CHECKING:
     from tpuconvert.runtime.native.direct_plan import BoundPlan
     from tpuconvert.runtime.native.plan import NativePlan
 
-MASK = "attention_mask"
-"""Name of the input [batch, tokens] that is 0 for padding."""
-
 _SMALLEST = 64
 """Smallest capacity of a cache, in tokens."""
 
 _ALIGNMENT = 64
 """Alignment of a cache in the block of all caches, in bytes."""
-
-DERIVED = {
-    MASK: "1 for every token that no earlier run has masked",
-    "position_ids": "the number of unmasked tokens before each new token",
-    "cache_position": "the index of each new token",
-    "seqlens_k": "the number of tokens, including the new ones, minus 1",
-    "total_sequence_length": "the number of tokens, including the new ones",
-    "past_sequence_length": "the number of tokens of earlier runs",
-}
-"""Inputs that a run computes if they are not given, and their values."""
 
 
 class SessionState:
@@ -67,7 +55,7 @@ class SessionState:
         """Extent by which a run appends to a state: a number, or a symbol of the inputs."""
         before = self.graph.input_ports[state.input].shape[state.axis]
         after = self.graph.output_ports[state.output].shape[state.axis]
-        return str(after).removeprefix(f"{before}+")
+        return str(growth(before, after))
 
     def reset(self) -> None:
         """Return to the initial state: caches without tokens, and zeros in states of fixed shape."""
@@ -276,15 +264,8 @@ class SessionState:
 
     def _derive(self, port: Port, mask: Array, count: int) -> Array:
         """Value of an input of DERIVED."""
-        total, dtype = self.length + count, numpy_type(port.dtype)
-        if port.name == "position_ids":
-            before = np.cumsum(mask != 0, axis=1)[:, self.length :] - 1
-            return np.asarray(np.maximum(before, 0), dtype)
-        if port.name == "cache_position":
-            return np.arange(self.length, total, dtype=dtype)
-        number = {"seqlens_k": total - 1, "total_sequence_length": total}.get(port.name, self.length)
         shape = tuple(len(mask) if isinstance(extent, str) else extent for extent in port.shape)
-        return np.full(shape, number, dtype)
+        return derive(port.name, mask, self.length, count, shape).astype(numpy_type(port.dtype))
 
 
 def _allocate(shapes: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]) -> dict[str, Array]:

@@ -1,7 +1,9 @@
 """Shape arithmetic on extents, which are integers or names of dynamic dimensions.
 
-Arithmetic on a name gives a name that is the formula (``H+2``, ``3*H*W``), so that equal names mean equal extents.
-Names of data-dependent extents begin with ``?``; these extents may differ although their names are equal.
+Arithmetic on a name gives a name that is the formula (``H+2``, ``3*H*W``), so that equal names mean equal extents. Sums
+have a normal form: terms are sorted, so that ``past+new`` and ``new+past`` are one name, and equal terms are added up.
+Names of data-dependent extents begin with ``?``; these extents may differ although their names are equal, and equal
+terms of them are not added up.
 """
 
 from __future__ import annotations
@@ -44,12 +46,66 @@ def shapes_of(types: Iterable[TensorType]) -> str:
 
 
 def plus(*terms: Dim) -> Dim:
-    """Sum of extents."""
-    number = sum(term for term in terms if isinstance(term, int))
-    names = [term for term in terms if isinstance(term, str)]
+    """Sum of extents. The name depends neither on the order of the terms nor on their grouping."""
+    number, names = 0, Counter[str]()
+    for term in terms:
+        if isinstance(term, int):
+            number += term
+        else:
+            own, terms_of_name = sum_terms(term)
+            number += own
+            names.update(terms_of_name)
+    return _format_sum(number, names)
+
+
+def minus(extent: Dim, other: Dim) -> Dim | None:
+    """Difference of extents; None if it has a negative term, or if the second one depends on data."""
+    (number, names), (other_number, other_names) = map(sum_terms, (extent, other))
+    names.subtract(other_names)
+    if any("?" in name for name in other_names) or min(names.values(), default=0) < 0:
+        return None
+    return _format_sum(number - other_number, names)
+
+
+def sum_terms(extent: Dim) -> tuple[int, Counter[str]]:
+    """Split a sum into its integer and its other terms, with the integer factor of each."""
+    if isinstance(extent, int):
+        return extent, Counter()
+    total, names = 0, Counter[str]()
+    for term in split_sum(extent):
+        if isinstance(term, int):
+            total += term
+            continue
+        number, factors = factorize((term.removeprefix("-"),))
+        number = -number if term.startswith("-") else number
+        if not factors:
+            total += number if term else 0
+            continue
+        (inner, *others) = factors.elements()
+        if not others and inner.startswith("("):  # a multiple of a sum
+            own, terms_of_sum = sum_terms(without_parentheses(inner))
+            total += number * own
+            names.update({name: number * count for name, count in terms_of_sum.items()})
+        else:
+            names[str(times(*factors.elements()))] += number
+    return total, Counter({name: count for name, count in names.items() if count})
+
+
+def _format_sum(number: int, names: Mapping[str, int]) -> Dim:
+    """Format a sum: sorted terms and the integer, with a common factor in front of parentheses."""
+    names = {name: count for name, count in names.items() if count}
     if not names:
         return number
-    return _bounded("+".join(names) + (f"{number:+d}" if number else ""))
+    is_data_dependent = any("?" in name for name in names)
+    divisor = 1 if is_data_dependent else math.gcd(number, *names.values())
+    if divisor > 1 and len(names) + bool(number) > 1:
+        return times(divisor, _format_sum(number // divisor, {name: count // divisor for name, count in names.items()}))
+    parts = []
+    for name in sorted(names, key=lambda name: (names[name] < 0, name)):
+        count = names[name]
+        terms = [name] * abs(count) if "?" in name else [str(times(abs(count), name))]
+        parts += terms if count > 0 else [f"-{term}" for term in terms]
+    return _bounded("+".join(parts).replace("+-", "-") + (f"{number:+d}" if number else ""))
 
 
 def times(*factors: Dim) -> Dim:
@@ -221,9 +277,15 @@ def substitute(formula: str, extents: Mapping[str, Dim]) -> Dim:
     numbers = {name: extent for name, extent in extents.items() if isinstance(extent, int)}
     if len(numbers) == len(extents):
         return evaluate_extent(formula, numbers)
-    if formula.isdecimal():
-        return int(formula)
-    return _bounded(re.sub(r"[^\W\d]\w*\b(?!\()", lambda match: str(extents.get(match[0], match[0])), formula))
+    return plus(*(_rename(term, extents) if isinstance(term, str) else term for term in split_sum(formula)))
+
+
+def _rename(term: str, extents: Mapping[str, Dim]) -> Dim:
+    """Replace names in a term of a sum."""
+    if term in extents:
+        return extents[term]
+    text = _bounded(re.sub(r"[^\W\d]\w*\b(?!\()", lambda match: _factor(str(extents.get(match[0], match[0]))), term))
+    return times(text)
 
 
 def is_formula(formula: str, names: Iterable[str]) -> bool:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tpuconvert.schema.definition.extents import minus
 from tpuconvert.schema.graph.graph import Graph, Value
+from tpuconvert.schema.types import Dim
 
 FIXED = -1
 """Axis of a state whose shape does not change."""
@@ -63,8 +65,13 @@ def growth_axis(graph: Graph, source: int, result: int) -> int | None:
         return FIXED
     (axis, *others) = axes
     before, after = first.shape[axis], second.shape[axis]
-    is_longer = isinstance(before, str) and isinstance(after, str) and after.startswith(f"{before}+")
-    return axis if is_longer and not others else None
+    return axis if isinstance(before, str) and growth(before, after) is not None and not others else None
+
+
+def growth(before: Dim, after: Dim) -> Dim | None:
+    """Extent by which a run appends to a cache: the difference of the extents; None if it is not a positive extent."""
+    added = minus(after, before)
+    return None if added is None or (isinstance(added, int) and added < 1) else added
 
 
 def find_states(graph: Graph) -> tuple[State, ...]:

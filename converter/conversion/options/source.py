@@ -30,7 +30,8 @@ class SourceOptions(OptionGroup):
 
     input_shapes: Shapes = option(
         {},
-        "Shapes of inputs with dynamic dimensions. For ONNX, a name instead of an extent keeps the dimension dynamic.",
+        "Shapes of inputs with dynamic dimensions. For ONNX, a name instead of an extent keeps the dimension dynamic, "
+        "and NAME may be a pattern such as 'past_key_values.*'.",
         read=read_shapes,
         metavar="NAME=1,3,224,224",
         is_repeated=True,

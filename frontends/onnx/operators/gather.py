@@ -9,7 +9,7 @@ import numpy as np
 from tpuconvert.frontends import emit
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.operators.data_movement import empty_result, gather_slices, movement_result
-from tpuconvert.frontends.open_extents import has_zero, is_open
+from tpuconvert.frontends.open_extents import has_zero, is_open, to_shape
 from tpuconvert.frontends.registry import Kind
 from tpuconvert.schema.errors import UNSUPPORTED_TYPE
 from tpuconvert.schema.graph.graph import Graph, Value
@@ -121,6 +121,12 @@ def gather_elements(node: OnnxNode, g: Graph) -> Result | Folded:
     return movement_result(node, emit.reshape(g, y, index_shape))
 
 
+def _times_extent(g: Graph, x: Value, extent: int) -> Value:
+    """Multiply integers by an extent, which may be symbolic."""
+    name = to_shape([extent])[0]
+    return emit.muls(g, x, extent) if isinstance(name, int) else emit.mul(g, x, emit.extent_number(g, name))
+
+
 @onnx_op("GatherND", since=11, kind=Kind.DIRECT)
 def gather_nd(node: OnnxNode, g: Graph) -> Result | Folded:
     """Gather slices by tuples of indices, as linear indices into the flattened indexed axes."""
@@ -158,7 +164,9 @@ def gather_nd(node: OnnxNode, g: Graph) -> Result | Folded:
             if not is_open(indexed[k]) and (depth > 1 or offset.size > 1):
                 count = count_outside(g, column, indexed[k])
                 outside = count if outside is None else emit.add(g, outside, count)
-            column = emit.muls(g, column, strides[k])
+            if not is_open(indexed[k]) and indexed[k] == 1 and (linear is not None or k + 1 < depth):
+                continue  # the index is 0, or counted as invalid
+            column = _times_extent(g, column, strides[k])
             linear = column if linear is None else emit.add(g, linear, column)
         if linear is None:
             raise node.invalid("its indices have no entries")

@@ -153,9 +153,9 @@ def group_query_attention(node: OnnxNode, g: Graph) -> list[Result]:
     lengths = node.input(5)
     node.tensor(6)  # total_sequence_length is the extent of the present keys
     q, k, v = _grouped_operands(node, g, heads, kv_heads)
+    is_interleaved = bool(node.attr("rotary_interleaved", 0))  # builders also write it without do_rotary
     if node.attr("do_rotary", 0):
         cos, sin = _rows_of_angles(node, g, q, lengths)
-        is_interleaved = bool(node.attr("rotary_interleaved", 0))
         q, k = (rotate_pairs(g, x, cos, sin, is_interleaved=is_interleaved) for x in (q, k))
     else:
         for index in (7, 8, 9):

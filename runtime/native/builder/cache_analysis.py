@@ -20,10 +20,11 @@ from typing import NamedTuple
 import numpy as np
 
 from tpuconvert.runtime.native.builder.constants import remove_constdata
+from tpuconvert.runtime.native.builder.sampled_masks import recognize_masks
 from tpuconvert.schema.definition.op import Op, Trait
 from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.graph.graph_copy import copy_graph
-from tpuconvert.schema.graph.states import State
+from tpuconvert.schema.graph.states import FIXED, State, growth
 from tpuconvert.schema.ops.attention import Attention
 from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.concat import Concat
@@ -32,7 +33,7 @@ from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.positions import Positions
 from tpuconvert.schema.ops.reduce import Reduce, ReduceMethodType
 from tpuconvert.schema.ops.tile import Tile
-from tpuconvert.schema.types import F32, I32, TensorType
+from tpuconvert.schema.types import F32, I32, Chip, TensorType
 
 _TOKENS = 2
 """Axis of the caches [batch, heads, tokens, size] along which they grow."""
@@ -70,20 +71,58 @@ class Caches(NamedTuple):
     """Result of the analysis of a graph.
 
     Args:
+        graph: the graph, in which masks have a form that is correct at the valid positions.
         heads: attention operators with caches.
         past: symbol of the number of past tokens.
         total: symbol of the number of all tokens.
         lengths: values that are the number of past tokens.
     """
 
+    graph: Graph
     heads: tuple[CachedHeads, ...]
     past: str
     total: str
     lengths: tuple[Value, ...]
 
 
-def find_caches(graph: Graph, states: Sequence[State]) -> Caches | str:
-    """Analyze a graph; return the reason if it needs a plan for every length of its caches."""
+def find_caches(graph: Graph, states: Sequence[State], chip: Chip = Chip.BM1686) -> Caches | str:
+    """Analyze a graph; return the reason if it needs a plan for every length of its caches.
+
+    If its masks depend on the length in a form that is not correct for caches with room for more tokens, a copy with
+    masks that are recognized by their elements is analyzed.
+    """
+    caches = _analyze(graph, states)
+    growing = [state for state in states if state.axis != FIXED]
+    if isinstance(caches, Caches) or not growing:
+        return caches
+    copy = copy_graph(graph)
+    cache, axis = copy.inputs[growing[0].input], growing[0].axis
+    total = copy.outputs[growing[0].output].shape[axis]
+    added = growth(cache.shape[axis], total)
+    if added is None or not recognize_masks(copy, cache, axis, str(total), str(added), chip):
+        return caches
+    return _analyze(copy, states)
+
+
+def replanning_reason(graph: Graph, states: Sequence[State], caches: Caches | str | None = None) -> str:
+    """Reason why every length of the caches needs another plan, with a node; empty if one plan serves all lengths.
+
+    Args:
+        graph: the graph.
+        states: its states; without one that grows, no run needs another plan.
+        caches: result of the analysis, if it is known.
+    """
+    if not any(state.axis != FIXED for state in states):
+        return ""
+    dependent = next((value for value in graph.values if any("?" in str(extent) for extent in value.shape)), None)
+    if dependent is not None:
+        return f"the shape of '{dependent.name}' depends on data"
+    result = find_caches(graph, states) if caches is None else caches
+    return result if isinstance(result, str) else ""
+
+
+def _analyze(graph: Graph, states: Sequence[State]) -> Caches | str:
+    """Analyze a graph with its own masks."""
     uses: dict[tuple[Node, int], CacheUse] = {}
     unused = _shape_only_nodes(graph)
     past = total = ""
@@ -110,7 +149,7 @@ def find_caches(graph: Graph, states: Sequence[State]) -> Caches | str:
             return f"the mask of '{node.name}' does not have an entry for every token"
         heads.append(CachedHeads(node, pair[0], pair[1]))
     lengths = _check_others(graph, heads, (past, total), unused)
-    return lengths if isinstance(lengths, str) else Caches(tuple(heads), past, total, tuple(lengths))
+    return lengths if isinstance(lengths, str) else Caches(graph, tuple(heads), past, total, tuple(lengths))
 
 
 def _shape_only_nodes(graph: Graph) -> set[Node]:
@@ -126,31 +165,41 @@ def _shape_only_nodes(graph: Graph) -> set[Node]:
 
 def _use_of(graph: Graph, past: Value, state: State, unused: set[Node]) -> tuple[tuple[Node, int], CacheUse] | str:
     """Find the attention operator that uses a cache, and its operand index; users in ``unused`` do not count."""
-    reason = f"'{past.name}' is used by other operators than one attention"
     uses = [(node, index) for node, index in past.uses if node not in unused]
     if len(uses) != 1 or graph.is_output(past):
-        return reason
+        others = [node for node, _ in uses if not isinstance(node.op, Concat)]
+        return (
+            _other_use(past, others[0]) if others else f"'{past.name}' is used {len(uses)} times, not by one attention"
+        )
     ((concat, index),) = uses
     present = graph.outputs[state.output]
     is_append = isinstance(concat.op, Concat) and concat.op.axis % 4 == _TOKENS and index == 0
     if not is_append or len(concat.inputs) != 2 or concat.output is not present:
-        return f"'{past.name}' is not appended to by a concat"
+        return f"'{past.name}' is not appended to by a concat: {_described(concat)} uses it"
     new = concat.inputs[1]
     if new is None or graph.outputs.count(present) != 1 or new.dtype is not F32:
-        return reason
+        return f"the result of {_described(concat)} is several outputs, or not in float32"
     nodes, value = [concat], present
-    while len(value.uses) == 1:
-        ((node, index),) = value.uses
+    while len(further := [use for use in value.uses if use[0] not in unused]) == 1:
+        ((node, index),) = further
         if isinstance(node.op, Attention) and index in (1, 2):
             heads = node.inputs[0].shape[1] if node.inputs[0] is not None and node.inputs[0].rank == 4 else 0
             if isinstance(heads, int) and _repeats_heads(nodes[1:], past, heads):
                 return (node, index), CacheUse(state.output, new, tuple(nodes))
-            return f"the heads of '{past.name}' are rearranged before the attention"
+            return f"the heads of '{past.name}' are rearranged before the attention {_described(node)}"
         if not _moves_tokens(node.op) or (value is not present and graph.is_output(value)):
-            return reason
+            return _other_use(past, node)
         nodes.append(node)
         value = node.output
-    return reason
+    return _other_use(past, further[-1][0]) if further else f"no attention uses '{present.name}'"
+
+
+def _other_use(past: Value, node: Node) -> str:
+    return f"'{past.name}' is used by {_described(node)}, and not by one attention only"
+
+
+def _described(node: Node) -> str:
+    return f"'{node.name}' ({node.op.name})"
 
 
 def _repeats_heads(nodes: Sequence[Node], cache: Value, heads: int) -> bool:
@@ -238,18 +287,19 @@ def _is_mask(value: Value) -> bool:
     return not value.is_constant
 
 
-def bind_caches(graph: Graph, extents: Mapping[str, int], caches: Caches) -> tuple[Graph, dict[Value, CachedHeads]]:
-    """Copy a graph with numbers for its extents. The last input of the copy is the number of past tokens, INT32 [1].
+def bind_caches(extents: Mapping[str, int], caches: Caches) -> tuple[Graph, dict[Value, CachedHeads]]:
+    """Copy the analyzed graph with numbers for its extents.
+
+    The last input of the copy is the number of past tokens, INT32 [1].
 
     Args:
-        graph: the graph that was analyzed.
         extents: numbers of all symbolic extents.
         caches: result of the analysis.
 
     Returns:
         The copy, and its attention operators by result.
     """
-    copy = remove_constdata(copy_graph(graph, extents))
+    copy = remove_constdata(copy_graph(caches.graph, extents))
     length = copy.input(copy.unique("past_tokens"), TensorType(I32, (1,)))
 
     def twin(value: Value) -> Value:

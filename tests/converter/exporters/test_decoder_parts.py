@@ -10,7 +10,7 @@ import pytest
 from onnx import helper
 
 import tpuconvert as tc
-from tests.support.networks.decoders import EXPLICIT, FORMS, MICROSOFT, STANDARD, Decoder, decoder
+from tests.support.networks.decoders import EXPLICIT, FORMS, GATHER_ND, LOOKUP, MICROSOFT, STANDARD, Decoder, decoder
 from tests.support.onnx.exports import run as run_file
 from tests.support.paired import paired
 from tpuconvert.__main__ import main
@@ -198,6 +198,20 @@ def test_a_model_without_caches(repository: Path, tmp_path: Path) -> None:
     model = tc.convert(repository / "examples" / "digits" / "digits.onnx")
     with pytest.raises(UsageError, match="no key-value caches"):
         tc.export(model, tmp_path / "parts", to="onnx", decoder_context=CONTEXT)
+
+
+def test_a_decoder_of_several_samples_is_refused() -> None:
+    options = tc.SourceOptions(input_shapes={"input_ids": (2, "tokens")})
+    with pytest.raises(UsageError, match="computes 2 samples at once, and the parts compute one"):
+        split_decoder(tc.convert(decoder(EXPLICIT), source_options=options), CONTEXT)
+
+
+@pytest.mark.parametrize("mask", [LOOKUP, GATHER_ND])
+def test_masks_that_are_looked_up(mask: str) -> None:
+    parts = split_decoder(tc.convert(decoder(EXPLICIT, mask=mask)), CONTEXT)
+    assert [port.name for port in parts.decode[1].graph.input_ports[:3]] == [
+        "input_states", "position_ids", "attention_mask"
+    ]  # fmt: skip
 
 
 def test_samples_are_refused(tmp_path: Path) -> None:

@@ -168,7 +168,26 @@ def repeated_constants_model() -> onnx.ModelProto:
     return symbolic_model(nodes, constants, "N", 2, 4)
 
 
+def lookups() -> onnx.ModelProto:
+    """Lookups by positions in both axes, sums of all elements before, and slices that end at an extent minus 1."""
+    nodes = [
+        node("Shape", "x", "size"), node("Gather", "size zero", "n", axis=0), node("Gather", "size one", "t", axis=0),
+        node("Range", "zero n one", "a"), node("Range", "zero t one", "b"), node("Unsqueeze", "a at_end", "a1"),
+        node("Unsqueeze", "b front", "b1"), node("Max", "a1 b1", "both"), node("Shape", "both", "wide"),
+        node("Expand", "a1 wide", "a2"), node("Expand", "b1 wide", "b2"), node("Unsqueeze", "a2 last", "a3"),
+        node("Unsqueeze", "b2 last", "b3"), node("Concat", "a3 b3", "index", axis=-1), node("GatherND", "x index", "g"),
+        *(node("CumSum", f"g {axis}", f"s{k}", exclusive=k % 2, reverse=k // 2)
+          for k, axis in enumerate(("one", "zero", "one", "zero"))),
+        node("Sum", "s0 s1 s2 s3", "s"), node("Concat", "x s", "long", axis=1), node("Shape", "long", "long_size"),
+        node("Gather", "long_size at_end", "both_t", axis=0), node("Sub", "both_t at_end", "before_last"),
+        node("Slice", "long at_end before_last at_end", "y"),
+    ]  # fmt: skip
+    constants = {"zero": np.array(0), "one": np.array(1), "front": i64(0), "at_end": i64(1), "last": i64(-1)}
+    return symbolic_model(nodes, constants, "N", "T")
+
+
 NETWORKS = {
+    "lookups": (lookups, [(1, 4), (3, 2), (2, 5)]),
     "image": (image_model, [(1, 1, 3, 6, 7), (2, 1, 3, 9, 5)]),
     "classifier": (classifier, [(1, 3, 8, 8), (4, 3, 8, 8)]),
     "view": (exported_view, [(1, 3, 4), (5, 3, 4)]),
@@ -285,21 +304,20 @@ def conversion_error(proto: onnx.ModelProto, folder: Path, **options: Any) -> Un
 
 def test_one_error_names_extent_tensor_node_and_what_to_type(tmp_path: Path) -> None:
     nodes = [
-        node("Relu", "x", "r"), node("CumSum", "r last", "sums"), node("Trilu", "sums", "t"),
+        node("Relu", "x", "r"), node("Trilu", "r", "sums"), node("Trilu", "sums", "t"),
         node("Relu", "t", "u"), node("Squeeze", "u", "y"),
     ]  # fmt: skip
-    proto = symbolic_model(nodes, {"last": np.array(-1)}, "N", 3, "T")
+    proto = symbolic_model(nodes, {}, "N", 3, "T")
     proto.graph.value_info.append(helper.make_tensor_value_info("sums", TensorProto.FLOAT, ("N", 3, "T")))
     proto.graph.value_info.append(helper.make_tensor_value_info("t", TensorProto.FLOAT, ("N", 3, "T")))
     error = conversion_error(proto, tmp_path)
     assert [(problem.kind.id, problem.op, problem.node) for problem in error.problems] == [
-        ("TC3104", "CumSum", "sums"),
-        ("TC3104", "Trilu", "t"),
+        ("TC3104", "Trilu", "sums"),
         ("TC3104", "Squeeze", "y"),
     ]
-    assert "'T' has to be a number: 'r' has the shape [N, 3, T]" in str(error)
+    assert "'T' has to be a number: 'r' has the shape [N, 3, T]; also for Trilu 't'" in str(error)
     assert "'N' has to be a number: 'u' has the shape [N, 3, T]" in str(error)
-    assert str(error).count("replace what is in angle brackets by numbers:  --input-shapes x=1,3,<T>") == 3
+    assert str(error).count("replace what is in angle brackets by numbers:  --input-shapes x=1,3,<T>") == 1
     graph = graph_of(proto, tmp_path, input_shapes={"x": (2, 3, 4)})
     assert graph.outputs[0].shape == (2, 3, 4)
     one_left = conversion_error(proto, tmp_path, input_shapes={"x": ("N", 3, 4)})
@@ -323,7 +341,6 @@ CONSTANTS = {"c": ramp(3, 4), "n": i64(3, 4), "five": ramp(5, 4), "sizes": i64(7
         pytest.param([node("Add", "x five", "y")], id="as long as a constant"),
         pytest.param([node("Resize", "x  sizes", "y")], id="resized"),
         pytest.param([node("Split", "x", "y", axis=0)], id="cut into parts"),
-        pytest.param([node("CumSum", "x zero", "y")], id="sums of positions"),
         pytest.param([node("Shape", "x", "s"), node("Range", "zero s one", "y")], id="a range of numbers"),
         pytest.param([node("EyeLike", "x", "y")], id="a diagonal"),
     ],

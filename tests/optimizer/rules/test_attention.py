@@ -50,6 +50,12 @@ def pieces(g, query, key, value, scale=None, mask=None, product=KEYS, axis=3):
 HALF = Muls(Scalar.f32(0.5))
 
 
+def matrices_transposed(g, x):
+    """Swap the last two axes of [a, b, c, d] as the dynamo exporter does: in a list of matrices."""
+    a, b, c, d = x.shape
+    return g.add(Reshape((a, b, d, c)), g.add(Permute((0, 2, 1)), g.add(Reshape((a * b, c, d)), x)))
+
+
 @pytest.mark.parametrize(
     ("build", "scale"),
     [
@@ -59,6 +65,7 @@ HALF = Muls(Scalar.f32(0.5))
         (lambda g, q, k, v: pieces(g, g.add(HALF, q), k, v), 0.5),
         (lambda g, q, k, v: pieces(g, g.add(HALF, q), g.add(HALF, k), v, HALF), 0.125),
         (lambda g, q, k, v: pieces(g, q, g.add(Permute((0, 1, 3, 2)), k), v, product=BatchMatmul()), 1),
+        (lambda g, q, k, v: pieces(g, q, g.add(HALF, matrices_transposed(g, k)), v, product=BatchMatmul()), 0.5),
     ],
 )
 def test_recognizes_equivalent_forms(build, scale):

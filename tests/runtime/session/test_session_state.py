@@ -1,6 +1,7 @@
 """Sessions that keep key-value caches: equality with ONNX Runtime, chunk invariance, state, masks, capacity, errors."""
 
 import itertools
+import warnings
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,9 +14,21 @@ from onnx import TensorProto, helper
 
 import tpuconvert as tc
 from tests.support.native_cases.random_graphs import needs_extension
-from tests.support.networks.decoders import EXPLICIT, FORMS, MICROSOFT, STANDARD, decoder
+from tests.support.networks.decoders import (
+    EXPLICIT,
+    FORMS,
+    GATHER_ND,
+    LOOKUP,
+    MICROSOFT,
+    STANDARD,
+    TWO_NUMBERS,
+    WINDOW,
+    decoder,
+)
 from tpuconvert.runtime.native.builder.cache_analysis import find_caches
 from tpuconvert.runtime.native.builder.loader import native
+from tpuconvert.runtime.native.plans import Plans
+from tpuconvert.runtime.session.session import ReplanningWarning
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.types import Array
 
@@ -155,6 +168,50 @@ def test_earlier_caches_are_freed_when_they_grow(model: tc.Model) -> None:
         session.reset()
         session.run(tokens(0, 5))
         assert session.length == 5
+
+
+@needs_extension
+@pytest.mark.parametrize("mask", [LOOKUP, GATHER_ND, TWO_NUMBERS])
+def test_one_plan_for_masks_in_all_forms(mask: str) -> None:
+    """Tokens one by one, after a prompt with hidden tokens, have the logits of the reference, with one plan."""
+    model = tc.convert(decoder(EXPLICIT, mask=mask))
+    ids, given = tokens(0, 12), np.array([[0, 0, 1, 1, 1]])
+    steps = [
+        {"input_ids": ids[:, :5], "attention_mask": given},
+        *({"input_ids": ids[:, k : k + 1]} for k in range(5, 12)),
+    ]
+    with tc.Session(model) as session, tc.Session(model, backend="reference") as reference:
+        assert session.replanning == ""
+        plans = []
+        for step in steps:
+            wanted, found = reference.run(step)["logits"], session.run(step)["logits"]
+            np.testing.assert_allclose(found, wanted, atol=TOLERANCE)
+            assert isinstance(session._native, Plans)
+            plans.append(session._native.latest)
+        assert len(session._native._plans) == 2 and len({*plans[1:]}) == 1
+
+
+@needs_extension
+@pytest.mark.parametrize("window", [3, 4096, 100_000])
+def test_masks_that_hide_distant_keys_are_not_taken_for_causal_ones(window: int) -> None:
+    """The samples of a few tokens do not show a window of 4096 keys."""
+    with tc.Session(tc.convert(decoder(EXPLICIT, mask=WINDOW, window=window, layers=1))) as session:
+        assert "(index_select) depends on the number of past tokens" in session.replanning
+
+
+@needs_extension
+def test_a_session_with_a_plan_per_length_warns_once_and_names_the_node() -> None:
+    assert "slow decoding" not in tc.convert(decoder(EXPLICIT, mask=LOOKUP, layers=1)).summary()
+    model = tc.convert(decoder(EXPLICIT, mask=WINDOW, layers=1))
+    with tc.Session(model) as session:
+        assert "(index_select) depends on the number of past tokens" in session.replanning
+        assert f"every token needs a new plan, because {session.replanning}" in model.summary()
+        session.run(tokens(0, 3))
+        with pytest.warns(ReplanningWarning, match="index_select"):
+            session.run(tokens(1, 1))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            session.run(tokens(2, 1))
 
 
 def test_graph_that_reads_the_length_otherwise_has_a_plan_per_length() -> None:

@@ -15,6 +15,26 @@ def test_sums():
     assert extents.plus("C", 3, "D") == "C+D+3"
 
 
+def test_sums_have_one_form():
+    """The order and the grouping of terms do not matter; equal terms are added up, but not data-dependent ones."""
+    assert extents.plus("new", "past") == extents.plus("past", "new") == "new+past"
+    assert extents.plus("b+a", 1, "b") == extents.plus("2*b", "a+1") == "a+2*b+1"
+    assert extents.plus("a+b", "b+a") == extents.times(2, "a+b") == "2*(a+b)"
+    assert extents.plus("8*H*p", "8*p*W") == "8*(H*p+W*p)"
+    assert extents.plus("a+b", "-b") == "a"
+    assert extents.plus("?where", "?where") == "?where+?where"
+    assert extents.substitute("b+zz", {"b": "b", "zz": "a"}) == "a+b"
+
+
+def test_differences():
+    assert extents.minus("past+new", "new") == "past"
+    assert extents.minus("a+b+3", "b+1") == "a+2"
+    assert extents.minus("a", "a") == 0
+    assert extents.minus("a", "b") is None
+    assert extents.minus("a-b", "a") is None
+    assert extents.minus("?where", "?where") is None
+
+
 def test_products_have_one_spelling():
     assert extents.times(2, 3) == 6
     assert extents.times("W", 2, "H", 3) == extents.times(6, "H", "W") == "6*H*W"

@@ -1,5 +1,6 @@
 """Random decoder language models with key-value caches, in the forms in which exporters write them."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,12 @@ from tpuconvert.schema.types import Array
 STANDARD, MICROSOFT, EXPLICIT = "standard", "microsoft", "explicit"
 FORMS = (STANDARD, MICROSOFT, EXPLICIT)
 """Operators of opset 23; fused operators of com.microsoft, as builders write them; matmuls, as exporters trace them."""
+
+
+COMPARE, LOOKUP, GATHER_ND, TWO_NUMBERS, WINDOW = "compare", "lookup", "gather_nd", "two numbers", "window"
+MASKS = (COMPARE, LOOKUP, GATHER_ND, TWO_NUMBERS, WINDOW)
+"""Masks of EXPLICIT: a comparison of ranges and the given mask; lookups of the given mask by positions, as the
+TorchScript and the dynamo exporter write them; a sum of two masks; a lookup, and attention to the last keys only."""
 
 
 @dataclass
@@ -29,6 +36,9 @@ class Decoder:
         vocabulary: number of tokens.
         positions: rows of the tables of angles.
         has_tables: False to compute angles from ``position_ids``, as transformers does, in the form EXPLICIT.
+        mask: one of MASKS, in the form EXPLICIT.
+        window: number of keys that a query attends to with the mask WINDOW.
+        lengths: names of the numbers of past tokens and of all tokens in the shapes; ``{}`` is the number of the cache.
         names: format of the names of the caches: past and present, with the layer and ``key`` or ``value``.
         seed: of the weights.
     """
@@ -42,6 +52,9 @@ class Decoder:
     vocabulary: int = 50
     positions: int = 4096
     has_tables: bool = True
+    mask: str = COMPARE
+    window: int = 3
+    lengths: tuple[str, str] = ("past_sequence_length", "past_sequence_length + sequence_length")
     names: tuple[str, str] = ("past_key_values.{layer}.{part}", "present.{layer}.{part}")
     seed: int = 0
     nodes: list[NodeProto] = field(default_factory=list)
@@ -124,18 +137,43 @@ class Decoder:
         return self.add("Gather", [self.add("Shape", [x]), self._scalar(axis)], axis=0)
 
     def _explicit_mask(self) -> None:
-        """``where(key <= query and attention_mask, 0, lowest)`` with positions from the shapes."""
+        """``where(key <= query and attention_mask, 0, lowest)`` with positions from the shapes, or another of MASKS."""
         past, new = self._extent(self.cache_names(0, "key")[0], 2), self._extent("input_ids", 1)
         total = self.add("Add", [past, new])
         query = self.add("Range", [past, total, self._scalar(1)])
         key = self.add("Range", [self._scalar(0), total, self._scalar(1)])
+        every_key = key
         query = self.add("Unsqueeze", [query, self.ints(1)])
         key = self.add("Unsqueeze", [key, self.ints(0)])
         causal = self.add("Unsqueeze", [self.add("LessOrEqual", [key, query]), self.ints(0, 1)])
         given = self.add("Cast", ["attention_mask"], to=TensorProto.BOOL)
-        visible = self.add("And", [causal, self.add("Unsqueeze", [given, self.ints(1, 2)])])
         self.constants["zero"], self.constants["lowest"] = np.zeros((), "f"), np.float32(np.finfo("f").min).reshape(())
+        if self.mask == TWO_NUMBERS:
+            self.constants["low"] = np.float32(-1e30).reshape(())
+            padding = self.add("Where", [self.add("Unsqueeze", [given, self.ints(1, 2)]), "zero", "low"])
+            self.add("Add", [self.add("Where", [causal, "zero", "lowest"]), padding], ["mask"])
+            return
+        if self.mask == WINDOW:
+            first = self.add("Sub", [query, self._scalar(self.window)])
+            causal = self.add("And", [causal, self.add("Greater", [key, first])])
+        visible = self.add("And", [causal, self._given_by_key(given, every_key)])
         self.add("Where", [visible, "zero", "lowest"], ["mask"])
+
+    def _given_by_key(self, given: str, key: str) -> str:
+        """Return the given mask [batch, 1, 1, keys] by one of its lookups."""
+        if self.mask not in (LOOKUP, GATHER_ND, WINDOW):
+            return self.add("Unsqueeze", [given, self.ints(1, 2)])
+        batch = self.add("Range", [self._scalar(0), self._extent("input_ids", 0), self._scalar(1)])
+        batch = self.add("Unsqueeze", [batch, self.ints(1, 2, 3)])
+        column = self.add("Unsqueeze", [key, self.ints(0, 1, 2)])
+        if self.mask != GATHER_ND:
+            offset = self.add("Mul", [batch, self._extent("attention_mask", 1)])
+            index = self.add("Reshape", [self.add("Add", [column, offset]), self.ints(-1)])
+            found = self.add("Gather", [self.add("Flatten", [given], axis=2), index])
+            return self.add("Reshape", [found, self.add("Shape", [self.add("Max", [batch, column])])])
+        shape = self.add("Shape", [self.add("Max", [batch, column])])
+        wide = [self.add("Unsqueeze", [self.add("Expand", [x, shape]), self.ints(-1)]) for x in (batch, column)]
+        return self.add("GatherND", [given, self.add("Concat", wide, axis=-1)])
 
     def _norm(self, x: str, skip: str, name: str) -> tuple[str, str]:
         """Normalize ``x + skip``; return the result and the sum."""
@@ -227,7 +265,7 @@ class Decoder:
         return self.add("Reshape", [wide, flat])
 
     def _model(self) -> onnx.ModelProto:
-        total = "past_sequence_length + sequence_length"
+        before, after = self.lengths
         ids, mask = ("batch", "sequence_length"), ("batch", "total_sequence_length")
         inputs = [helper.make_tensor_value_info("input_ids", TensorProto.INT64, ids)]
         inputs.append(helper.make_tensor_value_info("attention_mask", TensorProto.INT64, mask))
@@ -235,12 +273,11 @@ class Decoder:
             inputs.append(helper.make_tensor_value_info("position_ids", TensorProto.INT64, ids))
         logits = ("batch", "sequence_length", self.vocabulary)
         outputs = [helper.make_tensor_value_info("logits", TensorProto.FLOAT, logits)]
-        for layer in range(self.layers):
-            for part in ("key", "value"):
-                past, present = self.cache_names(layer, part)
-                for values, name, length in ((inputs, past, "past_sequence_length"), (outputs, present, total)):
-                    shape = ("batch", self.kv_heads, length, self.size)
-                    values.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
+        for number, (layer, part) in enumerate(itertools.product(range(self.layers), ("key", "value"))):
+            past, present = self.cache_names(layer, part)
+            for values, name, length in ((inputs, past, before), (outputs, present, after)):
+                shape = ("batch", self.kv_heads, length.format(number), self.size)
+                values.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, shape))
         constants = [numpy_helper.from_array(array, name) for name, array in self.constants.items()]
         graph = helper.make_graph(self.nodes, "decoder", inputs, outputs, constants)
         imports = [helper.make_opsetid("", 23), helper.make_opsetid("com.microsoft", 1)]

@@ -15,6 +15,7 @@ from tpuconvert.schema.ops.concat import Concat, Split
 from tpuconvert.schema.ops.copy import Constdata, Copy
 from tpuconvert.schema.ops.extract import Extract
 from tpuconvert.schema.ops.index_select import IndexSelect
+from tpuconvert.schema.ops.ordering import Topk
 from tpuconvert.schema.ops.pad import Pad, PadType
 from tpuconvert.schema.ops.permute import Permute
 from tpuconvert.schema.ops.quantization.lut import Lut
@@ -146,3 +147,14 @@ def look_up(op: Lut, node: Node, d: Lowering) -> None:
 def index_select(op: IndexSelect, node: Node, d: Lowering) -> None:
     """Lower a gather along an axis."""
     d.define(node.output, d.add("Gather", node.inputs[0], node.inputs[1], axis=op.dim))
+
+
+@lowers(Topk)
+def topk(op: Topk, node: Node, d: Lowering) -> None:
+    """Lower the largest or smallest elements; both operators order equal elements by increasing index."""
+    x = node.inputs[0]
+    d.check_exact(x)
+    settings = {"axis": op.axis, "largest": int(op.descending), "sorted": 1}
+    values, indices = d.add_all("TopK", x, np.array([op.k], np.int64), count=2, **settings)
+    d.define(node.outputs[0], values)
+    d.define(node.outputs[1], d.add("Cast", indices, to=op.index_dtype.numpy))

@@ -6,7 +6,7 @@ import numpy as np
 
 from tpuconvert.exporters.lowerings import NoExactForm
 from tpuconvert.exporters.onnx_model.integers import round_half_away, saturate, widen
-from tpuconvert.exporters.onnx_model.lowering import Argument, Lowering, scalar
+from tpuconvert.exporters.onnx_model.lowering import Argument, Lowering, NoOperator, scalar
 from tpuconvert.exporters.onnx_model.registry import lowers
 from tpuconvert.schema.arithmetic.elementwise import Arithmetic
 from tpuconvert.schema.graph.graph import Node, Value
@@ -41,6 +41,7 @@ from tpuconvert.schema.ops.compare import (
     ScalarComparison,
     TensorComparison,
 )
+from tpuconvert.schema.ops.selection import ConditionSelect
 from tpuconvert.schema.types import Chip, DType
 
 _ZERO = np.zeros((), np.int64)
@@ -193,3 +194,16 @@ def _integer_activation(op: ActivationFunction, x: Value, y: Value, d: Lowering)
         is_negative = d.add("Less", wide, scalar(0, np.int64))
         result = d.add("Where", is_negative, widen(d, negative), wide)
     d.define(y, saturate(d, result, y.dtype))
+
+
+@lowers(ConditionSelect)
+def condition_select(op: ConditionSelect, node: Node, d: Lowering) -> None:
+    """Lower a selection, whose condition is true above 0."""
+    condition, *branches = node.inputs
+    assert condition is not None
+    if node.output.dtype not in (DType.FLOAT32, DType.INT32, DType.UINT8):
+        raise NoOperator
+    d.check_exact(condition)
+    number = condition if condition.dtype is DType.FLOAT32 else d.add("Cast", condition, to=np.float32)
+    is_true = d.add("Greater", number, np.zeros(1, np.float32))
+    d.define(node.output, d.add("Where", is_true, *branches))

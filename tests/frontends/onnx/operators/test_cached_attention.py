@@ -66,6 +66,7 @@ CASES: list[tuple[str, dict[str, Array], dict[str, Any]]] = [
     ("past-chunk", grouped(6, 3), {}),
     ("rotary", grouped(6, 3), {"do_rotary": 1}),
     ("interleaved", grouped(6, 1), {"do_rotary": 1, "rotary_interleaved": 1}),
+    ("not rotary", grouped(6, 1), {"do_rotary": 0, "rotary_interleaved": 0}),
     ("packed", grouped(4, 2, packed=True), {"do_rotary": 1}),
     ("scale", grouped(4, 2), {"scale": 0.5}),
     ("batch", grouped(4, 1, batch=3), {"do_rotary": 1}),
