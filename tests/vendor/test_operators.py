@@ -205,7 +205,8 @@ def test_accumulators_that_are_not_returned(dtype, chip, vendor, tmp_path):
     family = Family("tpu-mlir")
     full, deep = {"pad_h_t": 1, "pad_h_b": 1, "pad_w_l": 1, "pad_w_r": 1}, {"groups": 64}
     strides = {"stride_h": 2, "stride_w": 2}
-    image, point, few = (family.input(dtype, shape) for shape in ((1, 64, 12, 12), (2, 64, 3, 3), (1, 8, 3, 3)))
+    shapes = ((1, 64, 12, 12), (1, 120, 20, 20), (2, 64, 3, 3), (1, 8, 3, 3))
+    image, many, point, few = (family.input(dtype, shape) for shape in shapes)
     for op, x, kernel, inputs in (
         (ConvV2(), image, (8, 64, 1, 1), 64),
         (ConvV2(**full), image, (8, 64, 3, 3), 576),
@@ -213,6 +214,7 @@ def test_accumulators_that_are_not_returned(dtype, chip, vendor, tmp_path):
         (ConvV2(**full, **deep), image, (64, 1, 3, 3), 9),
         (ConvV2(**full, **deep, **strides), image, (64, 1, 3, 3), 9),
         (ConvV2(**deep), image, (64, 1, 5, 5), 25),
+        (ConvV2(groups=120, **strides), many, (120, 1, 5, 5), 25),
         (ConvV2(groups=4), image, (8, 16, 3, 3), 144),
         (ConvV2(), point, (24, 64, 3, 3), 576),
         (ConvV2(groups=8), few, (8, 1, 3, 3), 9),

@@ -29,7 +29,7 @@ class Target:
             attribute ``mode`` or an empty string.
         groups_images: False if the compiler groups a cast with a convolution of few channels and then gets some rows of
             its result wrong.
-        fuses_requantization: False if the compiler fuses requantizations into convolutions also where this is wrong.
+        fuses_zero_points: False if the compiler fuses zero points of unsigned results into convolutions, which is wrong.
         has_small_sums: False if the compiler gets convolutions to few channels of one element wrong in a layer group.
         level: level of layer grouping that is tried first. Groups of BM1684 with floats are often wrong in simulation.
         has_transposed_operands: True if the right operand of a product may be transposed.
@@ -46,7 +46,7 @@ class Target:
     has_float32_biases: bool = False
     absent: frozenset[tuple[str, str]] = frozenset()
     groups_images: bool = True
-    fuses_requantization: bool = True
+    fuses_zero_points: bool = True
     has_small_sums: bool = True
     level: int = 2
     has_transposed_operands: bool = True
@@ -94,7 +94,7 @@ TARGETS = {
             has_float32_biases=True,
             packed_rows=32,
             groups_images=False,
-            fuses_requantization=False,
+            fuses_zero_points=False,
             has_small_sums=False,
         ),
         Target(

@@ -122,7 +122,7 @@ def requantize(
         zero_point = rescale.zero_points[0] if len(zero_points) == 1 else 0
         element = quantized_element(value.dtype, value.quant, zero_point=zero_point)
     name = value.name if tuple(shape) == value.shape else f"{value.name}_4d"
-    if not d.target.fuses_requantization and _is_fused_wrong(d, accumulator, rescale, value):
+    if _is_fused_wrong(d, accumulator, rescale, value):
         accumulator = widen(d, accumulator, f"{name}_apart")  # another use of the sums
     return d.module.add(
         "tpu.RequantIntAxis",
@@ -136,14 +136,15 @@ def requantize(
 
 
 def _is_fused_wrong(d: Lowering, accumulator: Tensor, rescale: Rescale, value: Value) -> bool:
-    """Return True if the compiler for BM1688 may fuse a requantization into a convolution with a wrong result.
+    """Return True if the compiler may fuse a requantization into a convolution with a wrong result.
 
-    In the simulator unsigned results with a zero point are wrong, and 16-bit results of a depthwise convolution.
+    In the simulator 16-bit results of depthwise convolutions are wrong, with some shapes on BM1684X and with all on
+    BM1688, where also unsigned results with a zero point are wrong.
     """
     if value.dtype is DType.UINT8 and any(rescale.zero_points):
-        return True
-    is_wide = value.dtype in (DType.INT16, DType.UINT16)
+        return not d.target.fuses_zero_points
     producer = next((line for line in reversed(d.module.lines) if line.result is accumulator), None)
+    is_wide = value.dtype in (DType.INT16, DType.UINT16)
     return is_wide and producer is not None and producer.attributes.get("group", 1) > 1
 
 
