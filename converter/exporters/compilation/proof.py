@@ -103,7 +103,7 @@ def compare_program(
         kind: Kind = "integers" if output["is_exact"] else "integers after floats"
         if ours.dtype.kind == "f":
             kind = "floats"
-        difference = compare_tensor(dict(manifest), ours, results.get(name), is_exact=output["is_exact"])
+        difference = compare_tensor(dict(manifest), ours, results.get(name), output)
         comparisons.append({"name": name, "kind": kind, "difference": difference})
     return comparisons
 
@@ -112,15 +112,15 @@ def compare_host(
     manifest: Mapping[str, Any], expected: Mapping[str, Array], results: Mapping[str, Array]
 ) -> list[TensorComparison]:
     """Compare the outputs of the model that the host computed from the tensors of a program."""
-    exact = {item["name"]: item["is_exact"] for item in manifest["results"] if not item["source"]}
+    described = {item["name"]: item for item in manifest["results"] if not item["source"]}
     # Outputs of other extents in each sample have names of their own: ``boxes[0]``.
-    names = [name for name in expected if name in exact or name.rpartition("[")[0] in exact]
+    names = [name for name in expected if name in described or name.rpartition("[")[0] in described]
     return [
         {
             "name": name,
             "kind": "results of the host",
             "difference": compare_tensor(
-                dict(manifest), expected[name], results.get(name), is_exact=exact.get(name, False)
+                dict(manifest), expected[name], results.get(name), described.get(name, {"is_exact": False})
             ),
         }
         for name in names

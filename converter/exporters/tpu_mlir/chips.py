@@ -29,8 +29,8 @@ class Target:
             attribute ``mode`` or an empty string.
         groups_images: False if the compiler groups a cast with a convolution of few channels and then gets some rows of
             its result wrong.
-        fuses_zero_points: False if the compiler fuses zero points of unsigned results into convolutions, which is wrong.
-        has_small_sums: False if the compiler gets convolutions to few channels of one element wrong in a layer group.
+        fuses_zero_points: False if zero points of unsigned results are wrong where the compiler fuses them.
+        has_small_sums: False if convolutions to one element of a channel are wrong in a layer group.
         level: level of layer grouping that is tried first. Groups of BM1684 with floats are often wrong in simulation.
         has_transposed_operands: True if the right operand of a product may be transposed.
         floats: types in which the chip computes floating-point operators.

@@ -22,12 +22,11 @@ from tpuconvert.exporters.tpu_mlir.host_part import HostPart, find_host_part
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering
 from tpuconvert.exporters.tpu_mlir.passes import shell_passes
 from tpuconvert.exporters.tpu_mlir.registry import lowers, lowers_bm1684, lowers_floats
-from tpuconvert.exporters.tpu_mlir.rounding_sensitivity import rounding_sensitivity
+from tpuconvert.exporters.tpu_mlir.rounding_sensitivity import changes_by_rounding, observe_values, rounding_sensitivity
 from tpuconvert.exporters.tpu_mlir.run_bmodel import device_array, stack_samples
 from tpuconvert.model.model import Model
 from tpuconvert.optimizer import expand_composites, is_expandable
 from tpuconvert.optimizer.constant_folding import fold_constants
-from tpuconvert.runtime.session.session import Session
 from tpuconvert.samples.array_writer import write_npz
 from tpuconvert.schema.definition.chip_names import plain_name
 from tpuconvert.schema.discovery import import_modules
@@ -337,8 +336,12 @@ def write_package(
     values = list(dict.fromkeys([*values, *host.computed, *(lowering.integer_values() if with_checks else [])]))
     tensors = [lowering.returned(value) for value in values]
     form.write(folder, lowering, tensors)
-    expected, results = _expected_results(graph, values, samples)
-    write_npz(folder / "expected.npz", expected)
+    observed, outputs = observe_values(graph, {value.name for value in (*values, *borders)}, samples)
+    changes = changes_by_rounding(graph, observed, samples, lowering.kind) if has_inexact_integers(lowering) else {}
+    results = stack_samples(
+        {name: [np.array(feed[name]) for feed in outputs] for name in outputs[0]} if outputs else {}
+    )
+    write_npz(folder / "expected.npz", {value.name: observed[value.name] for value in values})
     write_npz(folder / "results.npz", results)
     ports = {value: port.name for value, port in zip(graph.inputs, graph.input_ports, strict=True)}
     inputs = {value: tensor for value, tensor in lowering.inputs.items() if tensor in module.used_inputs(tensors)}
@@ -361,7 +364,10 @@ def write_package(
             _describe(value, ports[value], tensor, _quantization(lowering.quantizers.get(value)))
             for value, tensor in inputs.items()
         ],
-        "outputs": [_describe(value, value.name, tensor) for value, tensor in zip(values, tensors, strict=True)],
+        "outputs": [
+            {**_describe(value, value.name, tensor), "rounding": changes.get(value.name, 0.0)}
+            for value, tensor in zip(values, tensors, strict=True)
+        ],
         "results": [
             {
                 "name": port.name,
@@ -370,6 +376,7 @@ def write_package(
                 "source": borders[value].name if value in borders else "",
                 "dequantize": _quantization(value.producer) if borders.get(value, value) is not value else None,
                 "is_exact": is_exact.get(value, is_host_exact) and value.dtype.is_integer,
+                "rounding": changes.get(value.name, 0.0),
             }
             for value, port in zip(graph.outputs, graph.output_ports, strict=True)
         ],
@@ -432,25 +439,6 @@ def _host_model(model: Model, host: HostPart) -> Model:
 def has_inexact_integers(lowering: Lowering) -> bool:
     """Return True if integers of the program follow from floating-point results."""
     return any(not lowering.tensor(value).is_exact for value in lowering.integer_values())
-
-
-def _expected_results(
-    graph: Graph, values: Sequence[Value], samples: Sequence[Feed]
-) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Return the tensors of the program for all samples, and the outputs of the model, as ``stack_samples`` does."""
-    names = {value.name for value in values}
-    tensors: dict[str, list[Array]] = {name: [] for name in names}
-    results: dict[str, list[Array]] = {}
-
-    def keep(value: Value, array: Array) -> None:
-        if value.name in names:
-            tensors[value.name].append(np.array(array))
-
-    with Session(graph, observed=True) as session:
-        for feed in samples:
-            for name, array in session.run(feed, observe=keep).items():
-                results.setdefault(name, []).append(np.array(array))
-    return {value.name: np.stack(tensors[value.name]) for value in values}, stack_samples(results)
 
 
 def _quantization(node: Node | None) -> Quantization | None:

@@ -1,17 +1,23 @@
-"""Amplification of rounding errors by a network: the bound for differences of a device that computes in FLOAT32."""
+"""Amplification of rounding errors by a network: the bounds for differences of a device that computes in floats."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
 from tpuconvert.runtime.session.session import Session
-from tpuconvert.schema.graph.graph import Graph
-from tpuconvert.schema.types import Array
+from tpuconvert.schema.graph.graph import Graph, Value
+from tpuconvert.schema.graph.graph_copy import copy_graph
+from tpuconvert.schema.ops.arithmetic_with_scalar import Muls
+from tpuconvert.schema.ops.quantization.requant_fp32_to_int import RequantFp32ToInt
+from tpuconvert.schema.types import Array, Scalar
 
 DRAWS = 2
-"""Changes of the inputs that are tried."""
+"""Changes that are tried."""
+
+LAST_PLACES = {"f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}
+"""Relative size of a unit in the last place."""
 
 
 def rounding_sensitivity(graph: Graph, feed: Mapping[str, Array]) -> float:
@@ -43,3 +49,51 @@ def _changed(array: Array, rng: np.random.Generator) -> Array:
         return array
     towards = np.where(rng.integers(0, 2, array.shape), np.inf, -np.inf).astype(np.float32)
     return np.nextafter(array.astype(np.float32), towards)
+
+
+def observe_values(
+    graph: Graph, names: Collection[str], feeds: Sequence[Mapping[str, Array]]
+) -> tuple[dict[str, Array], list[dict[str, Array]]]:
+    """Return values of a graph by name, with all samples along a new first axis, and its outputs for each sample."""
+    arrays: dict[str, list[Array]] = {name: [] for name in names}
+
+    def keep(value: Value, array: Array) -> None:
+        if value.name in arrays:
+            arrays[value.name].append(np.array(array))
+
+    with Session(graph, observed=True) as session:
+        outputs = [dict(session.run(feed, observe=keep)) for feed in feeds]
+    return {name: np.stack(items) for name, items in arrays.items()}, outputs
+
+
+def changes_by_rounding(
+    graph: Graph, expected: Mapping[str, Array], feeds: Sequence[Mapping[str, Array]], kind: str
+) -> dict[str, float]:
+    """Return how much values change if every computed float changes by its last place before it is quantized.
+
+    A float near a tie then becomes the next integer, which a network may amplify.
+
+    Args:
+        graph: the graph.
+        expected: values of the graph by name, with all samples along the first axis.
+        feeds: the samples.
+        kind: type of the floats, ``f32``, ``f16`` or ``bf16``.
+
+    Returns:
+        Root mean square of the change, the largest of several draws, by name.
+    """
+    largest = dict.fromkeys(expected, 0.0)
+    for seed in range(DRAWS):
+        rng = np.random.default_rng(seed)
+        changed = copy_graph(graph)
+        for node in changed.nodes:
+            operand = node.inputs[0] if isinstance(node.op, RequantFp32ToInt) else None
+            if operand is not None and operand.producer is not None:
+                factor = Scalar.f32(1 + rng.choice((-1, 1)) * LAST_PLACES[kind])
+                changed.set_input(node, 0, changed.add(Muls(factor), operand))
+        changed.sort()
+        for name, array in observe_values(changed, expected, feeds)[0].items():
+            difference = array.astype(np.float64) - expected[name]
+            change = float(np.sqrt(np.mean(np.square(difference)))) if difference.size else 0.0
+            largest[name] = max(largest[name], change if np.isfinite(change) else 0.0)
+    return largest

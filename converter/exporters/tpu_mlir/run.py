@@ -223,14 +223,14 @@ def main() -> int:
 def compare(manifest: dict[str, Any], results: dict[str, Any]) -> int:
     """Print one line per output of the model. Return 1 if one differs from the stored results, else 0."""
     differs = False
-    exact = {item["name"]: item["is_exact"] for item in manifest["results"]}
+    described = {item["name"]: item for item in manifest["results"]}
     with np.load(FOLDER / "results.npz") as expected:
         for name in dict.fromkeys([*expected.files, *results]):
             if name not in expected or name not in results:
                 is_accepted, text = False, "other extents in some samples" if name in results else "missing"
             else:
-                is_exact = exact.get(name, False)
-                is_accepted, text, *_ = compare_tensor(manifest, expected[name], results[name], is_exact=is_exact)
+                output = described.get(name, {"is_exact": False})
+                is_accepted, text, *_ = compare_tensor(manifest, expected[name], results[name], output)
             differs |= not is_accepted
             print(f"{'ok  ' if is_accepted else 'DIFF'}  {name:<40} {text}")
     return int(differs)
