@@ -33,6 +33,7 @@ class ProgramTensor(TensorOfProgram):
     device_dtype: Annotated[NotRequired[str], "type in the program; bfloat16: bit patterns in uint16"]
     quantize: Annotated[NotRequired[Quantization | None], "of an input of which the program takes the integers"]
     is_exact: Annotated[NotRequired[bool], "False: floats, and integers that follow from them"]
+    rounding: Annotated[NotRequired[float], "of an output: mean change by the last places of quantized floats"]
 
 
 class HostNode(TypedDict):
@@ -60,6 +61,7 @@ class ResultOfModel(TypedDict):
     source: Annotated[str, "output of the program, or empty if the host computes it"]
     dequantize: Annotated[Quantization | None, "of an output of which the program returns the integers"]
     is_exact: bool
+    rounding: Annotated[NotRequired[float], "mean change by the last places of quantized floats"]
 
 
 class CacheOfPart(TypedDict):

@@ -39,7 +39,7 @@ CHIPS = (Chip.BM1686,)
 
 # Requantization parameters are arguments of calls, whatever the record of the chip is. Inputs are float32.
 _TARGETS: Mapping[str, Target] = {
-    name: replace(target, has_packed_requant=False, takes_integers=False)
+    name: replace(target, has_packed_requant=False, has_small_sums=True, takes_integers=False)
     for name, target in TARGETS.items()
     if target.chip in CHIPS
 }

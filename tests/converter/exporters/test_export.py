@@ -75,6 +75,7 @@ def test_files_and_manifest(graph, tmp_path):
         "device_dtype": "uint8",
         "quantize": None,
         "is_exact": True,
+        "rounding": 0.0,
     }
     assert np.load(tmp_path / "out" / "expected.npz")["y"].tolist() == [[[255, 254, 253, 0]]]
     assert np.array_equal(np.load(tmp_path / "out" / "inputs.npz")["x"], samples["x"][np.newaxis])

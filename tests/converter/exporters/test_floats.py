@@ -15,16 +15,19 @@ from tpuconvert.exporters.request import FLOATS
 from tpuconvert.exporters.tpu_mlir.chips import TARGETS
 from tpuconvert.exporters.tpu_mlir.package import try_lowering
 from tpuconvert.exporters.tpu_mlir.registry import lowers_floats
+from tpuconvert.exporters.tpu_mlir.run_bmodel import compare_tensor
 from tpuconvert.schema.discovery import import_modules
 from tpuconvert.schema.file.file_model import FileModel
 from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.activation import Active, ActiveType
-from tpuconvert.schema.ops.arithmetic_with_scalar import Maxs, Muls, Subs
+from tpuconvert.schema.ops.arithmetic_with_scalar import Adds, Maxs, Muls, Subs
 from tpuconvert.schema.ops.compare import Gts
 from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized
+from tpuconvert.schema.ops.quantization.dequant_int_to_fp32 import DequantIntToFp32
+from tpuconvert.schema.ops.quantization.requant_fp32_to_int import RequantFp32ToInt
 from tpuconvert.schema.ops.reduce import Reduce
 from tpuconvert.schema.ops.selection import ConditionSelect
-from tpuconvert.schema.types import Chip, DType, Scalar, TensorType
+from tpuconvert.schema.types import Chip, DType, QuantParams, Scalar, TensorType
 
 
 def test_every_form_has_a_branch() -> None:
@@ -123,6 +126,25 @@ def test_the_bound_follows_the_network(factor: float, tolerance: float, tmp_path
     feed = {"x": (1 + np.random.default_rng(0).random((1, 64)) / 1000).astype(np.float32)}
     manifest = tc.export(tc.Model(FileModel(graph, Chip.BM1686, "0", "none")), tmp_path / "out", data=[feed]).manifest
     assert tolerance <= manifest["tolerance"] <= 3 * tolerance
+
+
+def test_roundings_that_a_network_amplifies_are_measured(tmp_path: Path) -> None:
+    """Each float is at a tie: its last place decides about the integer, which is multiplied by 50."""
+    graph = Graph("ties")
+    x = graph.input("x", TensorType(DType.FLOAT32, (1, 64)))
+    total = graph.add(Adds(Scalar.f32(0.25)), x)
+    integers = graph.add(RequantFp32ToInt(scale_val=2.0, out_dtype=DType.INT8), total)
+    integers.quant = QuantParams.per_tensor(0.5, 0, DType.INT8)
+    graph.output(graph.add(Muls(Scalar.f32(100)), graph.add(DequantIntToFp32(scale_val=0.5), integers)))
+    feed = {"x": np.zeros((1, 64), np.float32)}
+    manifest = tc.export(tc.Model(FileModel(graph, Chip.BM1686, "0", "int8")), tmp_path / "out", data=[feed]).manifest
+    (output,) = manifest["outputs"]
+    assert output["rounding"] == 50
+    ours = np.load(tmp_path / "out" / "expected.npz")[output["name"]]
+    flipped = ours + np.where(np.arange(64) % 3, 0, -50).astype(np.float32)
+    assert compare_tensor(dict(manifest), ours, flipped, output).is_accepted
+    assert not compare_tensor(dict(manifest), ours, ours + np.float32(400), output).is_accepted
+    assert not compare_tensor(dict(manifest), ours, flipped, {**output, "rounding": 0.0}).is_accepted
 
 
 def test_infinite_numbers_have_a_text(tmp_path: Path) -> None:
