@@ -183,11 +183,11 @@ class Conversion:
         if options.exact_on == "none" and not self._device:
             return model
         # 30 ms: imports the exporter
-        from tpuconvert.conversion.device_checks import check_exact, with_device_note
+        from tpuconvert.conversion.device_checks import check_exact, with_device_notes
 
         if options.exact_on != "none":
             check_exact(model, options.exact_on)
-        return with_device_note(model, self._device) if self._device else model
+        return with_device_notes(model, self._device) if self._device else model
 
     def _with_golden_vectors(self, model: Model) -> Model:
         if not self._options.golden:

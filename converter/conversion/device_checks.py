@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tpuconvert.exporters.bucket_graphs import graphs_of_buckets
 from tpuconvert.exporters.tpu_mlir.chips import TARGETS, target_of
-from tpuconvert.exporters.tpu_mlir.host_part import find_host_part
+from tpuconvert.exporters.tpu_mlir.host_part import HostPart, find_host_part
+from tpuconvert.exporters.tpu_mlir.lowering import Lowering
 from tpuconvert.exporters.tpu_mlir.package import lower_graph, lower_with_host
 from tpuconvert.model.model import Model
+from tpuconvert.model.notes import is_unfinished
 from tpuconvert.schema.errors import UnsupportedError, UsageError
 from tpuconvert.schema.file.file_model import Note
 
@@ -35,26 +38,33 @@ def check_exact(model: Model, chip: str) -> None:
         )
 
 
-def with_device_note(model: Model, device: str) -> Model:
-    """Return a model with a note about the nodes that a program for a device leaves to the host, if there are any.
+def with_device_notes(model: Model, device: str) -> Model:
+    """Return a model with the notes of a device: what a program for it leaves to the host, and no unfinished operators.
+
+    The vendor marks operators of the chip as unfinished that its compiler computes, as the simulator proves.
 
     Args:
         model: the model.
         device: name of a chip of the vendor's compiler, for which the model was converted.
     """
-    text = _host_text(model, device)
-    if not text:
-        return model
-    return Model(replace(model.content, notes=(*model.notes, Note(KEY, "", text))))
-
-
-def _host_text(model: Model, device: str) -> str:
     graph = next(iter(graphs_of_buckets(model.graph, model.metadata)))
     try:
         lowering = lower_with_host(graph, TARGETS[device], "check")
     except UnsupportedError:  # open extents, which export reports
-        return f"an export for {device} needs extents that are numbers: convert with --input-shapes"
+        text = f"an export for {device} needs extents that are numbers: convert with --input-shapes"
+        return _with_notes(model, (*model.notes, Note(KEY, "", text)))
     host = find_host_part(lowering)
+    left = {node.name for node in host.nodes}
+    notes = [note for note in model.notes if note.node in left or not is_unfinished(note)]
+    text = _host_text(lowering, host, device)
+    return _with_notes(model, [*notes, *([Note(KEY, "", text)] if text else [])])
+
+
+def _with_notes(model: Model, notes: Sequence[Note]) -> Model:
+    return Model(replace(model.content, notes=tuple(notes)))
+
+
+def _host_text(lowering: Lowering, host: HostPart, device: str) -> str:
     if not host.nodes:
         return ""
     names = [f"{node.op.name} '{node.name}' ({reason})" for node, reason in host.reasons.items()]

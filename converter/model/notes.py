@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tpuconvert.model.description import NoteDescription
+from tpuconvert.schema.file.file_model import Note
 from tpuconvert.schema.text.plain_values import Plain
 from tpuconvert.text.text_format import operator_counts, shorten
 
@@ -74,6 +75,11 @@ class NoteGroup(Plain, hidden=("reason", "subjects", "is_alike"), keys={"text": 
             more = len(self.subjects) - NAMED
             return _QUOTED.sub(lambda _: f"{names} and {more} more" if more > 0 else names, self.reason, count=1)
         return f"{self.reason} (the others alike)" if self.is_alike else self.reason
+
+
+def is_unfinished(note: Note) -> bool:
+    """Return True for the warning that the vendor marks an operator as unfinished."""
+    return note.kind == "chip" and _UNFINISHED.search(note.message) is not None
 
 
 def group_notes(notes: Sequence[NoteDescription], operators: Mapping[str, str] | None = None) -> list[NoteGroup]:

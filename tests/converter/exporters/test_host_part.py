@@ -168,6 +168,18 @@ def test_convert_says_what_goes_to_the_host(chip: str, tmp_path: Path, capsys: p
     assert "the host" not in capsys.readouterr().out
 
 
+def test_operators_that_the_compiler_has_are_finished(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The vendor marks division as unfinished; the simulator of a device proves it."""
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8]) for name in ("a", "b", "y")]
+    graph = helper.make_graph([helper.make_node("Div", ["a", "b"], ["y"], "ratio")], "net", ports[:2], ports[2:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "net.onnx")
+    call = ["convert", str(tmp_path / "net.onnx"), "-o", str(tmp_path / "net.tpum"), "--chip"]
+    assert main([*call, "bm1688"]) == 0
+    assert "unfinished" not in capsys.readouterr().out
+    assert main([*call, "bm1686"]) == 0
+    assert "unfinished" in capsys.readouterr().out
+
+
 def test_convert_says_that_no_program_can_be_exported(tmp_path: Path) -> None:
     """The default quantization for BM1684 has no forms in the vendor's compiler; the note names the option."""
     np.savez(tmp_path / "samples.npz", x=samples())
