@@ -33,7 +33,9 @@ class ProgramTensor(TensorOfProgram):
     device_dtype: Annotated[NotRequired[str], "type in the program; bfloat16: bit patterns in uint16"]
     quantize: Annotated[NotRequired[Quantization | None], "of an input of which the program takes the integers"]
     is_exact: Annotated[NotRequired[bool], "False: floats, and integers that follow from them"]
-    rounding: Annotated[NotRequired[float], "of an output: mean change by the last places of quantized floats"]
+    rounding: Annotated[
+        NotRequired[float], "of an output: mean change by the last places of quantized floats; 0 for inputs"
+    ]
 
 
 class HostNode(TypedDict):

@@ -365,7 +365,7 @@ def write_package(
             for value, tensor in inputs.items()
         ],
         "outputs": [
-            {**_describe(value, value.name, tensor), "rounding": changes.get(value.name, 0.0)}
+            _describe(value, value.name, tensor, rounding=changes.get(value.name, 0.0))
             for value, tensor in zip(values, tensors, strict=True)
         ],
         "results": [
@@ -470,7 +470,9 @@ def _stored_inputs(
     return arrays
 
 
-def _describe(value: Value, name: str, on_device: Tensor, quantize: Quantization | None = None) -> ProgramTensor:
+def _describe(
+    value: Value, name: str, on_device: Tensor, quantize: Quantization | None = None, rounding: float = 0.0
+) -> ProgramTensor:
     quant = value.quant if value.dtype.is_integer else None
     tensor = describe_tensor(name, value.dtype.numpy.name, value.shape, quant)
     dtype = DEVICE_TYPES.get(on_device.element) or integer_type(on_device.element) or tensor["dtype"]
@@ -480,6 +482,7 @@ def _describe(value: Value, name: str, on_device: Tensor, quantize: Quantization
         "device_dtype": dtype,
         "quantize": quantize,
         "is_exact": on_device.is_exact,
+        "rounding": rounding,
     }
 
 
