@@ -80,8 +80,12 @@ if TYPE_CHECKING:
     from tpuconvert.report.report import report as report
     from tpuconvert.run.bench import Benchmark as Benchmark
     from tpuconvert.run.bench import bench as bench
-    from tpuconvert.run.generate import Generation as Generation
     from tpuconvert.run.generate import generate as generate
+    from tpuconvert.run.language.generation import Generation as Generation
+    from tpuconvert.run.language.generation import Token as Token
+    from tpuconvert.run.language.generator import Generator as Generator
+    from tpuconvert.run.language.generator import TokenStream as TokenStream
+    from tpuconvert.run.language.sampling import Sampling as Sampling
     from tpuconvert.run.session import Session as Session
     from tpuconvert.runtime.custom_kernel import NativeKernel as NativeKernel
     from tpuconvert.runtime.custom_kernel import include_folder as include_folder
@@ -123,7 +127,10 @@ _MODULES = {
     "tpuconvert.conversion.options.source": ("SourceOptions",),
     "tpuconvert.device.device": ("DevicePlan", "GoldenCheck", "device_check", "device_compare", "device_plan"),
     "tpuconvert.device.setup": ("DeviceSetup", "device_setup"),
-    "tpuconvert.run.generate": ("Generation", "generate"),
+    "tpuconvert.run.generate": ("generate",),
+    "tpuconvert.run.language.generation": ("Generation", "Token"),
+    "tpuconvert.run.language.generator": ("Generator", "TokenStream"),
+    "tpuconvert.run.language.sampling": ("Sampling",),
     "tpuconvert.report.inspect": ("Inspection", "inspect"),
     "tpuconvert.operators.op_test": ("OpTests", "op_test"),
     "tpuconvert.operators.ops": ("OperatorExplanation", "OperatorList", "describe_op", "ops"),

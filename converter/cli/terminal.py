@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from tpuconvert.schema.text.visible_text import for_log
+from tpuconvert.schema.text.visible_text import for_log, may_begin_command
 from tpuconvert.text.styled_text import Style, StyledText, concat, spans_of, split_lines, style
 
 if TYPE_CHECKING:
@@ -43,15 +43,44 @@ def echo(text: str, *, err: bool = False, wraps: bool = False) -> None:
 
 
 def _write(text: str, err: bool, wraps: bool) -> None:
-    stream = sys.stderr if err else sys.stdout
-    text = _for_stream(stream, text, wraps)
+    _write_escaped(_for_stream(sys.stderr if err else sys.stdout, text, wraps) + "\n", err)
+
+
+def _write_escaped(text: str, err: bool) -> None:
     if text.isascii():  # any encoding can represent ASCII; this avoids importing click
-        stream.write(f"{text}\n")
+        stream = sys.stderr if err else sys.stdout
+        stream.write(text)
         stream.flush()
         return
     import click
 
-    click.echo(text, err=err)
+    click.echo(text, err=err, nl=False)
+
+
+class StreamedText:
+    """Text that is printed on stdout in pieces, escaped as by :func:`echo`.
+
+    A command of a build service may be divided between two pieces. So the end of a piece waits for the next one if it
+    may begin a command.
+    """
+
+    def __init__(self) -> None:
+        self._waiting = ""
+        self._is_within_line = False
+
+    def write(self, piece: str) -> None:
+        """Print a piece."""
+        text = self._waiting + piece
+        within = "." if self._is_within_line else ""  # a command at the start of a line is escaped only there
+        end = len(text) - may_begin_command(within + text)
+        self._waiting, text = text[end:], text[:end]
+        if text:
+            _write_escaped(for_log(within + text).removeprefix(within), err=False)
+            self._is_within_line = bool((within + text).rpartition("\n")[2].strip())
+
+    def end(self) -> None:
+        """Print the rest, and a line feed."""
+        self.write("\n")
 
 
 def _for_stream(stream: TextIO | None, text: str, wraps: bool) -> str:

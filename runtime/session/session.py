@@ -201,6 +201,22 @@ class Session:
         with state.lock:
             state.reset()
 
+    def truncate(self, length: int) -> None:
+        """Remove the last tokens from the key-value caches, so that the next run continues after the first ``length``.
+
+        The caches stay where they are: nothing is copied.
+
+        Args:
+            length: number of tokens to keep.
+
+        Raises:
+            UsageError: for a model without states, for more tokens than the caches have, and for a model with a state
+                of fixed shape, unless ``length`` is 0 or all tokens.
+        """
+        state = self._require_state()
+        with state.lock:
+            state.truncate(length)
+
     def _require_state(self) -> SessionState:
         self._check_open()
         if self._state is None:

@@ -62,6 +62,24 @@ class SessionState:
         self._arrays, self._mask, self.length = {}, None, 0
         self._forget_plan()
 
+    def truncate(self, length: int) -> None:
+        """Remove the last tokens of the caches, in place: their arrays remain, and the next run overwrites them.
+
+        Raises:
+            UsageError: the caches have fewer tokens, or a state of fixed shape has no entry per token to remove.
+        """
+        if not 0 <= length <= self.length:
+            raise UsageError(f"the caches have {self.length} tokens, and cannot be truncated to {length}")
+        if length == 0:
+            self.reset()
+        elif length < self.length:
+            fixed = next((name for name, state in self.ports.items() if state.axis == FIXED), None)
+            if fixed is not None:
+                hint = "reset the session, and run the tokens again"
+                raise UsageError(f"the state '{fixed}' has no entry per token, and cannot be truncated", hint=hint)
+            self.length = length
+            self._mask = None if self._mask is None else self._mask[:, :length]
+
     def _forget_plan(self) -> None:
         """Release the plan that is bound to the arrays, before they are replaced."""
         self._bound = self._bound_to = None

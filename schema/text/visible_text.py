@@ -8,6 +8,8 @@ changed: names in models stay the same, and so do the strings that a JSON docume
 
 from __future__ import annotations
 
+import re
+
 _REORDERING = frozenset((0x061C, 0x200E, 0x200F, 0xFEFF, *range(0x2028, 0x202F), *range(0x2066, 0x206A)))
 """Characters that change the direction of text, and separators of lines and paragraphs."""
 
@@ -17,7 +19,9 @@ _LINE_COMMAND = "::"
 """Prefix of a line that GitHub Actions executes. White space may precede it."""
 
 _COMMANDS = ("##[", "##vso[", "##teamcity[")
-"""Commands that GitHub Actions, Azure Pipelines and TeamCity execute anywhere in a line."""
+"""Commands that GitHub Actions, Azure Pipelines and TeamCity execute anywhere in a line, also after a further ``#``."""
+
+_COMMAND_START = re.compile("#(?=" + "|".join(re.escape(command[1:]) for command in _COMMANDS) + ")", re.IGNORECASE)
 
 
 def visible(text: str) -> str:
@@ -38,6 +42,16 @@ def for_log(text: str) -> str:
     return _without_commands(text, "\\x23")
 
 
+def may_begin_command(text: str) -> int:
+    """Number of characters at the end of the last line of a text that may be the beginning of a command."""
+    line = text.rpartition("\n")[2]
+    start = line.lstrip()
+    if start == _LINE_COMMAND[: len(start)]:
+        return len(start)
+    sizes = range(min(len(line), max(map(len, _COMMANDS)) - 1), 0, -1)
+    return next((size for size in sizes if any(name.startswith(line[-size:].lower()) for name in _COMMANDS)), 0)
+
+
 def for_json(document: str) -> str:
     """Replace the same characters in a JSON document by JSON escapes, which do not change its content."""
     if not document.isprintable():
@@ -52,13 +66,7 @@ def _as_text(line: str) -> str:
 
 def _without_commands(text: str, escape: str) -> str:
     """Replace the first character of each occurrence of ``_COMMANDS``, in upper or lower case, by ``escape``."""
-    if "##" not in text:
-        return text
-    parts = text.split("##")
-    for index, part in enumerate(parts[1:], 1):
-        is_command = f"##{part[:9].lower()}".startswith(_COMMANDS)
-        parts[index] = (f"{escape}#" if is_command else "##") + part
-    return "".join(parts)
+    return _COMMAND_START.sub(lambda _: escape, text) if "##" in text else text
 
 
 def is_unsafe(code: int) -> bool:

@@ -52,7 +52,7 @@ from tpuconvert.report.conversion_summary import ConversionSummary
 from tpuconvert.report.report_data import ReportData
 from tpuconvert.report.report_description import ReportDescription
 from tpuconvert.run.bench import Benchmark
-from tpuconvert.run.generate import Generation
+from tpuconvert.run.language.generation import Generation, Generations
 from tpuconvert.schema.text.plain_values import MERGED, Keyword, Plain
 from tpuconvert.verify.verification import Verification
 
@@ -75,7 +75,7 @@ DOCUMENTS: Mapping[str, Any] = {
     "error": ErrorDocument,
     "evaluate": EvaluationDocument,
     "export": Export,
-    "generate": Generation,
+    "generate": Generation | Generations,
     "inspect": GraphDescription | ReportDescription,
     "op": OpTests,
     "ops": list[TpuRow] | list[SourceRow] | OperatorDescription,
@@ -92,7 +92,7 @@ DOCUMENTS: Mapping[str, Any] = {
 """Name of a command -> class of its document. Each command can print the error; ``--report`` writes ``report``, and
 ``export --compile`` writes ``proof``."""
 
-CLOSED = (ErrorDocument, ErrorDescription, ProblemDescription, Generation, SubgraphDescription)
+CLOSED = (ErrorDocument, ErrorDescription, ProblemDescription, Generation, Generations, SubgraphDescription)
 """Classes without further keys, which a later version cannot add either."""
 
 WITHOUT_NULL = ("report",)

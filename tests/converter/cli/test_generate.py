@@ -1,15 +1,20 @@
 """``tpuconvert generate`` and ``tpuconvert.generate``: equal results, choices of tokens, tokenizers, errors."""
 
+import io
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tpuconvert as tc
+from tests.support.networks.byte_tokenizer import write_tokenizer
 from tests.support.networks.decoders import FORMS, decoder
 from tpuconvert.__main__ import main
-from tpuconvert.run import generate as implementation
+from tpuconvert.cli.terminal import StreamedText
+from tpuconvert.run.language import generator as implementation
+from tpuconvert.schema.text.visible_text import for_log
 
 Captured = pytest.CaptureFixture[str]
 PROMPT = [3, 1, 4, 1, 5]
@@ -47,7 +52,7 @@ def test_command_prints_the_tokens_of_the_function(file: Path, capsys: Captured)
     assert printed == f"{','.join(map(str, found.new_tokens))}\n" == f"{found}\n"
     plain = json.loads(command(capsys, str(file), "--tokens", "3,1,4,1,5", *words, "--json"))
     expected = found.to_dict()
-    for name in ("prompt_seconds", "seconds"):
+    for name in ("prompt_seconds", "seconds", "prompt_rate", "rate"):
         assert plain.pop(name) > 0 and expected.pop(name) > 0
     assert plain == expected
 
@@ -58,14 +63,6 @@ def test_choice_of_tokens(file: Path) -> None:
 
     assert run(temperature=5.0, seed=1) == run(temperature=5.0, seed=1) != run(temperature=5.0, seed=2)
     assert run(temperature=5.0, top_k=1, seed=1) == run()
-
-
-def test_drawn_tokens_follow_the_softmax() -> None:
-    logits = np.log(np.array([0.5, 0.1, 0.3, 0.1], np.float32))
-    choose = implementation._Choice(1.0, 3, 0)
-    counts = np.bincount([choose(logits) for _ in range(20000)], minlength=4) / 20000
-    np.testing.assert_allclose(counts, [0.5 / 0.9, 0.1 / 0.9, 0.3 / 0.9, 0], atol=0.015)  # 4 standard deviations
-    assert implementation._Choice(0.0, None, 0)(np.array([1, 3, 3, 2], np.float32)) == 1
 
 
 def test_ends_after_a_stop_token(file: Path, capsys: Captured) -> None:
@@ -103,12 +100,130 @@ def test_text_through_a_tokenizer(file: Path, tmp_path: Path, capsys: Captured) 
         tc.generate(file, prompt="w1", tokenizer=path)
 
 
+@pytest.fixture
+def chatting(tmp_path: Path) -> Path:
+    """A decoder with a tokenizer of bytes and a chat template beside it."""
+    pytest.importorskip("tokenizers", reason="tokenizers is not installed")
+    tc.convert(decoder(seed=3)).save(tmp_path / "decoder.tpum")
+    write_tokenizer(tmp_path, generation={"max_new_tokens": 4, "do_sample": True, "temperature": 3.0, "num_beams": 2})
+    return tmp_path / "decoder.tpum"
+
+
+def test_text_is_printed_while_it_is_generated(
+    chatting: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed = []
+    write = StreamedText.write
+    monkeypatch.setattr(StreamedText, "write", lambda self, piece: (printed.append(piece), write(self, piece)))
+    generation = tc.generate(chatting, prompt="hi")
+    assert main(["generate", str(chatting), "--prompt", "hi"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == f"{for_log(generation.text or '')}\n" and "".join(printed) == f"{generation.text}\n"
+    assert len(printed) == 4 + 1
+    note, speed = captured.err.splitlines()
+    assert note.startswith("note: ") and note.endswith("without effect: num_beams")
+    number = r"\d+\.\d tokens/s"
+    assert re.fullmatch(f"prompt 2 tokens, {number}; generated 4 tokens, {number}", speed)
+
+
+def test_options_win_over_the_files(chatting: Path, capsys: Captured) -> None:
+    arguments = [str(chatting), "--prompt", "hi", "--max-new-tokens", "3", "--temperature", "0", "--json"]
+    plain = json.loads(command(capsys, *arguments))
+    assert plain["new_tokens"] == list(
+        tc.generate(tc.load(chatting), tokens=plain["tokens"], max_new_tokens=3).new_tokens
+    )
+
+
+def test_several_prompts(chatting: Path, capsys: Captured) -> None:
+    """As arguments and as lines of a file: the results of separate calls, and caches of a common start."""
+    texts = ["hi there", "hi", "hi then"]
+    expected = [tc.generate(chatting, prompt=text) for text in texts]
+    words = [word for text in texts for word in ("--prompt", text)]
+    plain = json.loads(command(capsys, str(chatting), *words, "--json"))["generations"]
+    assert [tuple(item["new_tokens"]) for item in plain] == [item.new_tokens for item in expected]
+    assert [item["reused_tokens"] for item in plain] == [0, 1, 2]
+    path = chatting.parent / "prompts.txt"
+    path.write_text("\r\n".join(["hi there", "", "hi", "hi then", ""]))
+    printed = command(capsys, str(chatting), "--prompt-file", str(path))
+    assert printed == "\n\n".join(for_log(item.text or "") for item in expected) + "\n"
+    path.write_text("hi\n")
+    assert len(json.loads(command(capsys, str(chatting), "--prompt-file", str(path), "--json"))["generations"]) == 1
+
+
+def test_chat_answers_a_prompt(chatting: Path, capsys: Captured) -> None:
+    messages = [{"role": "system", "content": "a"}, {"role": "user", "content": "hi"}]
+    expected = tc.generate(chatting, prompt=messages)
+    arguments = [str(chatting), "--chat", "--system", "a", "--prompt", "hi", "--json"]
+    plain = json.loads(command(capsys, *arguments))
+    assert plain["tokens"] == list(expected.tokens) and plain["new_tokens"] == list(expected.new_tokens)
+
+
+def test_conversation_by_lines_of_stdin(chatting: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("hi\n\nthere"))
+    messages, answers = [], []
+    for text in ("hi", "there"):
+        messages.append({"role": "user", "content": text})
+        answers.append(tc.generate(chatting, prompt=messages, seed=5).text or "")
+        messages.append({"role": "assistant", "content": answers[-1]})
+    capsys.readouterr()
+    assert main(["generate", str(chatting), "--chat", "--seed", "5"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == "".join(f"{for_log(text)}\n" for text in answers)
+    assert re.search(r"prompt \d+ tokens \(\d+ reused\)", captured.err)
+
+
+def test_conversation_on_a_terminal(chatting: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = iter(["hi"])
+    shown = []
+
+    def read(prompt: str) -> str:
+        shown.append(prompt)
+        try:
+            return next(lines)
+        except StopIteration:
+            raise EOFError from None
+
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stdin", terminal)
+    monkeypatch.setattr("builtins.input", read)
+    answer = tc.generate(chatting, prompt=[{"role": "user", "content": "hi"}]).text or ""
+    assert command(capsys, str(chatting), "--chat") == f"{for_log(answer)}\n\n"
+    assert shown == ["> ", "> "]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--chat", "--json"], "--json with --chat, and no prompt"),
+        (["--chat", "--tokens", "1"], "--chat with --tokens"),
+        (["--prompt", "a", "--system", "b"], "--system without --chat"),
+        (["--prompt", "a", "--prompt-file", "b"], "expected either tokens or a prompt"),
+        (["--prompt-file", "absent.txt"], "absent.txt: no such file"),
+        (["--prompt", "a", "--top-p", "0.5", "--temperature", "0"], "top_p has no effect with temperature 0"),
+        (["--prompt", "a", "--repetition-penalty", "0"], "repetition_penalty is 0.0, expected more than 0"),
+        (["--prompt", "a", "--top-p", "2"], "--top-p"),
+    ],
+)
+def test_options_that_exclude_one_another(chatting: Path, arguments: list[str], message: str, capsys: Captured) -> None:
+    assert main(["generate", str(chatting), *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("content", "message"), [(b"\n \n", "no prompt"), (b"\xff", "it is not UTF-8")])
+def test_files_of_prompts(chatting: Path, content: bytes, message: str, capsys: Captured) -> None:
+    path = chatting.parent / "prompts.txt"
+    path.write_bytes(content)
+    assert main(["generate", str(chatting), "--prompt-file", str(path)]) == 2
+    assert message in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ([], "expected either tokens or a prompt"),
         (["--tokens", "1", "--prompt", "a"], "expected either tokens or a prompt"),
-        (["--prompt", "a"], "a prompt without a tokenizer"),
+        (["--prompt", "a"], "text needs the tokenizer of the model, which has no tokenizer.json beside it"),
         (["--tokens", "1,x"], "'x' is not the id of a token"),
         (["--tokens", "1,50"], "token 50 is outside of the vocabulary, expected 0 to 49"),
         (["--tokens", "1", "--tokenizer", "absent.json"], "absent.json"),

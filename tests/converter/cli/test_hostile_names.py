@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 import tpuconvert as tc
 from tests.support.syntax_trees import syntax_tree
 from tpuconvert.__main__ import main
+from tpuconvert.cli.terminal import StreamedText
 from tpuconvert.known_errors import explain
 from tpuconvert.schema.text.visible_text import for_json, for_log, one_line
 
@@ -252,11 +253,41 @@ def test_markdown_block_of_code_is_not_ended_by_an_error(capsys: Captured) -> No
         ("x ##[group]", "x \\x23#[group]"),
         ("## [heading]", "## [heading]"),
         ("##VSO[a]##teamCity[b]", "\\x23#VSO[a]\\x23#teamCity[b]"),
+        ("###[x]", "#\\x23#[x]"),
         ("\ud800", "\\ud800"),
     ],
 )
 def test_text_for_a_log(text: str, shown: str) -> None:
     assert for_log(text) == shown
+
+
+@pytest.mark.parametrize(
+    "text", [COMMANDS, ESCAPE, REORDERED, "##", "a ::b\n::c\n", "# ## ##vs ##vso[x", ":", " :: x", "####[x"]
+)
+def test_text_in_pieces_is_escaped_as_a_whole(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Divided at every two positions."""
+    for first in range(len(text) + 1):
+        for second in range(first, len(text) + 1):
+            output = StreamedText()
+            for piece in (text[:first], text[first:second], text[second:]):
+                output.write(piece)
+            output.end()
+            assert capsys.readouterr().out == f"{for_log(text)}\n", (first, second)
+
+
+def test_only_the_beginning_of_a_command_waits(capsys: pytest.CaptureFixture[str]) -> None:
+    output = StreamedText()
+    for piece, shown in (
+        ("a", "a"),
+        (":", ":"),
+        ("b ##v", "b "),
+        ("x", "##vx"),
+        ("\n:", "\n"),
+        (";", ":;"),
+        ("::", "::"),
+    ):
+        output.write(piece)
+        assert capsys.readouterr().out == shown
 
 
 def test_names_within_a_line_and_in_json() -> None:
@@ -267,7 +298,7 @@ def test_names_within_a_line_and_in_json() -> None:
 
 
 WRITERS = {
-    "terminal.py": {"_write", "write_commands"},
+    "terminal.py": {"_write_escaped", "write_commands"},
     "json_output.py": {"write_document"},
     "completion.py": {"command"},
     "__main__.py": {"main"},  # an interrupt before the modules for output are imported

@@ -254,6 +254,57 @@ def test_state_can_be_saved_and_restored(model: tc.Model) -> None:
     assert np.array_equal(session.run(ids[:, 6:])["logits"], wanted)
 
 
+@pytest.mark.parametrize("backend", [pytest.param("native", marks=needs_extension), "reference"])
+def test_run_after_a_truncation_continues_after_the_remaining_tokens(
+    model: tc.Model, backend: Literal["native", "reference"]
+) -> None:
+    """Also below a multiple of the capacity, several times, and to no tokens."""
+    ids, others = tokens(4, 70), tokens(5, 9)
+    with tc.Session(model, backend=backend) as session, tc.Session(model, backend=backend) as fresh:
+        session.run(ids)
+        for length in (66, 66, 20, 1, 0):
+            session.truncate(length)
+            assert session.length == length
+            assert {array.shape[2] for array in session.state.values()} == ({length} if length else set())
+            fresh.reset()
+            wanted = fresh.run(np.concatenate([ids[:, :length], others], axis=1))["logits"][:, length:]
+            found = session.run(others)["logits"]
+            if backend == "native":
+                assert np.array_equal(found, wanted)
+            np.testing.assert_allclose(found, wanted, atol=TOLERANCE)  # sums of NumPy depend on the number of rows
+
+
+@needs_extension
+def test_truncation_leaves_the_caches_and_the_plan_in_place() -> None:
+    session = tc.Session(tc.convert(decoder(STANDARD)))
+    session.run(tokens(4, 20))
+    session.run(tokens(5, 1))
+    assert session._state is not None
+    arrays, bound = session._state.current, session._state._bound
+    session.truncate(7)
+    session.run(tokens(5, 1))
+    assert session._state.current is arrays and session._state._bound is bound is not None
+
+
+def test_truncation_keeps_the_mask_of_the_remaining_tokens() -> None:
+    session, fresh = tc.Session(tc.convert(decoder(STANDARD))), tc.Session(tc.convert(decoder(STANDARD)))
+    ids, mask = tokens(6, 12), np.ones((1, 12), np.int64)
+    mask[0, [0, 1, 9]] = 0
+    session.run(input_ids=ids, attention_mask=mask)
+    session.truncate(5)
+    fresh.run(input_ids=ids[:, :5], attention_mask=mask[:, :5])
+    assert np.array_equal(session.run(ids[:, 5:])["logits"], fresh.run(ids[:, 5:])["logits"])
+
+
+def test_truncation_errors(model: tc.Model) -> None:
+    session = tc.Session(model)
+    session.run(tokens(4, 3))
+    for length in (-1, 4):
+        with pytest.raises(UsageError, match=f"the caches have 3 tokens, and cannot be truncated to {length}"):
+            session.truncate(length)
+    assert session.length == 3
+
+
 def test_sessions_of_one_file_have_separate_states(model: tc.Model, tmp_path: Path) -> None:
     path = tmp_path / "decoder.tpum"
     model.save(path)
