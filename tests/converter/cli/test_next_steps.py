@@ -33,6 +33,7 @@ ALL_OPTIONS = {option for command in COMMANDS for option in options_of(command)}
 OTHER_PROGRAMS = {
     *("--force-reinstall", "--no-cache-dir", "--upgrade", "--nthreads", "--nworkers", "--help"),
     *("--quiet", "--disable-pip-version-check", "--no-input", "--no-compile", "--no-deps", "--mlir-disable-threading"),
+    "--bmodel",
 }
 
 
