@@ -46,7 +46,7 @@ _PROSE = frozenset(
 )
 """Words that may follow an option in a sentence; anything else after a space is its value."""
 
-_COMMAND = re.compile(r"\b(?:tpuconvert|pip|dask) (?:[a-z][a-z-]*|--)[^\n]*")
+_COMMAND = re.compile(r"\b(?:tpuconvert|pip|dask|bmrt_test) (?:[a-z][a-z-]*|--)[^\n]*")
 
 _arguments = {"plugin": "plugins", "input": "data"}
 """Option -> argument where the names differ. The declarations of the options add theirs."""
