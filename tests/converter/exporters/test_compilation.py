@@ -1,11 +1,13 @@
 """``export(compile=True)`` with a compiler that fails in every way: what is written, and what is reported."""
 
+import errno
 import hashlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -18,6 +20,7 @@ from tests.support.onnx.models import save_model
 from tests.support.onnx.symbolic_networks import network
 from tests.support.vendor.fake_compiler import calls_of, make_fake_compiler
 from tests.support.vendor.vendor_tools import model_of
+from tpuconvert.__main__ import main
 from tpuconvert.exporters.compilation.logs import reason_in_log
 from tpuconvert.progress import Progress
 from tpuconvert.schema.errors import ResourceLimitError, ThresholdError, UnsupportedError, UsageError
@@ -307,6 +310,29 @@ def test_a_simulator_that_crashes_is_a_failure(model, compiler, tmp_path):
     with pytest.raises(UnsupportedError, match="the simulator ended with code"):
         export(model, tmp_path, layer_groups=2)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("faults", [{"fails_at": [0, 1, 2]}, {"writes_nothing": True}, {"simulator_crashes": True}])
+def test_a_full_disk_is_no_failure_of_the_compiler(faults, model, compiler, tmp_path, monkeypatch):
+    environment = compiler(**faults)
+
+    def full(**_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    with pytest.raises(ResourceLimitError, match="the disk is full"):
+        export(model, tmp_path)
+    assert not (tmp_path / "out").exists()
+    assert len({call[0] for call in calls_of(environment)}) <= 4  # one level
+
+
+@pytest.mark.parametrize("limit", [float("nan"), 0.0, -1.0])
+def test_a_time_limit_is_a_second_or_more(limit, model, tmp_path):
+    with pytest.raises(UsageError, match="time limit"):
+        export(model, tmp_path, time_limit=limit)
+    model.save(tmp_path / "net.tpum")
+    command = ["export", str(tmp_path / "net.tpum"), str(tmp_path / "out"), "--compile", f"--time-limit={limit}"]
+    assert main(command) == 2 and not (tmp_path / "out").exists()
 
 
 def test_an_interrupt_leaves_nothing(model, compiler, tmp_path):
