@@ -390,7 +390,8 @@ def _run_host(staging: Path, manifest: Manifest, results: Mapping[str, Array]) -
     with np.load(staging / "inputs.npz") as inputs:
         for item in manifest["host_inputs"]:
             name = item["name"]
-            feeds[name] = inputs[item["port"]] if item["port"] else results[name].reshape(-1, *shapes[name])
+            array, shape = (inputs[item["port"]], item["shape"]) if item["port"] else (results[name], shapes[name])
+            feeds[name] = array.reshape(len(array), *shape)  # a scalar of the source has one axis in the model
     outputs: dict[str, list[Array]] = {}
     with Session(load(staging / HOST_MODEL).graph) as session:
         for index in range(manifest["samples"]):

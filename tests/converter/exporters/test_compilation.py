@@ -13,7 +13,9 @@ import time
 
 import jsonschema
 import numpy as np
+import onnx
 import pytest
+from onnx import helper
 
 import tpuconvert as tc
 from tests.support.onnx.models import save_model
@@ -400,6 +402,16 @@ def test_types_and_borders_are_those_of_the_export(compiler, tmp_path):
     assert result.manifest["inputs"][0]["device_dtype"] == "uint8"
     with pytest.raises(UsageError, match="does not compute floating-point operators in f16"):
         tc.export(model_of(graph, Chip.BM1684), tmp_path / "out", chip="bm1684", floats="f16", compile=True)
+
+
+def test_the_host_takes_a_scalar_of_the_source(compiler, tmp_path):
+    compiler()
+    nodes = [helper.make_node("Mul", ["x", "s"], ["o"]), helper.make_node("Identity", ["s"], ["t"])]
+    infos = {name: helper.make_tensor_value_info(name, 1, [1, 4] if name in "xo" else []) for name in "xsot"}
+    graph = helper.make_graph(nodes, "net", [infos["x"], infos["s"]], [infos["o"], infos["t"]])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "net.onnx")
+    model = tc.convert(tmp_path / "net.onnx", chip="bm1684x")
+    tc.export(model, tmp_path / "out", chip="bm1684x", compile=True).check()
 
 
 def test_forms_without_a_compiler(model, tmp_path):
