@@ -26,7 +26,7 @@ from tpuconvert.conversion.fixed_inputs import read_fixed
 from tpuconvert.conversion.options.options import OPTIONS, Options
 from tpuconvert.conversion.options.rule_files import expand_rules
 from tpuconvert.conversion.source import SOURCE_SUFFIXES
-from tpuconvert.exporters.compilation.compiled_export import TIME_LIMIT
+from tpuconvert.exporters.compilation.compiled_export import LEAST_LIMIT, TIME_LIMIT
 from tpuconvert.exporters.request import FLOATS
 from tpuconvert.exporters.tpu_mlir.chips import TARGETS
 from tpuconvert.plugins import load_plugins
@@ -244,7 +244,10 @@ class _Reader:
         for key, known in (("chip", tuple(TARGETS)), ("floats", FLOATS), ("with_checks", (True, False))):
             if getattr(device, key) not in known:
                 raise self._wrong(f"{where}.{key}: {getattr(device, key)!r} is not one of {', '.join(map(str, known))}")
-        return dataclasses.replace(device, time_limit=self._number(device.time_limit, f"{where}.time_limit"))
+        limit = self._number(device.time_limit, f"{where}.time_limit")
+        if limit < LEAST_LIMIT:
+            raise self._wrong(f"{where}.time_limit: {limit:g} is less than {LEAST_LIMIT:g} s")
+        return dataclasses.replace(device, time_limit=limit)
 
     def _missing(self, files: Mapping[str, Path], fields: Mapping[str, Any]) -> str:
         """Return a message about the first file that a model needs and that does not exist."""

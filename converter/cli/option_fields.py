@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import math
 from collections.abc import Callable
 from dataclasses import MISSING, Field, fields
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -20,6 +21,17 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 _TYPES: dict[str, click.ParamType[Any]] = {"int": click.INT, "float": click.FLOAT}
+
+
+class _Range(click.FloatRange):
+    """A number within limits. NaN is within no limits, though it is neither below nor above them."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number."""
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return number
 
 
 def command_options(group: type[DataclassInstance], name: str = "options") -> Callable[[F], F]:
@@ -74,7 +86,7 @@ def _type_of(item: Field[Any]) -> click.ParamType[Any] | None:
     if about.is_output:
         return OutputFile()
     if isinstance(about.lower, float):
-        return click.FloatRange(_displayed(about.lower), _displayed(about.upper))
+        return _Range(_displayed(about.lower), _displayed(about.upper))
     if about.lower is not None:
         return click.IntRange(min=int(about.lower))
     return _TYPES.get(str(item.type).removesuffix(" | None"))

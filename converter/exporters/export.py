@@ -30,6 +30,7 @@ from tpuconvert.schema.errors import ThresholdError, UsageError
 from tpuconvert.schema.graph.shape_buckets import KEY, Bucket, buckets_of, format_bucket
 from tpuconvert.schema.system.content_digest import ALGORITHM
 from tpuconvert.schema.system.file_digest import file_digest
+from tpuconvert.schema.system.input_files import refuse_input, refuse_inputs_below
 from tpuconvert.schema.text.visible_text import one_line
 from tpuconvert.schema.types import Chip
 from tpuconvert.text.result import Result
@@ -240,6 +241,11 @@ def export(
     if form is None:
         raise UsageError(f"unknown form '{to}'", hint=f"known are {', '.join(FORMS)}")
     model_sha256 = None
+    log = Path(f"{os.fspath(path)}.compile.log")
+    read = [os.path.abspath(item) for item in (model, data) if isinstance(item, (str, os.PathLike))]
+    refuse_inputs_below(path, read)
+    if compile:
+        refuse_input(log, read)
     if not isinstance(model, Model):
         model_sha256 = file_sha256(Path(model)) if compile else None
         model = load(model)
@@ -251,7 +257,6 @@ def export(
     proofs: dict[str, Proof] = {}
     write_program = form.write
     if compile:
-        log = Path(f"{os.fspath(path)}.compile.log")
         write_program = _compiling(to, form, Compilation(log, time_limit, layer_groups, progress), proofs)
     elif layer_groups is not None:
         raise UsageError(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tpuconvert.schema.errors import ResourceLimitError, UsageError
 from tpuconvert.schema.system.file_replacement import is_disk_full
-from tpuconvert.schema.system.input_files import refuse_input
+from tpuconvert.schema.system.input_files import refuse_input, refuse_inputs_below
 from tpuconvert.schema.system.temporary_files import temporary_folder
 
 _HERE = -100  # AT_FDCWD: paths are relative to the working directory
@@ -28,11 +28,12 @@ def write_folder(folder: str | os.PathLike[str], write: Callable[[Path], None], 
         manifest: file that marks a folder of the same kind, which may be replaced.
 
     Raises:
-        UsageError: the folder exists and has no manifest, or cannot be written.
+        UsageError: the folder exists and has no manifest or an input of the call, or it cannot be written.
         ResourceLimitError: the disk is full.
     """
     target = Path(os.path.realpath(folder))
     refuse_input(target)
+    refuse_inputs_below(target)
     if os.path.exists(target) and not os.path.isdir(target):
         raise UsageError("it is a file, expected a folder", file=str(folder), hint="name another folder")
     if os.path.isdir(target) and any(target.iterdir()) and not os.path.isfile(target / manifest):

@@ -62,3 +62,19 @@ def refuse_input(path: str | os.PathLike[str], files: Iterable[str] = ()) -> Non
                 file=os.fspath(path),
                 hint="name another file to write",
             )
+
+
+def refuse_inputs_below(folder: str | os.PathLike[str], files: Iterable[str] = ()) -> None:
+    """Refuse to replace a folder in which one of ``files`` lies, or one recorded in an open scope.
+
+    Raises:
+        UsageError: there is such a file.
+    """
+    target = os.path.join(os.path.realpath(folder), "")
+    for location in {**dict.fromkeys(files), **{name: None for scope in _scopes.get() for name in scope}}:
+        if os.path.realpath(location).startswith(target) and os.path.lexists(location):
+            raise UsageError(
+                f"this folder would be replaced, and {location} in it is read",
+                file=os.fspath(folder),
+                hint="name another folder to write",
+            )

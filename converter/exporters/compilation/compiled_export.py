@@ -58,11 +58,15 @@ from tpuconvert.model.model import load
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import COMPILER_FAILS, ProblemList, ResourceLimitError, UsageError
+from tpuconvert.schema.system.file_replacement import replacing
 from tpuconvert.schema.types import Array
 from tpuconvert.text.text_format import several, shorten
 
 TIME_LIMIT = 600.0
 """Default time limit of a compiler pass and of the simulator, in seconds. A YOLOv8 takes a minute at level 2."""
+
+LEAST_LIMIT = 1.0
+"""Smallest time limit, in seconds."""
 
 SEARCH_LIMIT = 120.0
 """Largest time limit of a compiler pass in the search for a node, of which a program of 1000 nodes has 20."""
@@ -85,7 +89,7 @@ class Compilation:
         progress: receives one line per step.
 
     Raises:
-        UsageError: there is no such level.
+        UsageError: there is no such level, or the limit is less than a second.
     """
 
     log: Path
@@ -97,6 +101,8 @@ class Compilation:
         if self.level is not None and self.level not in LEVELS:
             levels = "; ".join(f"{level}: {text}" for level, text in sorted(LEVELS.items()))
             raise UsageError(f"no level {self.level} of layer grouping", hint=f"known are {levels}")
+        if not self.limit >= LEAST_LIMIT:
+            raise UsageError(f"time limit {self.limit:g} s", hint=f"allow {LEAST_LIMIT:g} s or more")
 
     @functools.cached_property
     def environment(self) -> Environment:
@@ -144,7 +150,8 @@ def export_compiled(request: Request, compilation: Compilation) -> tuple[dict[st
         write_folder(request.path, export.write)
     finally:
         if export.failed_log:
-            compilation.log.write_bytes(export.failed_log)
+            with replacing(compilation.log) as file:
+                file.write(export.failed_log)
     assert export.proof is not None
     return dict(export.manifest), export.proof
 
@@ -383,7 +390,8 @@ def _run_host(staging: Path, manifest: Manifest, results: Mapping[str, Array]) -
     with np.load(staging / "inputs.npz") as inputs:
         for item in manifest["host_inputs"]:
             name = item["name"]
-            feeds[name] = inputs[item["port"]] if item["port"] else results[name].reshape(-1, *shapes[name])
+            array, shape = (inputs[item["port"]], item["shape"]) if item["port"] else (results[name], shapes[name])
+            feeds[name] = array.reshape(len(array), *shape)  # a scalar of the source has one axis in the model
     outputs: dict[str, list[Array]] = {}
     with Session(load(staging / HOST_MODEL).graph) as session:
         for index in range(manifest["samples"]):

@@ -11,7 +11,7 @@ from pathlib import Path
 from tpuconvert.exporters.compilation.cycles import CycleEstimate, NoEstimate, describe_estimate, read_estimate
 from tpuconvert.exporters.compilation.environment import Environment
 from tpuconvert.exporters.compilation.logs import reason_in_log
-from tpuconvert.exporters.compilation.processes import Ended, run_program
+from tpuconvert.exporters.compilation.processes import Ended, require_space, run_program
 from tpuconvert.exporters.tpu_mlir.passes import compiler_passes, profile_pass
 from tpuconvert.progress import SILENT, Progress
 
@@ -77,7 +77,7 @@ class Compiler:
 
         Raises:
             CompilerFailure: a pass failed, exceeded the time limit, or wrote nothing. There is no file then.
-            OSError: the compiler cannot be started, or files cannot be written.
+            OSError: the compiler cannot be started, or files cannot be written: the disk is full.
         """
         # The passes write weight files with fixed names into the working folder.
         work = target.with_name(f".{name}.work")
@@ -119,7 +119,9 @@ class Compiler:
 
     def _run(self, work: Path, arguments: Iterable[str]) -> Ended:
         command = [str(self.environment.program), "--mlir-disable-threading", *arguments]
-        return run_program(command, self.log, folder=work, limit=self.limit, variables=self.environment.variables)
+        ended = run_program(command, self.log, folder=work, limit=self.limit, variables=self.environment.variables)
+        require_space(work)  # a pass ends with success after it wrote half of a file
+        return ended
 
     def _reason(self, ended: Ended) -> str:
         if ended.code is None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tpuconvert.exporters.compilation.processes import run_python
 from tpuconvert.exporters.tpu_mlir.dialect import COMPILER_VERSION
 from tpuconvert.schema.errors import MissingExtraError, UsageError
 from tpuconvert.schema.system.cache_folder import cache_folder
@@ -130,8 +131,8 @@ def _interpreters(home: Path) -> Iterator[str]:
 
 
 def _imports_numpy(python: str) -> bool:
-    command = [python, "-c", "import sys, numpy; sys.exit(sys.version_info[:2] != (3, 10))"]
+    code = "import sys, numpy; sys.exit(sys.version_info[:2] != (3, 10))"
     try:
-        return subprocess.run(command, capture_output=True, check=False, timeout=60).returncode == 0
+        return run_python(python, code, limit=60).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
         return False

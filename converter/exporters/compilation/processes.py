@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from pathlib import Path
 KILLED_SECONDS = 10.0
 """Time in which a killed process must end: the system cannot end one that waits for a device."""
 
+SPACE_BYTES = 1 << 16
+"""Bytes that a disk has room for, unless a write failed because it was full: that write filled it."""
 
 COMMAND = "+ "
 """Beginning of the line of a log with a command, before its output."""
@@ -69,6 +72,37 @@ def run_program(
             if code is None:  # after the time limit, or an interrupt
                 _kill_group(process)
     return Ended(code, time.monotonic() - started)
+
+
+def run_python(python: str, code: str, limit: float) -> subprocess.CompletedProcess[str]:
+    """Run statements in an interpreter, whose output is returned.
+
+    They run in an empty folder: Python imports from the current one first, where a model may have been unpacked with a
+    ``numpy.py``.
+
+    Args:
+        python: a name on the PATH, or a file.
+        code: the statements.
+        limit: time limit in seconds.
+
+    Raises:
+        OSError: the interpreter cannot be started.
+        subprocess.TimeoutExpired: it exceeded the limit.
+    """
+    program = os.path.abspath(python) if os.path.dirname(python) else python
+    with tempfile.TemporaryDirectory() as folder:
+        command = [program, "-c", code]
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=limit)
+
+
+def require_space(folder: Path) -> None:
+    """Write and remove a file. The programs of the vendor do not tell that the disk is full.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    with tempfile.TemporaryFile(dir=folder) as file:
+        file.write(bytes(SPACE_BYTES))
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:

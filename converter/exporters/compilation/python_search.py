@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tpuconvert.exporters.compilation.processes import run_python
 from tpuconvert.schema.errors import MissingExtraError, UsageError
 
 VERSION = "3.10"
@@ -68,7 +69,7 @@ def _candidates() -> Iterator[str]:
 def _unusable(python: str) -> str:
     """Return the reason for which an interpreter cannot be used, or an empty text."""
     try:
-        done = subprocess.run([python, "-c", _CHECK], capture_output=True, text=True, check=False, timeout=SECONDS)
+        done = run_python(python, _CHECK, SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"does not run ({getattr(error, 'strerror', None) or 'no answer'})"
     if done.returncode:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tpuconvert.exporters.compilation.environment import Environment
 from tpuconvert.exporters.compilation.logs import reason_in_log
-from tpuconvert.exporters.compilation.processes import run_program
+from tpuconvert.exporters.compilation.processes import require_space, run_program
 from tpuconvert.schema.types import Array
 
 RUNNER = "run_bmodel.py"
@@ -50,6 +50,7 @@ def simulate(environment: Environment, folder: Path, log: Path, limit: float) ->
 
     Raises:
         SimulatorFailure: it failed, or exceeded the time limit.
+        OSError: the disk is full.
     """
     outputs = folder / ".outputs.npz"
     command = [str(environment.python), str(folder / RUNNER), str(outputs)]
@@ -58,6 +59,7 @@ def simulate(environment: Environment, folder: Path, log: Path, limit: float) ->
         if ended.code is None:
             raise SimulatorFailure(f"needed more than {limit:g} s", is_slow=True)
         if ended.code not in _COMPLETED or not outputs.is_file():
+            require_space(folder)
             raise SimulatorFailure(f"ended with code {ended.code}: {reason_in_log(log) or 'no message'}")
         with np.load(outputs) as arrays:
             results = {name: arrays[name] for name in arrays.files if arrays[name].dtype != object}

@@ -96,6 +96,7 @@ def test_a_missing_compiler_is_an_error(
         ({"chip": "bm1682"}, "models.net.device.chip: 'bm1682' is not one of bm1684x, bm1688, bm1684"),
         ({"chip": ["bm1684x"]}, "is not one of bm1684x"),
         ({"chip": "bm1684x", "floats": "f8"}, "models.net.device.floats: 'f8' is not one of f32, f16, bf16"),
+        ({"chip": "bm1684x", "time_limit": 0}, "models.net.device.time_limit: 0 is less than 1 s"),
         ({"chip": "bm1684x", "time": 3}, "models.net.device: unknown key 'time'"),
         ({"chip": "bm1684"}, "models.net.device: the model is for BM1686, bm1684 needs one for BM1684"),
     ],

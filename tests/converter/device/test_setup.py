@@ -1,5 +1,6 @@
 """``device_setup`` with an interpreter that plays Python 3.10, pip and the vendor's package."""
 
+import contextlib
 import json
 import platform
 import shutil
@@ -198,3 +199,17 @@ def test_variables_name_an_installation(cache: Path, tmp_path: Path, monkeypatch
     monkeypatch.setenv("TPU_MLIR_HOME", str(tmp_path / "absent"))
     with pytest.raises(UsageError, match="which has no bin/tpuc-opt"):
         find_environment()
+
+
+def test_no_module_of_the_current_folder_is_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("numpy", "venv", "ensurepip"):
+        Path(f"{name}.py").write_text("open('executed', 'w')")
+    made = make_fake_compiler(tmp_path / "vendor" / "tpu_mlir")
+    monkeypatch.setenv("TPU_MLIR_HOME", str(made.home))
+    monkeypatch.setenv("VENDOR_PYTHON", sys.executable)
+    with contextlib.suppress(UsageError):  # where this is not Python 3.10
+        find_environment()
+    with contextlib.suppress(UsageError):
+        find_python(sys.executable)
+    assert not Path("executed").exists()

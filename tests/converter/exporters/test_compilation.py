@@ -1,23 +1,28 @@
 """``export(compile=True)`` with a compiler that fails in every way: what is written, and what is reported."""
 
+import errno
 import hashlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
 import jsonschema
 import numpy as np
+import onnx
 import pytest
+from onnx import helper
 
 import tpuconvert as tc
 from tests.support.onnx.models import save_model
 from tests.support.onnx.symbolic_networks import network
 from tests.support.vendor.fake_compiler import calls_of, make_fake_compiler
 from tests.support.vendor.vendor_tools import model_of
+from tpuconvert.__main__ import main
 from tpuconvert.exporters.compilation.logs import reason_in_log
 from tpuconvert.progress import Progress
 from tpuconvert.schema.errors import ResourceLimitError, ThresholdError, UnsupportedError, UsageError
@@ -309,6 +314,29 @@ def test_a_simulator_that_crashes_is_a_failure(model, compiler, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("faults", [{"fails_at": [0, 1, 2]}, {"writes_nothing": True}, {"simulator_crashes": True}])
+def test_a_full_disk_is_no_failure_of_the_compiler(faults, model, compiler, tmp_path, monkeypatch):
+    environment = compiler(**faults)
+
+    def full(**_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    with pytest.raises(ResourceLimitError, match="the disk is full"):
+        export(model, tmp_path)
+    assert not (tmp_path / "out").exists()
+    assert len({call[0] for call in calls_of(environment)}) <= 4  # one level
+
+
+@pytest.mark.parametrize("limit", [float("nan"), 0.0, -1.0])
+def test_a_time_limit_is_a_second_or_more(limit, model, tmp_path):
+    with pytest.raises(UsageError, match="time limit"):
+        export(model, tmp_path, time_limit=limit)
+    model.save(tmp_path / "net.tpum")
+    command = ["export", str(tmp_path / "net.tpum"), str(tmp_path / "out"), "--compile", f"--time-limit={limit}"]
+    assert main(command) == 2 and not (tmp_path / "out").exists()
+
+
 def test_an_interrupt_leaves_nothing(model, compiler, tmp_path):
     """The interrupt comes while the compiler runs; its process ends as well."""
     environment = compiler(hangs_at=[2])
@@ -374,6 +402,16 @@ def test_types_and_borders_are_those_of_the_export(compiler, tmp_path):
     assert result.manifest["inputs"][0]["device_dtype"] == "uint8"
     with pytest.raises(UsageError, match="does not compute floating-point operators in f16"):
         tc.export(model_of(graph, Chip.BM1684), tmp_path / "out", chip="bm1684", floats="f16", compile=True)
+
+
+def test_the_host_takes_a_scalar_of_the_source(compiler, tmp_path):
+    compiler()
+    nodes = [helper.make_node("Mul", ["x", "s"], ["o"]), helper.make_node("Identity", ["s"], ["t"])]
+    infos = {name: helper.make_tensor_value_info(name, 1, [1, 4] if name in "xo" else []) for name in "xsot"}
+    graph = helper.make_graph(nodes, "net", [infos["x"], infos["s"]], [infos["o"], infos["t"]])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), tmp_path / "net.onnx")
+    model = tc.convert(tmp_path / "net.onnx", chip="bm1684x")
+    tc.export(model, tmp_path / "out", chip="bm1684x", compile=True).check()
 
 
 def test_forms_without_a_compiler(model, tmp_path):

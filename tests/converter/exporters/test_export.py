@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tpuconvert as tc
+from tpuconvert.__main__ import main
 from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
 from tpuconvert.schema.errors import UnsupportedError, UsageError
 from tpuconvert.schema.file.file_model import FileModel
@@ -154,6 +155,28 @@ def test_other_folders_are_kept(graph, tmp_path):
     assert (folder / "cat.jpg").read_bytes() == b"1"
     with pytest.raises(UsageError, match="it is a file"):
         tc.export(model_of(graph), folder / "cat.jpg")
+
+
+def test_an_export_with_an_input_in_it_is_kept(graph, tmp_path):
+    out = tmp_path / "out"
+    tc.export(model_of(graph), out)
+    model_of(graph).save(out / "net.tpum")
+    np.savez(out / "data.npz", x=np.zeros((1, 4), np.float32))
+    kept = {path.name: path.read_bytes() for path in out.iterdir()}
+    for source, data in ((out / "net.tpum", None), (model_of(graph), out / "data.npz")):
+        with pytest.raises(UsageError, match="this folder would be replaced"):
+            tc.export(source, out, data=data)
+    assert main(["export", str(out / "net.tpum"), str(out), "--chip", "bm1684x"]) == 2
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == kept
+
+
+def test_the_log_of_a_compilation_replaces_no_input(graph, tmp_path):
+    model = tmp_path / "out.compile.log"
+    model_of(graph).save(tmp_path / "net.tpum")
+    model.write_bytes((tmp_path / "net.tpum").read_bytes())
+    with pytest.raises(UsageError, match="this file is read"):
+        tc.export(model, tmp_path / "out", compile=True)
+    assert model.read_bytes() == (tmp_path / "net.tpum").read_bytes()
 
 
 def test_compile_script_without_compiler(graph, tmp_path):
