@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -146,7 +147,11 @@ class Export(Result, hidden=("to",), keys={"manifest": "*"}):
         lines += describe_host(self.manifest)
         for proof in self.proofs.values():
             lines += [*describe_proof(proof), f"wrote {self.path}"]
-            return [*lines, f"next: on a device, python3 {self.path}/run.py"] if proof["is_accepted"] else lines
+            return (
+                [*lines, f"next: on a device, python3 {shlex.quote(f'{self.path}/run.py')}"]
+                if proof["is_accepted"]
+                else lines
+            )
         following = form.next_step.format_map({**self.manifest, "path": self.path})
         return [*lines, f"wrote {self.path}", f"next: {following}"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -18,17 +19,34 @@ _RENAME_EXCHANGE = 2
 MANIFEST = "export.json"
 """Name of the manifest of an export. A later export replaces a folder only if it contains this file."""
 
+FILES = ".files.json"
+"""List of the files that an export wrote. A later export replaces no folder with others in it."""
 
-def write_folder(folder: str | os.PathLike[str], write: Callable[[Path], None], manifest: str = MANIFEST) -> None:
+PRODUCTS = (".bmodel", ".log")
+"""Files that the scripts of an export write into its folder."""
+
+LISTED = 3
+"""Files of others that an error names."""
+
+
+def write_folder(
+    folder: str | os.PathLike[str],
+    write: Callable[[Path], None],
+    manifest: str = MANIFEST,
+    *,
+    keeps_others: bool = True,
+) -> None:
     """Write a folder atomically: ``write`` fills a temporary folder beside it, which is then renamed.
 
     Args:
         folder: folder to write.
         write: writes the files.
         manifest: file that marks a folder of the same kind, which may be replaced.
+        keeps_others: do not replace a folder with files that no earlier call wrote.
 
     Raises:
-        UsageError: the folder exists and has no manifest or an input of the call, or it cannot be written.
+        UsageError: the folder exists and has no manifest, an input of the call or files of others, or it cannot be
+            written.
         ResourceLimitError: the disk is full.
     """
     target = Path(os.path.realpath(folder))
@@ -40,16 +58,47 @@ def write_folder(folder: str | os.PathLike[str], write: Callable[[Path], None], 
         raise UsageError(
             "the folder has other files in it", file=str(folder), hint=f"name a new folder, or one with {manifest}"
         )
+    if keeps_others:
+        _refuse_files_of_others(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with temporary_folder(target) as staging:
             write(Path(staging))
+            if keeps_others:
+                _write_list(Path(staging))
             os.chmod(staging, 0o755)
             _replace(target, Path(staging))
     except OSError as error:
         if is_disk_full(error):
             raise ResourceLimitError("cannot be written: the disk is full", file=str(folder)) from error
         raise UsageError(f"cannot be written: {error.strerror or error}", file=str(folder)) from error
+
+
+def _write_list(folder: Path) -> None:
+    """Write the names of all files of a folder into it, so that a later export tells them from files of others."""
+    (folder / FILES).write_text(json.dumps(_names_below(folder)) + "\n", encoding="utf-8")
+
+
+def _refuse_files_of_others(target: Path) -> None:
+    """Raise if a folder has files that no export wrote there, which would be lost."""
+    try:
+        written = set(json.loads((target / FILES).read_text(encoding="utf-8")))
+    except FileNotFoundError:  # a folder of an earlier version
+        return
+    except (ValueError, TypeError, OSError):
+        written = set()
+    others = [name for name in _names_below(target) if name not in written and not name.endswith(PRODUCTS)]
+    if others:
+        hint = "move them, or name another folder"
+        raise UsageError(
+            f"it has files that no export wrote: {', '.join(others[:LISTED])}", file=str(target), hint=hint
+        )
+
+
+def _names_below(folder: Path) -> list[str]:
+    """Return the files below a folder, relative to it, without the list and what Python caches."""
+    files = (path.relative_to(folder) for path in folder.rglob("*") if not path.is_dir() or path.is_symlink())
+    return sorted(str(path) for path in files if str(path) != FILES and "__pycache__" not in path.parts)
 
 
 def _replace(target: Path, staging: Path) -> None:

@@ -90,7 +90,7 @@ def install_environment(
         content = {"tpu_mlir": COMPILER_VERSION, "python": str(interpreter), "glibc": platform.libc_ver()[1]}
         (staging / MARKER).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
-    write_folder(folder, write, MARKER)
+    write_folder(folder, write, MARKER, keeps_others=False)
     environment = environment_in(folder)
     assert environment is not None, f"{folder} is complete"
     return environment

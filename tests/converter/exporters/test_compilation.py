@@ -111,7 +111,7 @@ def test_a_program_is_compiled_and_compared(model, compiler, tmp_path, repositor
     text = (folder / "README.md").read_text()
     assert "Not compiled" not in text and "1 of 1 integers equal" in text
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "vendor"]
-    assert not [path.name for path in folder.iterdir() if path.name.startswith(".")]
+    assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == [".files.json"]
 
 
 def test_cycles_are_those_of_the_profile(model, compiler, tmp_path):

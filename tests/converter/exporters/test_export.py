@@ -14,6 +14,7 @@ from tpuconvert.schema.errors import UnsupportedError, UsageError
 from tpuconvert.schema.file.file_model import FileModel
 from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.arithmetic import Add
+from tpuconvert.schema.ops.arithmetic_with_scalar import Muls
 from tpuconvert.schema.ops.compare import Eq
 from tpuconvert.schema.ops.convolution.conv_v2 import ConvV2
 from tpuconvert.schema.ops.pool_int import PoolInt
@@ -23,9 +24,10 @@ from tpuconvert.schema.ops.quantization.requant_int32 import RequantInt32, Requa
 from tpuconvert.schema.ops.shape_change import Reshape
 from tpuconvert.schema.ops.shifts.arithmetic_shift import ArithmeticShift
 from tpuconvert.schema.ops.softmax_int import SoftmaxInt
-from tpuconvert.schema.types import Chip, DType, QuantParams, TensorType
+from tpuconvert.schema.types import Chip, DType, QuantParams, Scalar, TensorType
 
 FILES = {
+    ".files.json",
     "README.md",
     "checksums.txt",
     "compile.sh",
@@ -155,6 +157,18 @@ def test_other_folders_are_kept(graph, tmp_path):
     assert (folder / "cat.jpg").read_bytes() == b"1"
     with pytest.raises(UsageError, match="it is a file"):
         tc.export(model_of(graph), folder / "cat.jpg")
+
+
+def test_files_of_others_are_not_replaced(tmp_path):
+    graph = Graph("net")
+    graph.output(graph.add(Muls(Scalar.f32(2)), graph.input("x", TensorType(DType.FLOAT32, (1, 4)))))
+    target = tmp_path / "out"
+    tc.export(model_of(graph), target)
+    tc.export(model_of(graph), target)
+    (target / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match="no export wrote: notes"):
+        tc.export(model_of(graph), target)
+    assert (target / "notes.txt").read_text() == "mine"
 
 
 def test_an_export_with_an_input_in_it_is_kept(graph, tmp_path):

@@ -229,6 +229,7 @@ def table(tmp_path):
 
 def test_files(table):
     assert {path.name for path in table.iterdir()} == {
+        ".files.json",
         "README.md",
         "checksums.txt",
         "expected.npz",
