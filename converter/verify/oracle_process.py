@@ -11,8 +11,10 @@ state), ``outputs_only`` (no intermediate tensors), ``signature`` (key of a TFLi
 
 from __future__ import annotations
 
+import mmap
+import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +39,12 @@ Settings = dict[str, Any]
 NUMPY_TYPES = {"tensor(float)": "float32", "tensor(double)": "float64"}
 """ONNX Runtime type -> NumPy type, for types whose names differ."""
 
+LARGE_BYTES = 1 << 16
+"""Size of an initializer from which an engine uses it without a copy."""
+
+PLAIN_TYPES = frozenset({1, 2, 3, 6, 7, 10, 11})
+"""Numbers of the ONNX types of such initializers: floats of 16 to 64 bits, and integers of 8, 32 and 64 bits."""
+
 
 def cast_input(array: Any, dtype: str, shape: Sequence[Any]) -> Any:
     """Convert a fixed input to the type and rank of the engine's input. So far it has the type of its text."""
@@ -54,7 +62,12 @@ def onnxruntime_runner(source: str, settings: Settings) -> Runner:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     providers = ["CPUExecutionProvider"]
-    model = load_onnx(source)
+    model, weights = read_weights(source)
+    options.add_external_initializers(
+        list(weights), [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
+    )
+    # Otherwise each weight of a matmul is packed into a second copy.
+    options.add_session_config_entry("session.disable_prepacking", "1")
     own_outputs = {item.name for item in model.graph.output}
     added = [name for node in model.graph.node for name in node.output if name and name not in own_outputs]
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in added)
@@ -62,7 +75,7 @@ def onnxruntime_runner(source: str, settings: Settings) -> Runner:
     if not settings["outputs_only"]:
         try:
             session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)
-        except Exception:  # outputs of sequence type, or a model above the protobuf limit: compare only the outputs
+        except Exception:  # outputs of sequence type, or weights that were not read: compare only the outputs
             session = None
     if session is None:
         session = onnxruntime.InferenceSession(source, options, providers=providers)
@@ -76,6 +89,99 @@ def onnxruntime_runner(source: str, settings: Settings) -> Runner:
         return Results({name: tensors.pop(name) for name in outputs}, tensors)
 
     return run
+
+
+def read_weights(source: str) -> tuple[Any, dict[str, Any]]:
+    """Read a model without its large initializers, and these as arrays by name, which the engine uses without a copy.
+
+    The initializers are parsed one at a time: a parsed file takes twice its size, and a serialized model once more.
+    """
+    import onnx
+
+    weights: dict[str, Any] = {}
+    rest, graph = bytearray(), bytearray()
+    folder = os.path.dirname(os.path.abspath(source))
+    with open(source, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        for field in _fields(content, 0, len(content)):
+            if field.number != onnx.ModelProto.GRAPH_FIELD_NUMBER:
+                rest += content[field.start : field.end]
+                continue
+            for part in _fields(content, field.content, field.end):
+                data = content[part.start : part.end]
+                if part.number == onnx.GraphProto.INITIALIZER_FIELD_NUMBER:
+                    data = _take_weight(content[part.content : part.end], folder, weights, data)
+                    if hasattr(content, "madvise"):
+                        content.madvise(mmap.MADV_DONTNEED)
+                graph += data
+    model = onnx.ModelProto.FromString(bytes(rest))
+    model.graph.MergeFromString(bytes(graph))
+    return model, weights
+
+
+def _take_weight(message: bytes, folder: str, weights: dict[str, Any], field: bytes) -> bytes:
+    """Add a large initializer to the weights. Return the field of the graph that replaces it, or ``field`` itself."""
+    import onnx
+
+    tensor = onnx.TensorProto.FromString(message)
+    is_external = tensor.data_location == onnx.TensorProto.EXTERNAL
+    if tensor.data_type not in PLAIN_TYPES or (len(message) < LARGE_BYTES and not is_external):
+        return field
+    if is_external:
+        try:
+            onnx.external_data_helper.load_external_data_for_tensor(tensor, folder)
+        except onnx.checker.ValidationError:  # symbolic links, as in Hugging Face's cache, are refused
+            return field
+    array = np.ascontiguousarray(onnx.numpy_helper.to_array(tensor))
+    weights[tensor.name] = array
+    kept = onnx.GraphProto()
+    kept.initializer.add(name=tensor.name, dims=tensor.dims, data_type=tensor.data_type)
+    kept.initializer[0].data_location = onnx.TensorProto.EXTERNAL
+    kept.initializer[0].external_data.add(key="location", value="in memory")
+    return bytes(kept.SerializeToString())
+
+
+class _Field(NamedTuple):
+    """Positions of a field of a protobuf message: its tag, its content, and the end of both."""
+
+    number: int
+    start: int
+    content: int
+    end: int
+
+
+def _fields(content: Any, position: int, end: int) -> Iterator[_Field]:
+    """Yield the fields of a message.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    while position < end:
+        start = position
+        tag, position = _varint(content, position)
+        kind = tag & 7
+        if kind == 0:
+            size = _varint(content, position)[1] - position
+        elif kind == 2:
+            size, position = _varint(content, position)
+        elif kind in (1, 5):
+            size = 8 if kind == 1 else 4
+        else:
+            raise ValueError(f"a protobuf field has the wire type {kind}")
+        if position + size > end:
+            raise ValueError("a protobuf field ends behind its message")
+        yield _Field(tag >> 3, start, position, position + size)
+        position += size
+
+
+def _varint(content: Any, position: int) -> tuple[int, int]:
+    """Return the number at a position, and the position behind it."""
+    number = shift = 0
+    while True:
+        byte = content[position]
+        number |= (byte & 127) << shift
+        position, shift = position + 1, shift + 7
+        if byte < 128:
+            return number, position
 
 
 def load_onnx(source: str) -> Any:
