@@ -40,10 +40,7 @@ NUMPY_TYPES = {"tensor(float)": "float32", "tensor(double)": "float64"}
 """ONNX Runtime type -> NumPy type, for types whose names differ."""
 
 LARGE_BYTES = 1 << 16
-"""Size of an initializer from which an engine uses it without a copy."""
-
-PLAIN_TYPES = frozenset({1, 2, 3, 6, 7, 10, 11})
-"""Numbers of the ONNX types of such initializers: floats of 16 to 64 bits, and integers of 8, 32 and 64 bits."""
+"""Size of an initializer from which the engine reads it from the file of the model."""
 
 
 def cast_input(array: Any, dtype: str, shape: Sequence[Any]) -> Any:
@@ -62,11 +59,10 @@ def onnxruntime_runner(source: str, settings: Settings) -> Runner:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     providers = ["CPUExecutionProvider"]
-    model, weights = read_weights(source)
-    options.add_external_initializers(
-        list(weights), [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
-    )
-    # Otherwise each weight of a matmul is packed into a second copy.
+    model = reference_weights(source)
+    folder = os.path.dirname(os.path.abspath(source))
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+    # Otherwise each weight of a matmul is packed into a copy.
     options.add_session_config_entry("session.disable_prepacking", "1")
     own_outputs = {item.name for item in model.graph.output}
     added = [name for node in model.graph.node for name in node.output if name and name not in own_outputs]
@@ -91,53 +87,46 @@ def onnxruntime_runner(source: str, settings: Settings) -> Runner:
     return run
 
 
-def read_weights(source: str) -> tuple[Any, dict[str, Any]]:
-    """Read a model without its large initializers, and these as arrays by name, which the engine uses without a copy.
+def reference_weights(source: str) -> Any:
+    """Read a model whose large initializers are references to the bytes of its file, which the engine maps.
 
-    The initializers are parsed one at a time: a parsed file takes twice its size, and a serialized model once more.
+    A parsed file takes twice its size, a serialized model once more, and the copy of the engine too.
     """
     import onnx
 
-    weights: dict[str, Any] = {}
     rest, graph = bytearray(), bytearray()
-    folder = os.path.dirname(os.path.abspath(source))
+    name = os.path.basename(source)
     with open(source, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         for field in _fields(content, 0, len(content)):
             if field.number != onnx.ModelProto.GRAPH_FIELD_NUMBER:
                 rest += content[field.start : field.end]
                 continue
             for part in _fields(content, field.content, field.end):
-                data = content[part.start : part.end]
-                if part.number == onnx.GraphProto.INITIALIZER_FIELD_NUMBER:
-                    data = _take_weight(content[part.content : part.end], folder, weights, data)
-                    if hasattr(content, "madvise"):
-                        content.madvise(mmap.MADV_DONTNEED)
-                graph += data
+                is_large = part.end - part.content >= LARGE_BYTES
+                if is_large and part.number == onnx.GraphProto.INITIALIZER_FIELD_NUMBER:
+                    graph += _reference(content, part, name)
+                else:
+                    graph += content[part.start : part.end]
     model = onnx.ModelProto.FromString(bytes(rest))
     model.graph.MergeFromString(bytes(graph))
-    return model, weights
+    return model
 
 
-def _take_weight(message: bytes, folder: str, weights: dict[str, Any], field: bytes) -> bytes:
-    """Add a large initializer to the weights. Return the field of the graph that replaces it, or ``field`` itself."""
+def _reference(content: Any, part: _Field, name: str) -> bytes:
+    """Return the field of an initializer, with a reference to its bytes if it has any."""
     import onnx
 
-    tensor = onnx.TensorProto.FromString(message)
-    is_external = tensor.data_location == onnx.TensorProto.EXTERNAL
-    if tensor.data_type not in PLAIN_TYPES or (len(message) < LARGE_BYTES and not is_external):
-        return field
-    if is_external:
-        try:
-            onnx.external_data_helper.load_external_data_for_tensor(tensor, folder)
-        except onnx.checker.ValidationError:  # symbolic links, as in Hugging Face's cache, are refused
-            return field
-    array = np.ascontiguousarray(onnx.numpy_helper.to_array(tensor))
-    weights[tensor.name] = array
-    kept = onnx.GraphProto()
-    kept.initializer.add(name=tensor.name, dims=tensor.dims, data_type=tensor.data_type)
-    kept.initializer[0].data_location = onnx.TensorProto.EXTERNAL
-    kept.initializer[0].external_data.add(key="location", value="in memory")
-    return bytes(kept.SerializeToString())
+    fields = list(_fields(content, part.content, part.end))
+    stored = [field for field in fields if field.number == onnx.TensorProto.RAW_DATA_FIELD_NUMBER]
+    if not stored:
+        return bytes(content[part.start : part.end])
+    others = (content[field.start : field.end] for field in fields if field not in stored)
+    graph = onnx.GraphProto(initializer=[onnx.TensorProto.FromString(b"".join(others))])
+    tensor, data = graph.initializer[0], stored[-1]  # the last one counts
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, text in (("location", name), ("offset", data.content), ("length", data.end - data.content)):
+        tensor.external_data.add(key=key, value=str(text))
+    return bytes(graph.SerializeToString())
 
 
 class _Field(NamedTuple):
