@@ -141,7 +141,7 @@ def copy_subgraph(graph: Graph, inputs: Sequence[Value], outputs: Sequence[Value
                 twin[operand] = copy.constant(operand.array, operand.name, operand.quant, operand.stored)
         _copy_node(copy, node, twin, reserved)
     for value in outputs:
-        if value.is_constant and value not in twin:  # no node reads it
+        if value.data is not None and value not in twin:  # no node reads it
             twin[value] = copy.constant(value.data, value.name, value.quant, value.stored)
         copy.output(twin[value])
     return copy

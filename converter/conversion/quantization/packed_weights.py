@@ -202,8 +202,8 @@ def _pack_weights(graph: Graph, options: Options, feeds: FeedSource | None, prog
     split = sum(weight.order is not None for weight in packed.values())
     errors = {name: weight.error for name, weight in packed.items()}
     for node in nodes:
-        if (table := tables.by_node.get(node.name)) is not None:
-            weight, constants = shared[table]
+        if node.name in tables.by_node:
+            weight, constants = shared[tables.by_node[node.name]]
             errors[node.name] = weight.error
             replace_by_packed(graph, node, weight, tables.form, constants)
     for table, lookups in tables.lookups.items():

@@ -112,9 +112,9 @@ def _is_packable(node: Node, form: GroupFormat) -> bool:
 
 def _has_finite_elements(constant: Value) -> bool:
     """Return True if all elements are finite. The memory of a constant in a mapped file is freed."""
-    found = is_finite(constant.array)
+    is_all_finite = is_finite(constant.array)
     constant.release_memory()
-    return found
+    return is_all_finite
 
 
 def embedding_nodes(graph: Graph, form: GroupFormat, derived: Container[str]) -> list[Node]:
@@ -123,7 +123,7 @@ def embedding_nodes(graph: Graph, form: GroupFormat, derived: Container[str]) ->
     Args:
         graph: the graph.
         form: bits and groups.
-        derived: names of inputs that are no tokens, such as positions: their tables stay in float.
+        derived: names of inputs other than tokens, such as positions: their tables stay in float.
     """
     names = {value: port.name for value, port in zip(graph.inputs, graph.input_ports, strict=True)}
     return [
@@ -145,7 +145,7 @@ def _is_table(table: Value | None, form: GroupFormat) -> bool:
 
 def _tokens_of(index: Value | None, names: Mapping[Value, str], derived: Container[str]) -> bool:
     """Return True if all inputs from which an index is computed are tokens, and not only their number."""
-    found = False
+    has_tokens = False
     pending = [index]
     seen: set[Value] = set()
     while pending:
@@ -156,12 +156,12 @@ def _tokens_of(index: Value | None, names: Mapping[Value, str], derived: Contain
         if value.producer is None:
             if names.get(value, "") in derived:
                 return False
-            found = True
+            has_tokens = True
         elif isinstance(value.producer.op, (Positions, ShapeFetch)):
             return False
         else:
             pending += value.producer.inputs
-    return found
+    return has_tokens
 
 
 def second_moments(

@@ -109,9 +109,9 @@ class Factor(NamedTuple):
 
     def errors(self, differences: Array) -> Array:
         """Mean squared error of each output for errors of its weights, [outputs, inputs]."""
-        return np.square(differences[:, self.order].astype(np.float32, copy=False) @ self.lower).sum(
-            axis=1, dtype=np.float64
-        )
+        products: Array = differences[:, self.order].astype(np.float32, copy=False) @ self.lower
+        sums: Array = np.square(products).sum(axis=1, dtype=np.float64)
+        return sums
 
 
 def factor_moments(second_moments: Array) -> Factor:
