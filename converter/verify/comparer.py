@@ -19,14 +19,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Literal
 
 from tpuconvert.conversion.model_building import has_integers
 from tpuconvert.model.model import Model
+from tpuconvert.runtime.reference.plan import Observer
 from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph.control_flow import all_graphs, subgraphs_of
 from tpuconvert.schema.graph.graph import Graph, Value
+from tpuconvert.schema.graph.mapped_constants import release_constants
+from tpuconvert.schema.system.gc_control import collect_dropped_graphs
 from tpuconvert.schema.types import Array
 from tpuconvert.verify.difference import AS_READ, FLOAT_TOLERANCE, SAME, Difference
 from tpuconvert.verify.exactness import OWN_PROGRAM, Exactness
@@ -46,6 +48,9 @@ from tpuconvert.verify.tensor_comparison import (
 from tpuconvert.verify.verification import Thresholds, Verification
 
 Feed = Mapping[str, Array]
+
+SEPARATE_BYTES = 1 << 28
+"""Size of the constants of all programs from which their sessions are open one at a time."""
 
 
 class EngineComparer:
@@ -121,7 +126,8 @@ class EngineComparer:
 class Comparer:
     """Comparison of a model with its source, as a context manager: ``step`` for each sample, then ``result``.
 
-    A few samples suffice, because every tensor has many elements.
+    A few samples suffice, because every tensor has many elements. The sessions of programs with large constants are
+    open one at a time, because each has a packed copy of them.
 
     Args:
         source: the graph of the frontend; for a quantized source its integer program.
@@ -159,17 +165,31 @@ class Comparer:
             self._engine = EngineComparer(*oracle, source, self._tensors, states, is_quantized_source=is_quantized)
         self._carried: list[dict[str, Array]] = [{}, {}]
         self._samples = 0
+        self._sessions: tuple[Session, ...] = ()
         self._stack = ExitStack()
 
     def __enter__(self) -> Comparer:
-        # The reference defines the integers of a quantized source: the oracle must not depend on the native engine.
-        backend: Literal["auto", "reference"] = "reference" if self._has_integers else "auto"
-        sessions = (
-            Session(self._source, backend=backend),
-            *(Session(program, observed=True) for program in (self._optimized, self._model)),
-        )
-        self._first, self._second, self._third = map(self._stack.enter_context, sessions)
+        graphs = self._source, self._optimized, self._model.graph
+        if sum(graph.constant_bytes for graph in graphs) < SEPARATE_BYTES:
+            self._sessions = tuple(self._stack.enter_context(self._open(index)) for index in range(len(graphs)))
         return self
+
+    def _open(self, index: int) -> Session:
+        """Open a session of the source, the optimized source or the model."""
+        if index:
+            return Session((self._optimized, self._model)[index - 1], observed=True)
+        # The reference defines the integers of a quantized source: the oracle must not depend on the native engine.
+        return Session(self._source, backend="reference" if self._has_integers else "auto", observed=True)
+
+    def _run(self, index: int, feed: Feed, observe: Observer) -> dict[str, Array]:
+        if self._sessions:
+            return self._sessions[index].run(feed, observe=observe)
+        with self._open(index) as session:
+            results = session.run(feed, observe=observe)
+        graph = (self._source, self._optimized, self._model.graph)[index]
+        release_constants(graph)
+        collect_dropped_graphs(graph.constant_bytes)
+        return results
 
     def __exit__(self, *error: object) -> None:
         self._stack.close()
@@ -177,9 +197,9 @@ class Comparer:
     def step(self, feed: Feed) -> None:
         """Run the three programs on one sample, and compare their tensors."""
         self._tensors.clear()
-        expected = self._first.run(feed, observe=self._tensors.remember)
-        halfway = self._second.run({**feed, **self._carried[0]}, observe=self._middle.compare)
-        results = self._third.run({**feed, **self._carried[1]}, observe=self._final.compare)
+        expected = self._run(0, feed, self._tensors.remember)
+        halfway = self._run(1, {**feed, **self._carried[0]}, self._middle.compare)
+        results = self._run(2, {**feed, **self._carried[1]}, self._final.compare)
         self._carried = [{state.input: each[state.output] for state in self._states} for each in (halfway, results)]
         if self._engine is not None:
             self._engine.step(expected, results)

@@ -11,8 +11,10 @@ state), ``outputs_only`` (no intermediate tensors), ``signature`` (key of a TFLi
 
 from __future__ import annotations
 
+import mmap
+import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +39,9 @@ Settings = dict[str, Any]
 NUMPY_TYPES = {"tensor(float)": "float32", "tensor(double)": "float64"}
 """ONNX Runtime type -> NumPy type, for types whose names differ."""
 
+LARGE_BYTES = 1 << 16
+"""Size of an initializer from which the engine reads it from the file of the model."""
+
 
 def cast_input(array: Any, dtype: str, shape: Sequence[Any]) -> Any:
     """Convert a fixed input to the type and rank of the engine's input. So far it has the type of its text."""
@@ -54,7 +59,11 @@ def onnxruntime_runner(source: str, settings: Settings) -> Runner:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
     providers = ["CPUExecutionProvider"]
-    model = load_onnx(source)
+    model = reference_weights(source)
+    folder = os.path.dirname(os.path.abspath(source))
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+    # Otherwise each weight of a matmul is packed into a copy.
+    options.add_session_config_entry("session.disable_prepacking", "1")
     own_outputs = {item.name for item in model.graph.output}
     added = [name for node in model.graph.node for name in node.output if name and name not in own_outputs]
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in added)
@@ -62,7 +71,7 @@ def onnxruntime_runner(source: str, settings: Settings) -> Runner:
     if not settings["outputs_only"]:
         try:
             session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=providers)
-        except Exception:  # outputs of sequence type, or a model above the protobuf limit: compare only the outputs
+        except Exception:  # outputs of sequence type, or weights that were not read: compare only the outputs
             session = None
     if session is None:
         session = onnxruntime.InferenceSession(source, options, providers=providers)
@@ -76,6 +85,92 @@ def onnxruntime_runner(source: str, settings: Settings) -> Runner:
         return Results({name: tensors.pop(name) for name in outputs}, tensors)
 
     return run
+
+
+def reference_weights(source: str) -> Any:
+    """Read a model whose large initializers are references to the bytes of its file, which the engine maps.
+
+    A parsed file takes twice its size, a serialized model once more, and the copy of the engine too.
+    """
+    import onnx
+
+    rest, graph = bytearray(), bytearray()
+    name = os.path.basename(source)
+    with open(source, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        for field in _fields(content, 0, len(content)):
+            if field.number != onnx.ModelProto.GRAPH_FIELD_NUMBER:
+                rest += content[field.start : field.end]
+                continue
+            for part in _fields(content, field.content, field.end):
+                is_large = part.end - part.content >= LARGE_BYTES
+                if is_large and part.number == onnx.GraphProto.INITIALIZER_FIELD_NUMBER:
+                    graph += _reference(content, part, name)
+                else:
+                    graph += content[part.start : part.end]
+    model = onnx.ModelProto.FromString(bytes(rest))
+    model.graph.MergeFromString(bytes(graph))
+    return model
+
+
+def _reference(content: Any, part: _Field, name: str) -> bytes:
+    """Return the field of an initializer, with a reference to its bytes if it has any."""
+    import onnx
+
+    fields = list(_fields(content, part.content, part.end))
+    stored = [field for field in fields if field.number == onnx.TensorProto.RAW_DATA_FIELD_NUMBER]
+    if not stored:
+        return bytes(content[part.start : part.end])
+    others = (content[field.start : field.end] for field in fields if field not in stored)
+    graph = onnx.GraphProto(initializer=[onnx.TensorProto.FromString(b"".join(others))])
+    tensor, data = graph.initializer[0], stored[-1]  # the last one counts
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, text in (("location", name), ("offset", data.content), ("length", data.end - data.content)):
+        tensor.external_data.add(key=key, value=str(text))
+    return bytes(graph.SerializeToString())
+
+
+class _Field(NamedTuple):
+    """Positions of a field of a protobuf message: its tag, its content, and the end of both."""
+
+    number: int
+    start: int
+    content: int
+    end: int
+
+
+def _fields(content: Any, position: int, end: int) -> Iterator[_Field]:
+    """Yield the fields of a message.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    while position < end:
+        start = position
+        tag, position = _varint(content, position)
+        kind = tag & 7
+        if kind == 0:
+            size = _varint(content, position)[1] - position
+        elif kind == 2:
+            size, position = _varint(content, position)
+        elif kind in (1, 5):
+            size = 8 if kind == 1 else 4
+        else:
+            raise ValueError(f"a protobuf field has the wire type {kind}")
+        if position + size > end:
+            raise ValueError("a protobuf field ends behind its message")
+        yield _Field(tag >> 3, start, position, position + size)
+        position += size
+
+
+def _varint(content: Any, position: int) -> tuple[int, int]:
+    """Return the number at a position, and the position behind it."""
+    number = shift = 0
+    while True:
+        byte = content[position]
+        number |= (byte & 127) << shift
+        position, shift = position + 1, shift + 7
+        if byte < 128:
+            return number, position
 
 
 def load_onnx(source: str) -> Any:

@@ -29,6 +29,9 @@ from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.samples.random_samples import random_feeds
 from tpuconvert.schema.errors import UnsupportedError, UsageError
 from tpuconvert.schema.graph.graph import Graph, KeptState
+from tpuconvert.schema.graph.mapped_constants import release_constants
+from tpuconvert.schema.system.gc_control import collect_dropped_graphs
+from tpuconvert.schema.system.heap_memory import large_arrays_returned
 from tpuconvert.schema.types import Array, Chip
 from tpuconvert.verify.comparer import Comparer
 from tpuconvert.verify.metrics import MetricLimit, metric
@@ -63,6 +66,7 @@ def source_program(graph: Graph, model: Model) -> Graph:
     return legalize(graph, Chip.BM1686).graph
 
 
+@large_arrays_returned(1 << 18)  # weights of one session after the other
 @np.errstate(all="ignore")  # Difference counts non-finite elements
 def verify_source(
     model: Model,
@@ -93,8 +97,8 @@ def verify_source(
     """
     progress.stage("load the source")
     options = options.for_model(model.preprocess)
-    read = load_source(source, options)
-    optimized = load_source(source, options)
+    release_constants(model.graph)
+    read, optimized = _load_and_release(source, options), _load_and_release(source, options)
     optimize(optimized, chip=model.chip, disabled=options.disable_rules)
     fit_to_chip(optimized, model.chip, disabled=options.disable_rules)
     is_quantized = is_quantized_source(read)
@@ -109,6 +113,9 @@ def verify_source(
     if pairs:
         feeds, reason = source_steps(graph, pairs, feeds, max(STEPS, samples))
         check = StateCheck(names, is_kept=True, steps=len(feeds), problem=reason)
+        collect_dropped_graphs(graph.constant_bytes)
+    for each in (graph, optimized, model.graph):
+        release_constants(each)
     runs = _EngineRuns(oracle, source, options, progress)
     hearing, reason = runs.hear(read, graph, feeds)
     said = None if hearing.oracle is None else (hearing.oracle.title, hearing.results())
@@ -127,6 +134,13 @@ def verify_source(
     if check is not None and check.is_kept and info.is_independent:
         check = replace(check, engine=f"{info.name} {info.version}")
     return replace(verification, oracle=info, state=check)
+
+
+def _load_and_release(source: Source, options: Options) -> Graph:
+    """Load a source, and release the pages of its mapped file, which the checks of its constants have read."""
+    graph = load_source(source, options)
+    release_constants(graph)
+    return graph
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,7 @@ class NativePlan:
                 # A fused step may not compute unused results, such as the statistics of a normalization.
                 results = [(value, builder.memory_of(value)) for value in node.outputs if builder.is_made(value)]
                 self._made.setdefault(len(builder.steps), []).extend(results)
+            _release_constants(item.nodes if isinstance(item, Group) else ())
             if drop is not None:
                 _drop_constants(item.nodes if isinstance(item, Group) else (), graph, drop)
         builder.finish()
@@ -402,6 +403,14 @@ class NativePlan:
             np.bitwise_xor(np.ascontiguousarray(array).view(np.uint8), self._native.STORED_BIAS, out=view)
         else:
             view[...] = array
+
+
+def _release_constants(nodes: Sequence[Node]) -> None:
+    """Free the memory of constants in mapped files: kernels have packed copies."""
+    for node in nodes:
+        for value in node.inputs:
+            if value is not None and value.is_constant:
+                value.release_memory()
 
 
 def _drop_constants(nodes: Sequence[Node], graph: Graph, drop: Callable[[Value], None]) -> None:

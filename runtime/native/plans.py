@@ -127,17 +127,22 @@ class Plans:
             graph,
             *self._settings,
             is_observed=is_observed,
-            like=None if is_observed else like,
+            like=like,
             memory_limit=self._memory_limit,
             drop=self._drop if self._is_static and not is_observed else None,
         )
 
     def _find(self, key: _Key, make: Callable[[NativePlan | None], NativePlan]) -> NativePlan:
-        """Return a known plan, or make it; it shares packed weights with the plan that was used last."""
+        """Return a known plan, or make it; it shares packed weights with the plan that was used last.
+
+        Observed plans share with observed ones: their steps are not fused.
+        """
+        is_observed = key[1] == "observed"
         with self._lock:
             cached = self._plans.get(key)
             if cached is None:
-                like = next((plan for (_, kind), plan in reversed(self._plans.items()) if kind != "observed"), None)
+                plans = reversed(self._plans.items())
+                like = next((plan for (_, kind), plan in plans if (kind == "observed") == is_observed), None)
                 with reduced_gc_frequency():
                     cached = self._plans[key] = make(like)
             self._plans.move_to_end(key)

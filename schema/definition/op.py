@@ -316,6 +316,7 @@ class Op:
         is_pure: True if equal operands give equal results, so that nodes may be folded and shared.
         decides_by: names of operands whose order, comparison or conversion to an integer determines the result, so
             that a small change of them may change the result by any amount.
+        half_operands: indices of FLOAT32 operands whose constants files store in FLOAT16 if it has all elements.
         decides_elements: True if every such decision determines one element of the result, such as a label or a mask.
         has_row_set: True if the rows of the result are a set in any order, such as detections.
         rewrite_weight: contribution of a node to the measure that optimizer rules decrease; low for data movement.
@@ -341,6 +342,7 @@ class Op:
     chip_dependent: ClassVar[bool] = False
     is_pure: ClassVar[bool] = True
     decides_by: ClassVar[tuple[str, ...]] = ()
+    half_operands: ClassVar[tuple[int, ...]] = ()
     decides_elements: ClassVar[bool] = False
     has_row_set: ClassVar[bool] = False
     pads_results: ClassVar[bool] = False

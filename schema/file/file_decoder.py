@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
+import numpy as np
+
 from tpuconvert.schema.definition.extents import data_dependent_names, is_formula
 from tpuconvert.schema.definition.op import Op, OpKind, find_op
 from tpuconvert.schema.errors import ShapeError
@@ -26,7 +28,7 @@ from tpuconvert.schema.graph.states import State
 from tpuconvert.schema.graph.type_inference import may_be_same_type
 from tpuconvert.schema.graph.value_limits import MAX_ELEMENTS
 from tpuconvert.schema.text.json_text import parse_json
-from tpuconvert.schema.types import MAX_RANK, Array, Chip, DType, Shape, TensorType
+from tpuconvert.schema.types import F16, F32, MAX_RANK, Array, Chip, DType, Shape, TensorType
 from tpuconvert.schema.user_code import with_place
 
 _PORT_TYPES = frozenset(
@@ -284,7 +286,7 @@ class _GraphDecoder:
         type_ = self._type(value)
         if not type_.is_static:
             raise ValueError(f"the constant {value.name!r} has a symbolic shape")
-        data = self._array(value.name, value.data, type_.dtype, type_.static_shape)
+        data = self._data(value, type_)
         integers = None
         if value.stored != -1:
             dtype = dtype_of(value.stored_dtype, f"the integers of {value.name!r} have no data type")
@@ -293,6 +295,14 @@ class _GraphDecoder:
         if value.quantization is not None:
             self._set_quant(constant, value.quantization)
         self._values[position] = constant
+
+    def _data(self, value: tpum.Value, type_: TensorType) -> Array:
+        """Return the elements of a constant; FLOAT16 in the file is widened to FLOAT32."""
+        if value.data_dtype is tpum.DType.NONE:
+            return self._array(value.name, value.data, type_.dtype, type_.static_shape)
+        if value.data_dtype is not tpum.DType.FLOAT16 or type_.dtype is not F32:
+            raise ValueError(f"the constant {value.name!r} is {type_.dtype.name}, stored as {value.data_dtype.name}")
+        return self._array(value.name, value.data, F16, type_.static_shape).astype(np.float32)
 
     def _set_quant(self, value: Value, stored: tpum.Quantization) -> None:
         """Set quantization parameters, which ``graph`` checks at its end."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tpuconvert.schema.arithmetic.half_floats import is_exact_in_half
 from tpuconvert.schema.definition.op import Op
 from tpuconvert.schema.file import op_attributes
 from tpuconvert.schema.file import tpum_tables as tpum
@@ -23,7 +24,7 @@ from tpuconvert.schema.graph.control_flow import Subgraph
 from tpuconvert.schema.graph.graph import Graph, Node, Port, Source, Value
 from tpuconvert.schema.system.content_digest import digest_of
 from tpuconvert.schema.system.mapped_pages import WORTH_IT, forget_pages
-from tpuconvert.schema.types import Array, DType, QuantParams, Shape
+from tpuconvert.schema.types import F32, Array, DType, QuantParams, Shape
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,16 +234,25 @@ class _GraphEncoder:
                 raise ValueError(f"'{value.name}' is {value.type}, but its elements have the shape {array.shape}")
         if value.data is not None and _dtype_of(value.data.dtype) is not value.dtype:
             raise ValueError(f"'{value.name}' is {value.type}, but its elements are {value.data.dtype}")
-        stored = value.stored
+        stored, half = value.stored, self._as_half(value)
         return tpum.Value(
             name=value.name,
             dtype=_DTYPES[value.dtype],
             shape=self._shape(value.shape),
             quantization=_quantization(value.quant),
-            data=-1 if value.data is None else self._constants.location(value.data),
+            data=-1 if value.data is None else self._constants.location(value.data if half is None else half),
             stored=-1 if stored is None else self._constants.location(stored),
             stored_dtype=tpum.DType.NONE if stored is None else _DTYPES[_dtype_of(stored.dtype)],
+            data_dtype=tpum.DType.NONE if half is None else tpum.DType.FLOAT16,
         )
+
+    @staticmethod
+    def _as_half(value: Value) -> Array | None:
+        """Return a constant in FLOAT16 if it has only scales of packed weights, which are exact in FLOAT16."""
+        is_scale = bool(value.uses) and all(position in node.op.half_operands for node, position in value.uses)
+        if value.data is None or value.dtype is not F32 or not is_scale or not is_exact_in_half(value.data):
+            return None
+        return value.data.astype(np.float16)
 
     def _shape(self, shape: Shape) -> tuple[int, ...]:
         encoded = self._shapes.get(shape)

@@ -28,14 +28,17 @@ from dataclasses import dataclass
 from tpuconvert.schema.system.content_digest import ALGORITHM, digest_of
 
 MAGIC = b"TPUM\r\n\x1a\n"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
+"""The newest version: 3, and FLOAT32 constants whose elements are stored in FLOAT16."""
+WITHOUT_HALF = 3
+"""Version of files without such constants."""
 HEADER_SIZE = 128
 ALIGNMENT = 64
 """Alignment in bytes of the weight segment and of every constant in it."""
 
 _LAYOUT = struct.Struct("<8sIIQQQQQ72s")
 _START = struct.Struct("<8sI")
-_DIGESTS = {1: (b"", 32), 2: (ALGORITHM.encode(), 16), 3: (ALGORITHM.encode(), 16)}
+_DIGESTS = {1: (b"", 32), 2: (ALGORITHM.encode(), 16), 3: (ALGORITHM.encode(), 16), 4: (ALGORITHM.encode(), 16)}
 """File version -> name of the digest algorithm, and size of the digest in bytes."""
 _METADATA_LAST = 3
 """First version in which the weights precede the metadata."""
@@ -65,7 +68,7 @@ class Header:
     metadata_size: int
     weights_size: int
     digest: bytes = bytes(16)
-    version: int = FORMAT_VERSION
+    version: int = WITHOUT_HALF
 
     @property
     def weights_offset(self) -> int:

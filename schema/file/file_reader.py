@@ -138,7 +138,8 @@ def _large_constants(tables: tpum.Model, graph: Graph) -> dict[Value, tpum.Buffe
     """Locations of the constants with separate memory, without constants of subgraphs."""
     buffers = {}
     for stored in tables.graph.values:
-        value = graph.find(stored.name) if stored.data >= 0 else None
+        is_view = stored.data >= 0 and stored.data_dtype is tpum.DType.NONE  # not widened from FLOAT16
+        value = graph.find(stored.name) if is_view else None
         if value is not None and tables.buffers[stored.data].size >= constant_file.PIECE:
             buffers[value] = tables.buffers[stored.data]
     return buffers

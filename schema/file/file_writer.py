@@ -14,7 +14,7 @@ from tpuconvert.schema.errors import InternalError, ResourceLimitError
 from tpuconvert.schema.file import tpum_tables as tpum
 from tpuconvert.schema.file.file_decoder import decode
 from tpuconvert.schema.file.file_encoder import Blob, encode, with_metadata
-from tpuconvert.schema.file.file_header import HEADER_SIZE, Header, align_up
+from tpuconvert.schema.file.file_header import FORMAT_VERSION, HEADER_SIZE, WITHOUT_HALF, Header, align_up
 from tpuconvert.schema.file.file_model import FileModel, Json
 from tpuconvert.schema.system.content_digest import CHUNK, Digest
 from tpuconvert.schema.system.file_replacement import replacing
@@ -83,7 +83,10 @@ def _write(file: BinaryIO, tables: tpum.Model, blobs: list[Blob], metadata: Mapp
     packed = _pack(with_metadata(tables, metadata))
     content.write(packed)
     file.seek(0)
-    file.write(Header(len(packed), weights_size, content.digest.digest()).pack())
+    graphs = (tables.graph, *tables.subgraphs)
+    has_half = any(value.data_dtype is tpum.DType.FLOAT16 for graph in graphs for value in graph.values)
+    version = FORMAT_VERSION if has_half else WITHOUT_HALF
+    file.write(Header(len(packed), weights_size, content.digest.digest(), version).pack())
 
 
 class _Content:

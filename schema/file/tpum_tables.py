@@ -116,6 +116,7 @@ class Value(NamedTuple):
     data: Int32 = -1
     stored: Int32 = -1
     stored_dtype: DType = DType.NONE
+    data_dtype: DType = DType.NONE
 
 
 class Source(NamedTuple):

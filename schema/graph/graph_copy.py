@@ -30,8 +30,8 @@ def copy_graph(graph: Graph, extents: Mapping[str, Dim] | None = None) -> Graph:
         type_ = TensorType(value.dtype, tuple(_number(extent, extents or {}) for extent in value.shape))
         twin[value] = copy.input(value.name, type_, port, value.quant)
     for value in graph.values:
-        if value.is_constant:
-            twin[value] = copy.constant(value.array, value.name, value.quant, value.stored)
+        if value.data is not None:  # not the aligned copy of ``array``, which can be freed
+            twin[value] = copy.constant(value.data, value.name, value.quant, value.stored)
     reserved = {value.name for value in graph.values}
     for node in graph.sorted_nodes():
         _copy_node(copy, node, twin, reserved, keeps_types=extents is None)
@@ -54,8 +54,8 @@ def specialize(graph: Graph, shapes: Sequence[Shape]) -> Graph:
     for value, shape in zip(graph.inputs, shapes, strict=True):
         twin[value] = copy.input(value.name, TensorType(value.dtype, shape), quant=value.quant)
     for value in graph.values:
-        if value.is_constant:
-            twin[value] = copy.constant(value.array, value.name, value.quant, value.stored)
+        if value.data is not None:  # not the aligned copy of ``array``, which can be freed
+            twin[value] = copy.constant(value.data, value.name, value.quant, value.stored)
     reserved = {value.name for value in graph.values}
     for node in graph.sorted_nodes():
         _copy_node(copy, node, twin, reserved, keeps_types=False)
@@ -141,8 +141,8 @@ def copy_subgraph(graph: Graph, inputs: Sequence[Value], outputs: Sequence[Value
                 twin[operand] = copy.constant(operand.array, operand.name, operand.quant, operand.stored)
         _copy_node(copy, node, twin, reserved)
     for value in outputs:
-        if value.is_constant and value not in twin:  # no node reads it
-            twin[value] = copy.constant(value.array, value.name, value.quant, value.stored)
+        if value.data is not None and value not in twin:  # no node reads it
+            twin[value] = copy.constant(value.data, value.name, value.quant, value.stored)
         copy.output(twin[value])
     return copy
 

@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+import numpy as np
+
 from tpuconvert.schema.definition.op import Op
+from tpuconvert.schema.system.mapped_pages import forget_pages, large_file
 from tpuconvert.schema.types import Array, DType, QuantParams, Shape, TensorType
 
 
@@ -173,7 +176,7 @@ class Value:
         stored: the original integers of an annotated constant, whose ``data`` are the dequantized values.
     """
 
-    __slots__ = ("_data", "_quant", "name", "producer", "stored", "type", "uses")
+    __slots__ = ("_data", "_quant", "_view", "name", "producer", "stored", "type", "uses")
 
     def __init__(
         self,
@@ -186,6 +189,7 @@ class Value:
         self.name = name
         self.type = type_
         self._data: Array | DroppedData | None = data
+        self._view: Array | None = None  # unaligned view of a large mapped file, of which ``_data`` is a copy
         self._quant: QuantParams | DeferredQuant | None = quant
         self.stored = stored
         self.producer: Node | None = None
@@ -200,7 +204,7 @@ class Value:
 
     @data.setter
     def data(self, data: Array | DroppedData | None) -> None:
-        self._data = data
+        self._data, self._view = data, None
 
     @property
     def quant(self) -> QuantParams | None:
@@ -242,8 +246,21 @@ class Value:
         data = self.data
         assert data is not None, f"value '{self.name}' is not constant"
         if not data.flags.aligned:
+            view = None if large_file(data) is None else data
             self.data = data = data.copy()
+            self._view = view
         return data
+
+    def release_memory(self) -> None:
+        """Free the aligned copy of a constant in a large mapped file, or the pages of a constant in a mapped file.
+
+        The next access reads them again.
+        """
+        if self._view is not None:
+            self.data = self._view
+        for array in (self._data, self.stored):
+            if isinstance(array, np.ndarray):
+                forget_pages(array)
 
     @property
     def users(self) -> list[Node]:

@@ -15,6 +15,13 @@ def large_files(graph: Graph) -> list[MappedFile]:
     return list({id(file): file for file in files if file is not None}.values())
 
 
+def release_constants(graph: Graph) -> None:
+    """Free the memory of constants in mapped files, see ``Value.release_memory``."""
+    for each in all_graphs(graph):
+        for value in each.values:
+            value.release_memory()
+
+
 def own_constants(graph: Graph) -> None:
     """Copy the constants that are views of a mapped file, so that the file may be overwritten while they are in use.
 

@@ -27,6 +27,7 @@ class GatherGroupQuantized(Composite):
     group: int = 32
 
     decides_by = ("index",)
+    half_operands = (2,)
     inputs = (
         Operand("index", (1,)),
         Operand("codes", (2,), coeff=True),

@@ -78,6 +78,7 @@ class MatmulGroupQuantized(Composite):
     group: int = 32
     activation_type: DType = F32
 
+    half_operands = (2,)
     inputs = (
         Operand("tensor_i", tuple(range(2, 9))),
         Operand("codes", (2,), coeff=True),

@@ -184,7 +184,8 @@ def forget_pages(array: Array) -> None:
 
     Do nothing for other arrays, and on systems without ``madvise``.
     """
-    if array.nbytes < WORTH_IT or array.flags.writeable or not array.flags.c_contiguous:
+    is_contiguous = array.flags.c_contiguous or array.flags.f_contiguous  # also a transposed weight
+    if array.nbytes < WORTH_IT or array.flags.writeable or not is_contiguous:
         return
     mapped = _mapping(array)
     if mapped is None or not hasattr(mapped, "madvise"):

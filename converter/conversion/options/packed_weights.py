@@ -30,6 +30,12 @@ class PackedWeights(OptionGroup):
         False,
         "Store a zero point per group of ``weight_type`` besides the scale, for weights that are not centered at 0.",
     )
+    embedding_type: str = option(
+        "int8",
+        "Type of the tables in which tokens are looked up, with ``weight_type``: ``float32`` leaves them in float. A "
+        "head with the weights of such a table shares them.",
+        choices=("float32", "int8", "int4"),
+    )
     activation_type: str = option(
         "float32",
         "Type of the activations of matmuls with packed weights of ``weight_type`` or of the source: ``int8`` "

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from tpuconvert.conversion.model_building import Decision, QuantizedGraph
 from tpuconvert.conversion.quantization.calibration_feeds import calibration_feeds
@@ -11,28 +14,33 @@ from tpuconvert.conversion.quantization.sample_split import split_feeds
 from tpuconvert.optimizer.quantize.weights.group_weights import (
     WORTHWHILE_ERROR,
     GroupFormat,
+    PackedConstants,
     PackedWeight,
+    embedding_nodes,
+    factor_of,
     outlier_inputs,
     pack_weight,
     pack_with_outliers,
     packable_nodes,
     replace_activation_type,
     replace_by_packed,
+    replace_lookup,
     second_moments,
 )
+from tpuconvert.runtime.derived_inputs import DERIVED
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.file.file_model import Note
 from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized
 from tpuconvert.schema.types import I8
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from tpuconvert.conversion.options.options import Options
     from tpuconvert.conversion.quantization.accuracy_check import AccuracyCheck
     from tpuconvert.progress import Progress
     from tpuconvert.samples.calibration_data import CalibrationSource, FeedSource
-    from tpuconvert.schema.graph.graph import Graph, Node
+    from tpuconvert.schema.graph.graph import Graph, Node, Value
     from tpuconvert.schema.types import Array
 
 KIND = "weights"
@@ -64,6 +72,7 @@ class PackedMatmuls:
         form: their groups.
         errors: relative squared error of the result of every matmul, by its name.
         split: number of weights with a second group.
+        tables: number of packed tables of embeddings, and the matmuls that share them.
         size: bytes of the packed weights.
         before: bytes of the float weights.
         origin: text that states how they were rounded.
@@ -73,6 +82,7 @@ class PackedMatmuls:
     form: GroupFormat
     errors: Mapping[str, float]
     split: int
+    tables: tuple[int, int, str]
     size: int
     before: int
     origin: str
@@ -91,6 +101,10 @@ class PackedMatmuls:
             f"{self.size / 1e6:.2f} MB instead of {self.before / 1e6:.2f} MB, {bits:.2f} bits per weight, {self.origin}"
             f"{repeated}. Largest squared errors of their results: {errors}"
         )
+        count, users, name = self.tables
+        if count:
+            shared = f", shared by {users} of these matmuls" if users else ""
+            text += f". {count} embedding{'s have' if count > 1 else ' has'} weights in {name}{shared}"
         return [Note(KIND, "", text)]
 
 
@@ -141,7 +155,7 @@ def _quantize_activations(graph: Graph, options: Options) -> RoundedActivations:
 
 
 def _pack_weights(graph: Graph, options: Options, feeds: FeedSource | None, progress: Progress) -> PackedMatmuls:
-    """Pack the weights of the matmuls of a float graph.
+    """Pack the weights of the matmuls and embeddings of a float graph.
 
     Raises:
         UsageError: the graph has integers, no weight can be packed, or the samples do not fit.
@@ -152,32 +166,149 @@ def _pack_weights(graph: Graph, options: Options, feeds: FeedSource | None, prog
         raise UsageError(f"weight_type={name} for a quantized source", hint="give the float model, or leave it out")
     form = GroupFormat(_BITS[name], options.weight_group, options.weight_zero_points)
     nodes = packable_nodes(graph, form)
-    if not nodes:
-        hint = "it is for matmuls with constant weights of at least 16384 elements; leave --weight-type out"
+    tables = _Tables.of(graph, nodes, options)
+    if not nodes and not tables.lookups:
+        hint = "it is for matmuls and embeddings with constant weights of at least 16384 elements; leave it out"
         raise UsageError(f"weight_type={name}: no weight can be packed", hint=hint)
+    own = [node for node in nodes if node.name not in tables.by_node]
+    shapes = [*(_shape(node) for node in own), *(table.type.static_shape for table in tables.lookups)]
+    count = sum(map(math.prod, shapes))
+    work = _Work(progress, count)
+    packed: dict[str, PackedWeight] = {}
     by_operand: dict[str, list[Node]] = {}
-    for node in nodes:
+    for node in own:
         assert node.inputs[0] is not None, "packable"
         by_operand.setdefault(node.inputs[0].name, []).append(node)
-    progress.stage("quantize")
-    packed: dict[str, PackedWeight] = {}
     if feeds is None:
-        packed = {node.name: pack_weight(node.name, _weight(node), form) for node in nodes}
+        for node in own:
+            work.begin()
+            packed[node.name] = pack_weight(node.name, _weight(node), form)
+            _finish(work, [node])
         origin = "rounded to nearest without samples"
     else:
         origin = f"rounded on {feeds.description}"
-        for operand, moments in second_moments(graph, nodes, feeds):
+        for operand, moments in second_moments(graph, own, work.observe(feeds)):
+            work.begin()
             packed |= {weight.node: weight for weight in _pack_on_samples(by_operand[operand], form, moments)}
-    before = sum(_weight(node).nbytes for node in nodes)
-    for node in nodes:
+            _finish(work, by_operand[operand])
+    shared = {}
+    for table in tables.lookups:
+        work.begin()
+        shared[table] = tables.pack(graph, table)
+        work.advance(table.array.size)
+    for node in own:
         replace_by_packed(graph, node, packed[node.name], form)
-    size = sum(
-        weight.codes.nbytes + weight.scale.nbytes + (0 if weight.zero_point is None else weight.zero_point.nbytes)
-        for weight in packed.values()
-    )
+    size = sum(weight.nbytes for weight in (*packed.values(), *(weight for weight, _ in shared.values())))
     split = sum(weight.order is not None for weight in packed.values())
     errors = {name: weight.error for name, weight in packed.items()}
-    return PackedMatmuls(name, form, errors, split, size, before, origin)
+    for node in nodes:
+        if node.name in tables.by_node:
+            weight, constants = shared[tables.by_node[node.name]]
+            errors[node.name] = weight.error
+            replace_by_packed(graph, node, weight, tables.form, constants)
+    for table, lookups in tables.lookups.items():
+        for node in lookups:
+            replace_lookup(graph, node, shared[table][1], tables.form)
+    counts = len(tables.lookups), len(tables.by_node), f"int{tables.form.bits}"
+    return PackedMatmuls(name, form, errors, split, counts, size, 4 * count, origin)
+
+
+def _finish(work: _Work, nodes: Sequence[Node]) -> None:
+    """Report that the weights of matmuls were rounded, and free their memory if they are in a mapped file."""
+    work.advance(sum(math.prod(_shape(node)) for node in nodes))
+    for node in nodes:
+        assert node.inputs[1] is not None, "packable"
+        node.inputs[1].release_memory()
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """Tables in which tokens are looked up, and matmuls with the same weights.
+
+    Args:
+        form: bits and groups of the tables.
+        lookups: nodes that look up rows, by table.
+        by_node: table that a matmul multiplies by, by name of the matmul.
+    """
+
+    form: GroupFormat
+    lookups: Mapping[Value, Sequence[Node]]
+    by_node: Mapping[str, Value]
+
+    @staticmethod
+    def of(graph: Graph, matmuls: Sequence[Node], options: Options) -> _Tables:
+        """Return the tables of a graph. A table that a matmul shares has at least the bits of the matmuls."""
+        types = [options.embedding_type, options.weight_type]
+        if options.embedding_type == "float32":
+            return _Tables(GroupFormat(8, options.weight_group), {}, {})
+        form = GroupFormat(_BITS[types[0]], options.weight_group, options.weight_zero_points)
+        lookups: dict[Value, list[Node]] = {}
+        for node in embedding_nodes(graph, form, DERIVED):
+            assert node.inputs[0] is not None, "a table"
+            lookups.setdefault(node.inputs[0], []).append(node)
+        by_node = {
+            node.name: table
+            for node in matmuls
+            for table in lookups
+            if _shape(node) == table.type.static_shape[::-1] and np.array_equal(_weight(node).T, table.array)
+        }
+        if by_node:
+            form = replace(form, bits=max(_BITS[name] for name in types))
+        return _Tables(form, lookups, by_node)
+
+    def pack(self, graph: Graph, table: Value) -> tuple[PackedWeight, PackedConstants]:
+        """Pack a table. Its rows are equally likely, so that samples do not count."""
+        weight = pack_weight(table.name, table.array.T, self.form)
+        return weight, PackedConstants.add(graph, weight, table.name)
+
+
+class _Work:
+    """Progress of the samples, and then of the weights in percent of all."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress = progress
+        self._total, self._done, self._stage = total, 0, ""
+
+    def begin(self) -> None:
+        """Begin to round weights."""
+        if self._stage != "round":
+            self._stage = "round"
+            self._progress.stage("round the weights, in percent", 100)
+            self._progress.advance(100 * self._done // self._total)
+
+    def advance(self, size: int) -> None:
+        """Report that weights were rounded."""
+        self._done += size
+        self._progress.advance(100 * self._done // self._total)
+
+    def observe(self, feeds: FeedSource) -> _Observed:
+        """Return the samples, which report their number at each pass over them."""
+        return _Observed(self, feeds)
+
+    def samples(self, feeds: FeedSource) -> Iterator[Mapping[str, Array]]:
+        """Yield the samples."""
+        self._stage = "samples"
+        self._progress.stage("run the samples", len(feeds))
+        for done, feed in enumerate(feeds, 1):
+            yield feed
+            self._progress.advance(done)
+
+
+@dataclass(frozen=True)
+class _Observed:
+    """Samples whose passes report their progress."""
+
+    work: _Work
+    feeds: FeedSource
+
+    def __iter__(self) -> Iterator[Mapping[str, Array]]:
+        return self.work.samples(self.feeds)
+
+
+def _shape(node: Node) -> tuple[int, ...]:
+    weight = node.inputs[1]
+    assert weight is not None, "packable"
+    return weight.type.static_shape
 
 
 def _weight(node: Node) -> Array:
@@ -188,7 +319,8 @@ def _weight(node: Node) -> Array:
 
 def _pack_on_samples(nodes: list[Node], form: GroupFormat, moments: Array) -> list[PackedWeight]:
     """Pack the weights of the users of one operand, with a second group for its outliers if that is worth its bits."""
-    plain = [pack_weight(node.name, _weight(node), form, moments) for node in nodes]
+    factor = factor_of(moments)
+    plain = [pack_weight(node.name, _weight(node), form, moments, factor) for node in nodes]
     outliers = outlier_inputs(moments, form)
     if outliers is None:
         return plain

@@ -12,23 +12,24 @@ Splitting (2019), for weights and with halves instead of a remainder.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from tpuconvert.optimizer.quantize.weights.weight_rounding import Grid, round_to_grid
+from tpuconvert.optimizer.quantize.weights.weight_rounding import Factor, Grid, factor_moments, round_to_grid
 from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.arithmetic.finite import is_finite
+from tpuconvert.schema.arithmetic.half_floats import LARGEST, SMALLEST_NORMAL, is_exact_in_half
 from tpuconvert.schema.graph.graph import Graph, Node, Value
+from tpuconvert.schema.ops.gather_group_quantized import GatherGroupQuantized
+from tpuconvert.schema.ops.generation import ShapeFetch
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
 from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized, pack_codes
+from tpuconvert.schema.ops.positions import Positions
 from tpuconvert.schema.types import F32, Array, DType
-
-Float64 = npt.NDArray[np.float64]
 
 LEAST_WEIGHTS = 1 << 14
 """Weights with fewer elements stay in float: they save little memory."""
@@ -39,8 +40,11 @@ MOST_INPUTS = 8192
 _MOST_BYTES = 1 << 30
 """Memory for second moments in one pass over the samples."""
 
-_PART = 1 << 20
-"""Number of weights whose scales are searched together."""
+_PART = 1 << 22
+"""Number of weights that are rounded together."""
+
+_SEARCHED = 1 << 15
+"""Number of weights whose scales are searched together, in the L2 cache."""
 
 WORTHWHILE_ERROR = 0.75
 """Error with a second group for outliers, relative to that without, above which the group is not worth its bits."""
@@ -82,6 +86,12 @@ class PackedWeight(NamedTuple):
     error: float
     order: Array | None = None
 
+    @property
+    def nbytes(self) -> int:
+        """Size in a file."""
+        scale = self.scale.nbytes // 2 if is_exact_in_half(self.scale) else self.scale.nbytes
+        return self.codes.nbytes + scale + (0 if self.zero_point is None else self.zero_point.nbytes)
+
 
 def packable_nodes(graph: Graph, form: GroupFormat) -> list[Node]:
     """Return the float matmuls whose weights can be packed, in the order of the graph."""
@@ -94,10 +104,64 @@ def _is_packable(node: Node, form: GroupFormat) -> bool:
         return False
     if any(value is not None and not (value.is_constant and value.dtype is F32) for value in bias):
         return False
-    depth, columns = weight.array.shape
+    depth, columns = weight.type.static_shape
     if x.dtype is not F32 or node.output.dtype is not F32 or depth < form.group or depth * columns < LEAST_WEIGHTS:
         return False
-    return is_finite(weight.array)
+    return _has_finite_elements(weight)
+
+
+def _has_finite_elements(constant: Value) -> bool:
+    """Return True if all elements are finite. The memory of a constant in a mapped file is freed."""
+    is_all_finite = is_finite(constant.array)
+    constant.release_memory()
+    return is_all_finite
+
+
+def embedding_nodes(graph: Graph, form: GroupFormat, derived: Container[str]) -> list[Node]:
+    """Return the lookups of rows of float tables by inputs of the graph, in the order of the graph.
+
+    Args:
+        graph: the graph.
+        form: bits and groups.
+        derived: names of inputs other than tokens, such as positions: their tables stay in float.
+    """
+    names = {value: port.name for value, port in zip(graph.inputs, graph.input_ports, strict=True)}
+    return [
+        node
+        for node in graph.nodes
+        if isinstance(node.op, IndexSelect)
+        and node.op.dim == 0
+        and _is_table(node.inputs[0], form)
+        and _tokens_of(node.inputs[1], names, derived)
+    ]
+
+
+def _is_table(table: Value | None, form: GroupFormat) -> bool:
+    if table is None or not table.is_constant or table.dtype is not F32 or table.quant is not None or table.rank != 2:
+        return False
+    rows, depth = table.type.static_shape
+    return depth >= form.group and rows * depth >= LEAST_WEIGHTS and _has_finite_elements(table)
+
+
+def _tokens_of(index: Value | None, names: Mapping[Value, str], derived: Container[str]) -> bool:
+    """Return True if all inputs from which an index is computed are tokens, and not only their number."""
+    has_tokens = False
+    pending = [index]
+    seen: set[Value] = set()
+    while pending:
+        value = pending.pop()
+        if value is None or value in seen or value.is_constant:
+            continue
+        seen.add(value)
+        if value.producer is None:
+            if names.get(value, "") in derived:
+                return False
+            has_tokens = True
+        elif isinstance(value.producer.op, (Positions, ShapeFetch)):
+            return False
+        else:
+            pending += value.producer.inputs
+    return has_tokens
 
 
 def second_moments(
@@ -131,9 +195,12 @@ def _sum_products(graph: Graph, names: Iterable[str], batches: Iterable[Mapping[
     def observe(value: Value, array: Array) -> None:
         if value.name not in counts:
             return
-        rows = array.reshape(-1, array.shape[-1]).astype(np.float64)
-        row_sums = rows.T @ rows if rows.shape[1] <= MOST_INPUTS else np.square(rows).sum(axis=0)
-        sums[value.name] = sums[value.name] + row_sums if value.name in sums else row_sums
+        rows = np.ascontiguousarray(array.reshape(-1, array.shape[-1]))
+        is_wide = rows.shape[1] > MOST_INPUTS
+        row_sums: Array = np.square(rows, dtype=np.float64).sum(axis=0) if is_wide else rows.T @ rows
+        if value.name not in sums:
+            sums[value.name] = np.zeros(row_sums.shape)
+        sums[value.name] += row_sums  # binary64: the sums of a sample are rounded to binary32 once
         counts[value.name] += len(rows)
 
     with Session(graph, observed=True) as session:
@@ -145,24 +212,47 @@ def _sum_products(graph: Graph, names: Iterable[str], batches: Iterable[Mapping[
 class _Rounded(NamedTuple):
     """Dequantized weights, [outputs, inputs], with scales and integer zero points, [outputs, groups]."""
 
-    weights: Float64
+    weights: Array
     scale: Array
-    zero: Float64
+    zero: Array
 
 
-def pack_weight(node: str, weight: Array, form: GroupFormat, moments: Array | None = None) -> PackedWeight:
-    """Quantize a weight, [inputs, outputs].
+def pack_weight(
+    node: str, weight: Array, form: GroupFormat, moments: Array | None = None, factor: Factor | None = None
+) -> PackedWeight:
+    """Quantize a weight, [inputs, outputs], some outputs at a time.
 
     Args:
         node: name of its node.
         weight: the float weight.
         form: bits and groups.
         moments: mean products of two inputs, [inputs, inputs], or mean squares, [inputs]. None without samples.
+        factor: factor of the moments, if it is known.
     """
-    exact = np.ascontiguousarray(weight.T, np.float64)
-    used = np.ones(exact.shape[1]) if moments is None else moments
-    rounded = _round(exact, used, form)
-    return _pack(node, [rounded], form, _relative_error(rounded.weights, exact, used))
+    used = np.ones(weight.shape[0]) if moments is None else moments
+    factor = factor or factor_of(used)
+    is_half = _fits_half(weight, form)
+    narrow = used.astype(np.float32)
+    parts, error, power = [], 0.0, 0.0
+    step = max(1, _PART // weight.shape[0])
+    for start in range(0, weight.shape[1], step):
+        exact = np.ascontiguousarray(weight[:, start : start + step].T)
+        rounded = _round(exact, used, form, factor, is_half=is_half)
+        parts.append(_codes_of([rounded], form))
+        error += float(_errors(rounded.weights - exact, narrow).sum())
+        power += float(_errors(exact, narrow).sum())
+    return _pack(node, parts, form, error / power if power > 0 else 0.0)
+
+
+def factor_of(moments: Array) -> Factor | None:
+    """Return the factor of finite mean products of two inputs, or None."""
+    return factor_moments(moments) if moments.ndim == 2 and is_finite(moments) else None
+
+
+def _fits_half(weight: Array, form: GroupFormat) -> bool:
+    """Return True if FLOAT16 has scales for a weight: the largest is a normal number, and small ones lose little."""
+    largest = max(abs(float(weight.max())), abs(float(weight.min()))) / form.most
+    return SMALLEST_NORMAL <= largest <= LARGEST / 4
 
 
 def outlier_inputs(moments: Array, form: GroupFormat) -> Array | None:
@@ -183,6 +273,7 @@ def pack_with_outliers(node: str, weight: Array, form: GroupFormat, moments: Arr
     The weights of the other inputs are rounded first, the weights of the outliers compensate for their errors.
     """
     exact = np.ascontiguousarray(weight.T, np.float64)
+    is_half = _fits_half(weight, form)
     others = np.setdiff1d(np.arange(len(moments)), outliers)
     order = np.concatenate([others, outliers, outliers])
     inner = moments[np.ix_(outliers, outliers)]
@@ -190,92 +281,110 @@ def pack_with_outliers(node: str, weight: Array, form: GroupFormat, moments: Arr
     cross = moments[np.ix_(outliers, others)]
     shares = np.linalg.solve(inner, cross)
     remaining = moments[np.ix_(others, others)] - cross.T @ shares
-    first = _round(exact[:, others], remaining, form)
+    first = _round(exact[:, others], remaining, form, factor_of(remaining), is_half=is_half)
     target = exact[:, outliers] + (exact[:, others] - first.weights) @ shares.T
-    coarse = _round(target, np.diagonal(inner), form)
-    fine = _round(target - coarse.weights, inner, form)
+    coarse = _round(target, np.diagonal(inner), form, is_half=is_half)
+    fine = _round(target - coarse.weights, inner, form, factor_of(inner), is_half=is_half)
     result = np.empty_like(exact)
     result[:, others], result[:, outliers] = first.weights, coarse.weights + fine.weights
-    packed = _pack(node, [first, coarse, fine], form, _relative_error(result, exact, moments))
+    error, power = (_errors(weights, moments).sum() for weights in (result - exact, exact))
+    packed = _pack(node, [_codes_of([first, coarse, fine], form)], form, float(error / power) if power > 0 else 0.0)
     return packed._replace(order=order)
 
 
-def _round(exact: Float64, moments: Array, form: GroupFormat) -> _Rounded:
-    """Search scales and round weights, [outputs, inputs]."""
+def _round(exact: Array, moments: Array, form: GroupFormat, factor: Factor | None = None, *, is_half: bool) -> _Rounded:
+    """Search scales and round weights, [outputs, inputs]; ``factor`` is the factor of finite products of two inputs."""
     squares = np.diagonal(moments) if moments.ndim == 2 else moments
-    scale, zero = _search_scales(exact, squares, form)
+    scale, zero = _search_scales(exact, squares, form, is_half=is_half)
     per_input = np.arange(exact.shape[1]) // form.group
-    grid = Grid(scale[:, per_input].T.astype(np.float64), -zero[:, per_input].T, form.most - zero[:, per_input].T)
+    grid = Grid(*(np.ascontiguousarray(part[:, per_input].T) for part in (scale, -zero, form.most - zero)))
     rounded = np.clip(np.rint(exact / grid.scale.T), grid.low.T, grid.high.T) * grid.scale.T
-    if moments.ndim == 2 and is_finite(moments):
-        compensated = round_to_grid(exact, moments, grid)
-        is_better = _errors(compensated - exact, moments) < _errors(rounded - exact, moments)
+    if factor is not None:
+        compensated = round_to_grid(exact, factor, grid)
+        is_better = factor.errors(compensated - exact) < factor.errors(rounded - exact)
         rounded = np.where(is_better[:, None], compensated, rounded)
     return _Rounded(rounded, scale, zero)
 
 
-def _pack(node: str, parts: list[_Rounded], form: GroupFormat, error: float) -> PackedWeight:
-    """Pack weights that were rounded in parts of whole groups; the last group of the last part may be shorter."""
+class _Codes(NamedTuple):
+    """Packed codes, scales and zero points of some outputs."""
+
+    codes: Array
+    scale: Array
+    zero_point: Array | None
+
+
+def _codes_of(parts: list[_Rounded], form: GroupFormat) -> _Codes:
+    """Return the codes of parts of whole groups of inputs; the last group of the last part may be shorter."""
     rounded, scale, zero = (np.concatenate(arrays, axis=1) for arrays in zip(*parts, strict=True))
     per_input = np.arange(rounded.shape[1]) // form.group
     codes = np.full((len(rounded), scale.shape[1] * form.group), 1 << (form.bits - 1), np.uint8)
-    codes[:, : rounded.shape[1]] = np.rint(rounded / scale[:, per_input].astype(np.float64)) + zero[:, per_input]
+    codes[:, : rounded.shape[1]] = np.rint(rounded / scale[:, per_input]) + zero[:, per_input]
     zero_point = pack_codes(zero.astype(np.uint8), form.bits) if form.has_zero_points else None
-    return PackedWeight(node, pack_codes(codes, form.bits), scale, zero_point, error)
+    return _Codes(pack_codes(codes, form.bits), scale, zero_point)
 
 
-def _relative_error(rounded: Float64, exact: Float64, moments: Array) -> float:
-    """Squared error of the result, relative to its square."""
-    power = _errors(exact, moments).sum()
-    return float(_errors(rounded - exact, moments).sum() / power) if power > 0 else 0.0
+def _pack(node: str, parts: list[_Codes], form: GroupFormat, error: float) -> PackedWeight:
+    """Return a packed weight from parts of its outputs."""
+    codes, scale = (np.concatenate([part[index] for part in parts]) for index in range(2))
+    zero_points = [part.zero_point for part in parts if part.zero_point is not None]
+    return PackedWeight(node, codes, scale, np.concatenate(zero_points) if zero_points else None, error)
 
 
-def _errors(differences: Float64, moments: Array) -> Float64:
+def _errors(differences: Array, moments: Array) -> Array:
     """Mean squared error of each output for errors of the weights, [outputs, inputs]."""
     if moments.ndim == 1:
         return np.square(differences) @ moments
-    result: Float64 = np.einsum("oi,oi->o", differences @ moments, differences)
+    result: Array = np.einsum("oi,oi->o", differences @ moments, differences)
     return np.maximum(result, 0.0)
 
 
-def _search_scales(exact: Float64, squares: Array, form: GroupFormat) -> tuple[Array, Float64]:
-    """Return scales in binary32 and integer zero points, [outputs, groups]."""
+def _search_scales(exact: Array, squares: Array, form: GroupFormat, *, is_half: bool) -> tuple[Array, Array]:
+    """Return scales and integer zero points, [outputs, groups], in binary32. Scales are numbers of FLOAT16 or not."""
     outputs, depth = exact.shape
     groups = -(-depth // form.group)
-    padded = np.zeros((outputs, groups * form.group))
+    padded = np.zeros((outputs, groups * form.group), np.float32)
     padded[:, :depth] = exact
     importance = np.zeros(groups * form.group)
     importance[:depth] = squares
     # Inputs that are 0 in all samples count a little, so that their weights are still represented.
     importance += 1e-6 * importance.mean() + 1e-30
+    importance /= importance.max()
+    importances = importance.astype(np.float32).reshape(groups, form.group)
     parts = padded.reshape(outputs, groups, form.group)
-    scale, zero = np.empty((outputs, groups), np.float32), np.empty((outputs, groups))
-    step = max(1, _PART // (groups * form.group))
+    scale, zero = (np.empty((outputs, groups), np.float32) for _ in range(2))
+    step = max(1, _SEARCHED // (groups * form.group))
     for start in range(0, outputs, step):
         part = slice(start, start + step)
-        scale[part], zero[part] = _search(parts[part], importance.reshape(groups, form.group), form)
+        scale[part], zero[part] = _search(parts[part], importances, form, is_half=is_half)
     return scale, zero
 
 
-def _search(weights: Float64, importance: Float64, form: GroupFormat) -> tuple[Array, Float64]:
+def _search(weights: Array, importance: Array, form: GroupFormat, *, is_half: bool) -> tuple[Array, Array]:
     """Try scales for weights [outputs, groups, group], and keep those with the smallest error."""
     best_scale = np.ones(weights.shape[:2], np.float32)
-    best_zero = np.full(weights.shape[:2], float(1 << (form.bits - 1)))
-    best_error = np.full(weights.shape[:2], np.inf)
-    for scale, zero in _candidates(weights, form):
-        rounded: Array = scale.astype(np.float32)
-        rounded = np.where(np.abs(rounded) < np.finfo(np.float32).tiny, np.float32(1), rounded)
-        wide = rounded[:, :, None].astype(np.float64)
-        codes = np.clip(np.rint(weights / wide) + zero[:, :, None], 0, form.most)
-        error = (np.square((codes - zero[:, :, None]) * wide - weights) * importance).sum(axis=2)
+    best_zero = np.full(weights.shape[:2], float(1 << (form.bits - 1)), np.float32)
+    best_error = np.full(weights.shape[:2], np.inf, np.float32)
+    errors = np.empty(weights.shape, np.float32)
+    for candidate, zero in _candidates(weights, form):
+        scale = candidate.astype(np.float16).astype(np.float32) if is_half else candidate.astype(np.float32)
+        scale[np.abs(scale) < np.finfo(np.float32).tiny] = 1
+        wide = scale[:, :, None]
+        low = -zero[:, :, None] if form.has_zero_points else np.float32(-(1 << (form.bits - 1)))
+        np.rint(np.multiply(weights, np.float32(1) / wide, out=errors), out=errors)
+        np.minimum(np.maximum(errors, low, out=errors), low + np.float32(form.most), out=errors)
+        errors *= wide
+        errors -= weights
+        np.square(errors, out=errors)
+        error = np.matmul(errors.swapaxes(0, 1), importance[:, :, None])[:, :, 0].T
         is_better = error < best_error
-        best_scale = np.where(is_better, rounded, best_scale)
-        best_zero = np.where(is_better, zero, best_zero)
-        best_error = np.where(is_better, error, best_error)
+        best_scale[is_better] = scale[is_better]
+        best_zero[is_better] = zero[is_better]
+        best_error[is_better] = error[is_better]
     return best_scale, best_zero
 
 
-def _candidates(weights: Float64, form: GroupFormat) -> Iterator[tuple[Float64, Float64]]:
+def _candidates(weights: Array, form: GroupFormat) -> Iterator[tuple[Array, Array]]:
     """Yield scales and zero points, [outputs, groups].
 
     Without zero points there is one more code below the middle than above it, so that the sign of the scale matters.
@@ -283,32 +392,57 @@ def _candidates(weights: Float64, form: GroupFormat) -> Iterator[tuple[Float64, 
     middle = float(1 << (form.bits - 1))
     if not form.has_zero_points:
         largest = np.abs(weights).max(axis=2)
-        zero = np.full(largest.shape, middle)
-        for factor in _SHRINK[form.bits]:
+        zero = np.full(largest.shape, middle, np.float32)
+        for factor in _SHRINK[form.bits].tolist():
             yield largest * (factor / middle), zero
             yield largest * (-factor / middle), zero
         return
     low, high = np.minimum(weights.min(axis=2), 0), np.maximum(weights.max(axis=2), 0)
-    span = np.where(high > low, (high - low) / form.most, 1.0)
-    for factor in _SHRINK[form.bits]:
+    span = np.where(high > low, (high - low) / np.float32(form.most), np.float32(1))
+    for factor in _SHRINK[form.bits].tolist():
         scale = span * factor
         for shift in (-0.5, 0.0, 0.5):
             yield scale, np.clip(np.rint(-(low + high) / (2 * scale) + form.most / 2 + shift), 0, form.most)
 
 
-def replace_by_packed(graph: Graph, node: Node, weight: PackedWeight, form: GroupFormat) -> None:
-    """Replace a float matmul by one with a packed weight. The result keeps its name."""
+class PackedConstants(NamedTuple):
+    """Constants of a packed weight, which all its users share."""
+
+    codes: Value
+    scale: Value
+    zero_point: Value | None
+
+    @staticmethod
+    def add(graph: Graph, weight: PackedWeight, name: str) -> PackedConstants:
+        """Add them to a graph, with names that begin with the name of the float weight."""
+        codes, scale = graph.constant(weight.codes, f"{name}:codes"), graph.constant(weight.scale, f"{name}:scale")
+        zero = None if weight.zero_point is None else graph.constant(weight.zero_point, f"{name}:zero_point")
+        return PackedConstants(codes, scale, zero)
+
+
+def replace_lookup(graph: Graph, node: Node, constants: PackedConstants, form: GroupFormat) -> None:
+    """Replace the lookup of rows of a float table by one in a packed table. The result keeps its name."""
+    table, index = node.inputs
+    assert table is not None and index is not None, "both operands are required"
+    with graph.derived_from(node):
+        op = GatherGroupQuantized(table.array.shape[1], form.bits, form.group)
+        result = graph.add(op, index, *constants)
+    _replace(graph, node, result)
+
+
+def replace_by_packed(
+    graph: Graph, node: Node, weight: PackedWeight, form: GroupFormat, shared: PackedConstants | None = None
+) -> None:
+    """Replace a float matmul by one with a packed weight, whose constants may exist. The result keeps its name."""
     x, old, *rest = node.inputs
     assert x is not None and old is not None, "is_packable"
     if weight.order is not None:
         x = _reordered(graph, node, x, weight.order)
     bias = rest[0] if rest else None
     with graph.derived_from(node):
-        codes = graph.constant(weight.codes, f"{old.name}:codes")
-        scale = graph.constant(weight.scale, f"{old.name}:scale")
-        zero = None if weight.zero_point is None else graph.constant(weight.zero_point, f"{old.name}:zero_point")
+        constants = shared or PackedConstants.add(graph, weight, old.name)
         flat = None if bias is None else graph.constant(bias.array.reshape(-1), bias.name)
-        result = graph.add(MatmulGroupQuantized(form.bits, form.group), x, codes, scale, zero, flat)
+        result = graph.add(MatmulGroupQuantized(form.bits, form.group), x, *constants, flat)
     _replace(graph, node, result)
 
 

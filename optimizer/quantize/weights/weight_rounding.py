@@ -87,42 +87,74 @@ class Grid(NamedTuple):
     low: Array
     high: Array
 
-    def round_input(self, index: int, values: Float64, out: Float64) -> None:
+    def round_input(self, index: int, values: Array, out: Array) -> None:
         """Round the weights of one input, [groups, outputs], to the nearest values."""
         scale = self.scale[index]
         np.clip(np.rint(np.divide(values, scale, out=out), out=out), self.low[index], self.high[index], out=out)
         out *= scale
 
 
-def round_to_grid(exact: Float64, second_moments: Float64, grid: Grid) -> Float64:
+class Factor(NamedTuple):
+    """Factor of the mean products of two inputs, which all weights of an operand share.
+
+    Args:
+        order: inputs in ascending order of their mean squares.
+        lower: lower triangular factor of the products in this order, with a small number added to the squares.
+        unit: the same, divided by its diagonal, in binary32.
+    """
+
+    order: npt.NDArray[np.int64]
+    lower: Array
+    unit: Array
+
+    def errors(self, differences: Array) -> Array:
+        """Mean squared error of each output for errors of its weights, [outputs, inputs]."""
+        products: Array = differences[:, self.order].astype(np.float32, copy=False) @ self.lower
+        sums: Array = np.square(products).sum(axis=1, dtype=np.float64)
+        return sums
+
+
+def factor_moments(second_moments: Array) -> Factor:
+    """Factor mean products of two inputs, [inputs, inputs], for ``round_to_grid``.
+
+    Unlike a covariance, they include the effect of errors on the mean of the result.
+    """
+    moments = np.diagonal(second_moments)
+    order = np.argsort(-moments, kind="stable")[::-1]
+    matrix = second_moments[order[:, None], order].astype(np.float64)
+    diagonal = np.arange(len(order))
+    matrix[diagonal, diagonal] += _DAMPING * moments.mean() + 1e-12
+    lower = np.linalg.cholesky(matrix)
+    unit = lower / np.diagonal(lower)[None, :]
+    return Factor(order, lower.astype(np.float32), unit.astype(np.float32))
+
+
+def round_to_grid(exact: Array, factor: Factor, grid: Grid) -> Array:
     """Round weights as ``round_with_compensation`` does, but each to its own grid.
 
     Args:
         exact: float weights, [outputs, inputs].
-        second_moments: mean products of two inputs, [inputs, inputs]. Unlike a covariance, they include the effect of
-            the errors on the mean of the result.
-        grid: the values.
+        factor: factor of the mean products of two inputs.
+        grid: the values, in binary32.
 
     Returns:
         Values of the grid, [outputs, inputs].
     """
-    moments = np.diagonal(second_moments)
-    order = np.argsort(-moments, kind="stable")[::-1]
-    matrix = second_moments[order[:, None], order]
-    diagonal = np.arange(len(order))
-    matrix[diagonal, diagonal] += _DAMPING * moments.mean() + 1e-12
+    order = factor.order
     ordered = Grid(*(part[order] for part in grid))
-    rounded = _round(matrix[None], np.ascontiguousarray(exact.T[order])[None], ordered)
-    result = np.empty_like(exact)
-    result[:, order] = rounded[0].T
+    weights = np.ascontiguousarray(exact.T[order], np.float32)[None]
+    rows = _Rows(factor.unit[None], weights, weights.copy(), np.empty_like(weights), ordered)
+    _round_rows(rows, 0, weights.shape[1])
+    result = np.empty(exact.shape, np.float32)
+    result[:, order] = rows.rounded[0].T
     return result
 
 
-def _round(covariance: Array, weights: Float64, grid: Grid | None = None) -> Float64:
+def _round(covariance: Array, weights: Float64) -> Array:
     """Round weights, [groups, inputs, outputs], the last input first."""
     factor = np.linalg.cholesky(covariance.astype(np.float64))
     factor /= np.diagonal(factor, axis1=1, axis2=2)[:, None, :].copy()
-    rows = _Rows(factor, weights.copy(), weights.copy(), np.empty_like(weights), grid)
+    rows = _Rows(factor, weights.copy(), weights.copy(), np.empty_like(weights))
     _round_rows(rows, 0, weights.shape[1])
     return rows.rounded
 
@@ -138,10 +170,10 @@ class _Rows(NamedTuple):
         grid: the values to which weights are rounded; None for integers.
     """
 
-    factor: Float64
-    targets: Float64
-    shifted: Float64
-    rounded: Float64
+    factor: Array
+    targets: Array
+    shifted: Array
+    rounded: Array
     grid: Grid | None = None
 
 

@@ -67,6 +67,7 @@ OPTIONS_OF_FLOAT_MODELS = {
     "weight_type": "int4",
     "weight_group": 64,
     "weight_zero_points": True,
+    "embedding_type": "int4",
     "activation_type": "int8",
 }
 """Options that exclude ``quantize``."""

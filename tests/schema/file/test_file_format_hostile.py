@@ -438,9 +438,9 @@ def test_identifies_onnx_models(tmp_path: Path, data_root: Path) -> None:
 
 def test_newer_format_version(tmp_path: Path, content: bytes) -> None:
     changed = bytearray(content)
-    changed[8] = 4
+    changed[8] = 5
     message = refusal(tmp_path / "m.tpum", bytes(changed))
-    assert "version 4 is newer" in message and "upgrade" in message
+    assert "version 5 is newer" in message and "upgrade" in message
 
 
 @pytest.mark.parametrize(("version", "name"), [(0, b"xxh3-128"), (3, b"crc32\0\0\0"), (3, b"xxh3-129")])

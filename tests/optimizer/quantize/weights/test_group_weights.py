@@ -169,7 +169,7 @@ def test_second_moments_are_means_over_all_rows() -> None:
     ((name, found),) = second_moments(graph, packable_nodes(graph, GroupFormat(4, 32)), feeds)
     rows = np.concatenate([feed["x"] for feed in feeds]).astype(np.float64)
     assert name == "x"
-    np.testing.assert_allclose(found, rows.T @ rows / 15, rtol=1e-12, atol=1e-12)  # order of sums in binary64
+    np.testing.assert_allclose(found, rows.T @ rows / 15, rtol=1e-6, atol=1e-6)  # sums of a sample in binary32
 
 
 def test_second_moments_in_several_passes(monkeypatch: pytest.MonkeyPatch) -> None:
