@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
