@@ -72,6 +72,7 @@ def test_a_network_agrees_in_the_simulator(name, chip, mode, data_root, vendor, 
     record_property("proof", json.dumps({key: proof[key] for key in ("tensors", "level", "is_accepted")}))
     record_property("host", json.dumps([result.manifest["host_share"], result.manifest["host_nodes"]]))
     result.check()
+    assert not [node for node in result.manifest["host_nodes"] if "other integers" in node.get("reason", "")]
     for kind in proof["tensors"]:
         assert kind["equal"] == kind["tensors"] or kind["kind"] != "integers"
 

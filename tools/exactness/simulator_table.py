@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -31,9 +32,15 @@ of layer grouping, if it is not 2. Of some large networks only the outputs are c
 Empty cells: not compared; BM1684 has no form of quantized sources, whose scales would have to be powers of two.
 
 `make test-vendor` runs these comparisons. The simulator is not a device.
-Measured {date}.
 
 """
+COLUMNS = {
+    "bm1684x": ("bm1684x", cases.DEFAULT),
+    "bm1688": ("bm1688", cases.DEFAULT),
+    "bm1684, float": ("bm1684", cases.FLOAT),
+    "bm1684, `--exact-on`": ("bm1684", cases.EXACT),
+}
+"""Chip and mode of the columns by title."""
 
 
 def results(paths: list[str]) -> dict[tuple[str, str, str], str]:
@@ -72,23 +79,37 @@ def is_success(text: str) -> bool:
     return bool(text) and "differs" not in text and share <= 5
 
 
+def read_page(text: str) -> tuple[dict[tuple[str, str], str], dict[str, str]]:
+    """Return the cells of a page by model and title, and when each column was measured."""
+    rows = [re.split(r" ?\| ?", line)[1:-1] for line in text.splitlines() if line.startswith("| `")]
+    cells = {(row[0], title): cell for row in rows for title, cell in zip(COLUMNS, row[1:], strict=True)}
+    return cells, dict(re.findall(r"^- (.*): measured (.*)$", text, re.MULTILINE))
+
+
+def page(measured: dict[tuple[str, str, str], str], before: str, date: str) -> str:
+    """Return the page with new cells. Columns without any keep the cells and the date of the page before."""
+    cells, dates = read_page(before)
+    new = {title for title, column in COLUMNS.items() if any(key[1:] == column for key in measured)}
+    dates |= dict.fromkeys(new, date)
+
+    def cell_of(name: str, title: str) -> str:
+        if title in new:
+            return measured.get((name, *COLUMNS[title]), "")
+        return cells.get((f"`{name}`", title), "")
+
+    rows = [(f"`{name}`", *(cell_of(name, title) for title in COLUMNS)) for name in names()]
+    counts = [sum(map(is_success, column)) for column in list(zip(*rows, strict=True))[1:]]
+    total = ", ".join(f"{count} on {title}" for count, title in zip(counts, COLUMNS, strict=True))
+    lines = [f"- {title}: measured {dates[title]}" for title in COLUMNS if title in dates]
+    count = f"Of {len(rows)} models, these agree with at most 5 % of the multiply-accumulates on the host: {total}."
+    table = [f"| {' | '.join(row)} |" for row in (("model", *COLUMNS), ["---"] * (1 + len(COLUMNS)), *rows)]
+    return HEAD + "\n".join([*lines, "", count, "", *table]) + "\n"
+
+
 def main() -> None:
     """Write the page."""
-    cells = results(sys.argv[1:])
-    columns = [
-        ("bm1684x", cases.DEFAULT),
-        ("bm1688", cases.DEFAULT),
-        ("bm1684", cases.FLOAT),
-        ("bm1684", cases.EXACT),
-    ]
-    titles = ["model", "bm1684x", "bm1688", "bm1684, float", "bm1684, `--exact-on`"]
-    rows = [(f"`{name}`", *(cells.get((name, *column), "") for column in columns)) for name in names()]
-    counts = [sum(is_success(cells.get((name, *column), "")) for name in names()) for column in columns]
-    total = ", ".join(f"{count} on {title}" for count, title in zip(counts, titles[1:], strict=True))
-    lines = [f"| {' | '.join(row)} |" for row in (titles, ["---"] * len(titles), *rows)]
-    count = f"Of {len(rows)} models, these agree with at most 5 % of the multiply-accumulates on the host: {total}."
-    text = f"{HEAD.format(date=measured_on())}{count}\n\n"
-    PAGE.write_text(text + "\n".join(lines) + "\n", encoding="utf-8")
+    text = page(results(sys.argv[1:]), PAGE.read_text(encoding="utf-8"), measured_on())
+    PAGE.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -93,6 +93,7 @@ class Lowering:
         self.problems = ProblemList(graph.file or graph.name, f"export for {target.name}")
         self._tensors: dict[Value, Tensor] = {}
         self._reshaped: dict[Tensor, Tensor] = {}
+        self._reshapes: dict[tuple[Tensor, tuple[int, ...]], Tensor] = {}
         self._fused: set[Node] = set()
         self._internal: set[Value] = set()
         self._unavailable: set[Value] = set()
@@ -218,13 +219,17 @@ class Lowering:
         self.define(value, self.as_kind(result, self.kind))
 
     def reshape(self, x: Tensor, shape: Sequence[int], location: str) -> Tensor:
-        """Append a reshape of a tensor. Return the tensor, or what it is a reshape of, if that has the shape."""
-        for tensor in (x, self._reshaped.get(x)):
-            if tensor is not None and tensor.shape == tuple(shape):
+        """Return a tensor in a shape: the tensor, what it is a reshape of, or a reshape, which is appended only once.
+
+        The compiler merges equal reshapes, and returns a merged one under one of the names.
+        """
+        target = tuple(shape)
+        for tensor in (x, self._reshaped.get(x), self._reshapes.get((x, target))):
+            if tensor is not None and tensor.shape == target:
                 return tensor
-        operands = self.reshape_operands(x)
-        result = self.module.add("tpu.Reshape", operands, shape, x.element, location, shape=shape)
+        result = self.module.add("tpu.Reshape", self.reshape_operands(x), shape, x.element, location, shape=shape)
         self._reshaped[result] = x
+        self._reshapes[x, target] = result
         return result
 
     def reshape_operands(self, x: Tensor) -> list[Tensor | None]:

@@ -17,6 +17,7 @@ from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.arithmetic_with_scalar import Muls
 from tpuconvert.schema.ops.compare import Eq
 from tpuconvert.schema.ops.convolution.conv_v2 import ConvV2
+from tpuconvert.schema.ops.matmul.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.ops.pool_int import PoolInt
 from tpuconvert.schema.ops.quantization.dequant_int_to_fp32 import DequantIntToFp32
 from tpuconvert.schema.ops.quantization.lut import Lut
@@ -157,6 +158,23 @@ def test_other_folders_are_kept(graph, tmp_path):
     assert (folder / "cat.jpg").read_bytes() == b"1"
     with pytest.raises(UsageError, match="it is a file"):
         tc.export(model_of(graph), folder / "cat.jpg")
+
+
+def test_a_tensor_is_reshaped_once(tmp_path):
+    """The compiler merges equal reshapes: one of the names would be missing among the results."""
+    graph = Graph("net")
+    x = quantized_input(graph, (1, 16), zero_point=0)
+    for name in ("first", "second"):
+        weights = graph.constant(np.ones((16, 16), np.int8), f"{name}_weights")
+        total = graph.add(MatrixMulV2(), x, weights, name=f"{name}:int32")
+        op = RequantInt32(shift_val=-4, mode=RequantMode.MULTIPLIER_SHIFT, offset_val=5 * (name == "second"))
+        x = graph.add(op, total, name=name)
+        x.quant = QuantParams.per_tensor(0.5, 5 * (name == "second"), DType.INT8)
+    graph.output(x)
+    tc.export(model_of(graph), tmp_path / "out", chip="bm1688", with_checks=True)
+    lines = (tmp_path / "out/net.mlir").read_text().splitlines()
+    reshapes = [re.findall(r"(%\d+)\).*-> (\S+)", line)[0] for line in lines if '"tpu.Reshape"' in line]
+    assert len(reshapes) == len(set(reshapes)) > 1
 
 
 def test_files_of_others_are_not_replaced(tmp_path):
