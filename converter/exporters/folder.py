@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -12,6 +13,7 @@ from tpuconvert.schema.errors import ResourceLimitError, UsageError
 from tpuconvert.schema.system.file_replacement import is_disk_full
 from tpuconvert.schema.system.input_files import refuse_input, refuse_inputs_below
 from tpuconvert.schema.system.temporary_files import temporary_folder
+from tpuconvert.schema.text.json_text import parse_json
 
 _HERE = -100  # AT_FDCWD: paths are relative to the working directory
 _RENAME_EXCHANGE = 2
@@ -58,7 +60,7 @@ def write_folder(
         raise UsageError(
             "the folder has other files in it", file=str(folder), hint=f"name a new folder, or one with {manifest}"
         )
-    if keeps_others:
+    if keeps_others and os.path.isdir(target):
         _refuse_files_of_others(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -81,12 +83,12 @@ def _write_list(folder: Path) -> None:
 
 def _refuse_files_of_others(target: Path) -> None:
     """Raise if a folder has files that no export wrote there, which would be lost."""
-    try:
-        written = set(json.loads((target / FILES).read_text(encoding="utf-8")))
-    except FileNotFoundError:  # a folder of an earlier version
+    if not os.path.lexists(target / FILES):  # a folder of an earlier version
         return
-    except (ValueError, TypeError, OSError):
-        written = set()
+    written: set[str] = set()
+    if not os.path.islink(target / FILES):
+        with contextlib.suppress(ValueError, TypeError, OSError):
+            written = set(parse_json((target / FILES).read_text(encoding="utf-8")))
     others = [name for name in _names_below(target) if name not in written and not name.endswith(PRODUCTS)]
     if others:
         hint = "move them, or name another folder"

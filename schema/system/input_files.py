@@ -70,9 +70,12 @@ def refuse_inputs_below(folder: str | os.PathLike[str], files: Iterable[str] = (
     Raises:
         UsageError: there is such a file.
     """
-    target = os.path.join(os.path.realpath(folder), "")
+    try:
+        target = os.path.join(os.path.realpath(folder), "")
+    except (OSError, ValueError):  # no valid name, which the call refuses later
+        return
     for location in {**dict.fromkeys(files), **{name: None for scope in _scopes.get() for name in scope}}:
-        if os.path.realpath(location).startswith(target) and os.path.lexists(location):
+        if "\0" not in location and os.path.realpath(location).startswith(target) and os.path.lexists(location):
             raise UsageError(
                 f"this folder would be replaced, and {location} in it is read",
                 file=os.fspath(folder),

@@ -112,7 +112,7 @@ def test_a_target_is_replaced_in_one_step(tmp_path: Path) -> None:
     before = os.stat(target).st_ino
     write("folder", target)
     assert os.stat(target).st_ino != before
-    assert (names(tmp_path), names(target)) == (["made"], ["whole"])
+    assert (names(tmp_path), names(target)) == (["made"], [".files.json", "whole"])
 
 
 def test_a_new_temporary_that_another_process_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ def model(digits: Path, capsys: Captured) -> str:
 def test_dumps_of_the_plan_are_equal(model: str, capsys: Captured) -> None:
     assert main(["device", "plan", model, "plan"]) == 0
     assert {path.name for path in Path("plan").iterdir()} == {
+        ".files.json",
         "device_inputs.npz",
         "expected.npz",
         "inputs.npz",

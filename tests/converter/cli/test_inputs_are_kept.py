@@ -31,6 +31,7 @@ TEXTS = {
     "--disable-rule",
     "--keep-float",
     "--prompt",
+    "--system",
     "--precision",  # registers the rule file that @FILE names when it is read
     "--tokens",
     "--until",  # registers the file of a function; a command is the user's
