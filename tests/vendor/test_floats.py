@@ -38,7 +38,8 @@ TYPES = [(name, floats) for name, target in TARGETS.items() for floats in target
 def test_forms(build: Callable[[Family], None], floats: str, chip: str, vendor: Vendor, tmp_path: Path) -> None:
     family = built(build)
     model = tc.Model(FileModel(family.graph, TARGETS[chip].chip, "0", "none"))
-    lines = vendor.compare(model, [family.feed], chip, tmp_path / "out", floats=floats)
+    level = TARGETS[chip].level  # groups of BM1684 with floats are often wrong
+    lines = vendor.compare(model, [family.feed], chip, tmp_path / "out", floats=floats, grouping=level)
     assert len(lines) == len(family.graph.outputs) - ON_HOST.get((chip, build.__name__), 0)
     assert [line for line in lines if line.startswith("DIFF")] == []
 
