@@ -25,7 +25,7 @@ FILES = ".files.json"
 """List of the files that an export wrote. A later export replaces no folder with others in it."""
 
 PRODUCTS = (".bmodel", ".log")
-"""Files that the scripts of an export write into its folder."""
+"""Suffixes of the files that the scripts of an export write into its folder, beside its name."""
 
 LISTED = 3
 """Files of others that an error names."""
@@ -77,8 +77,12 @@ def write_folder(
 
 
 def _write_list(folder: Path) -> None:
-    """Write the names of all files of a folder into it, so that a later export tells them from files of others."""
-    (folder / FILES).write_text(json.dumps(_names_below(folder)) + "\n", encoding="utf-8")
+    """Write the names of all files of a folder, and of files that its scripts will write, into it."""
+    names = _names_below(folder)
+    for path in folder.rglob(MANIFEST):
+        program = parse_json(path.read_text(encoding="utf-8")).get("name", "")
+        names += [str(path.relative_to(folder).with_name(f"{program}{suffix}")) for suffix in PRODUCTS if program]
+    (folder / FILES).write_text(json.dumps(names) + "\n", encoding="utf-8")
 
 
 def _refuse_files_of_others(target: Path) -> None:
@@ -89,7 +93,7 @@ def _refuse_files_of_others(target: Path) -> None:
     if not os.path.islink(target / FILES):
         with contextlib.suppress(ValueError, TypeError, OSError):
             written = set(parse_json((target / FILES).read_text(encoding="utf-8")))
-    others = [name for name in _names_below(target) if name not in written and not name.endswith(PRODUCTS)]
+    others = [name for name in _names_below(target) if name not in written]
     if others:
         hint = "move them, or name another folder"
         raise UsageError(

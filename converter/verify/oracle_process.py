@@ -157,13 +157,13 @@ def _fields(content: Any, position: int, end: int) -> Iterator[_Field]:
         else:
             raise ValueError(f"a protobuf field has the wire type {kind}")
         if position + size > end:
-            raise ValueError("a protobuf field ends behind its message")
+            raise ValueError("a protobuf field ends after its message")
         yield _Field(tag >> 3, start, position, position + size)
         position += size
 
 
 def _varint(content: Any, position: int) -> tuple[int, int]:
-    """Return the number at a position, and the position behind it."""
+    """Return the number at a position, and the position after it."""
     number = shift = 0
     while True:
         byte = content[position]

@@ -89,7 +89,7 @@ class Compilation:
         progress: receives one line per step.
 
     Raises:
-        UsageError: there is no such level, or the limit is less than a second.
+        UsageError: the level is unknown, or the limit is less than a second.
     """
 
     log: Path

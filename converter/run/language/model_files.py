@@ -60,7 +60,7 @@ class Tokenizer(Protocol):
         """Return the text of ids, without special tokens."""
 
     def token_to_id(self, token: str) -> int | None:
-        """Return the id of a token; None if there is no such token."""
+        """Return the id of a token; None if the tokenizer does not have the token."""
 
     def no_truncation(self) -> None:
         """Encode whole texts."""

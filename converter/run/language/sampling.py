@@ -60,8 +60,8 @@ class Sampling:
             is_valid = value is None or (math.isfinite(value) and lower <= value <= upper)
             if not is_valid or (name == "repetition_penalty" and value == 0):
                 least = "more than 0" if name == "repetition_penalty" else f"at least {lower:g}"
-                most = "" if upper == math.inf else f" and at most {upper:g}"
-                raise UsageError(f"{name} is {value}, expected {least}{most}")
+                limit = "" if upper == math.inf else f" and at most {upper:g}"
+                raise UsageError(f"{name} is {value}, expected {least}{limit}")
 
     def check_draws(self) -> None:
         """Refuse options that have no effect, because no token is drawn.

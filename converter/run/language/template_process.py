@@ -71,8 +71,8 @@ def main() -> None:
         answer = {"error": f"it needs more than {request['memory'] >> 20} MiB"}
     except Exception as error:
         line = getattr(error, "lineno", None)
-        place = "" if line is None else f"line {line}: "
-        answer = {"error": f"{place}{type(error).__name__}: {error}"[:500]}
+        line_text = "" if line is None else f"line {line}: "
+        answer = {"error": f"{line_text}{type(error).__name__}: {error}"[:500]}
     sys.stdout.buffer.write(json.dumps(answer).encode("ascii"))
 
 

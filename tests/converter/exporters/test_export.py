@@ -183,10 +183,14 @@ def test_files_of_others_are_not_replaced(tmp_path):
     target = tmp_path / "out"
     tc.export(model_of(graph), target)
     tc.export(model_of(graph), target)
-    (target / "notes.txt").write_text("mine")
-    with pytest.raises(UsageError, match="no export wrote: notes"):
-        tc.export(model_of(graph), target)
-    assert (target / "notes.txt").read_text() == "mine"
+    (target / "net.bmodel").write_text("compiled by compile.sh")
+    tc.export(model_of(graph), target)
+    for name in ("notes.txt", "mine.log"):
+        (target / name).write_text("mine")
+        with pytest.raises(UsageError, match=f"no export wrote: {name}"):
+            tc.export(model_of(graph), target)
+        assert (target / name).read_text() == "mine"
+        (target / name).unlink()
 
 
 def test_an_export_with_an_input_in_it_is_kept(graph, tmp_path):

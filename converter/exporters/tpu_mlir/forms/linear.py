@@ -57,12 +57,10 @@ def convolve(
         rescale: requantization of the accumulator to 8 bits to fuse, in mode MultiplierShift without zero point.
     """
     shape, element, name = result
-    if np.abs(bias).max(initial=0) >= 2**31:
-        raise NoExactForm("bias and zero point together exceed 32 bits")
     operands = [
         x,
         d.module.weight(weights, "si8", f"{name}_filter_i8"),
-        d.module.weight(bias, "i32", f"{name}_bias_int32", (1, weights.shape[0], 1, 1)),
+        _bias_weight(d, bias, (1, weights.shape[0], 1, 1), f"{name}_bias_int32"),
     ]
     fused: dict[str, Any] = {}
     if rescale is not None:
@@ -80,6 +78,12 @@ def convolve(
         group=window.groups,
         **fused,
     )
+
+
+def _bias_weight(d: Lowering, bias: Array, shape: Sequence[int], location: str) -> Tensor:
+    if np.abs(bias).max(initial=0) >= 2**31:
+        raise NoExactForm("bias and zero point together exceed 32 bits")
+    return d.module.weight(bias, "i32", location, shape)
 
 
 def accumulate(
@@ -101,8 +105,6 @@ def accumulate(
     is_one = operation == "tpu.Conv2D" and math.prod(shape[2:]) == 1 and covers and is_small
     if d.target.has_small_sums or not is_one:
         return convolve(d, operation, x, weights, bias, window, (shape, "si32", name))
-    if np.abs(bias).max(initial=0) >= 2**31:
-        raise NoExactForm("bias and zero point together exceed 32 bits")
     columns = np.zeros((x.shape[1], *window.kernel, len(weights)), weights.dtype)
     inputs, outputs = weights.shape[1], weights.shape[0] // window.groups
     for group in range(window.groups):
@@ -111,7 +113,7 @@ def accumulate(
     operands = [
         d.reshape(x, (x.shape[0], math.prod(x.shape[1:])), f"{name}_flat"),
         d.module.weight(columns.reshape(-1, len(weights)), "si8", f"{name}_columns"),
-        d.module.weight(bias.reshape(1, -1), "i32", f"{name}_biases"),
+        _bias_weight(d, bias, (1, len(bias)), f"{name}_biases"),
     ]
     sums = d.module.add("tpu.MatMul", operands, shape[:2], "si32", f"{name}_sums")
     return d.reshape(sums, shape, name)
@@ -190,6 +192,12 @@ def linear(
         shape: shape of the result, of rank 4.
     """
     y = node.output
+    is_one = operation == "tpu.Conv2D" and window.groups == 1 and tuple(shape[2:]) == (1, 1)
+    if len(weights) > 1 and is_one and d.target.has_small_sums:
+        # TPULang has no product of integers, and its sum of two convolutions to one element is wrong on BM1688.
+        shape_twice = (x.shape[0], 2 * x.shape[1], *x.shape[2:])
+        x = d.module.add("tpu.Concat", [x, x], shape_twice, x.element, f"{y.name}_twice", axis=1)
+        weights = [np.concatenate(weights, axis=1)]
     user = d.sole_user(y, "requant_int32")
     if user is not None and len(weights) == 1 and operation == "tpu.Conv2D":
         z = user.output
