@@ -122,14 +122,14 @@ class ModelFiles:
             hint = f"add --tokenizer FOLDER with its {TOKENIZER}, or give --tokens"
             raise UsageError(f"text needs the tokenizer of the model, which has no {TOKENIZER} beside it", hint=hint)
         try:
-            from tokenizers import Tokenizer  # optional dependency
+            import tokenizers  # optional dependency
         except ImportError as error:
             hint = "pip install 'tpuconvert[language]', or give --tokens"
             raise MissingExtraError("a tokenizer needs the package tokenizers", hint=hint) from error
         note_input(path)
         check_regular(path)
         try:
-            loaded: Tokenizer = Tokenizer.from_file(os.fspath(path))
+            loaded: Tokenizer = tokenizers.Tokenizer.from_file(os.fspath(path))
             loaded.no_truncation()  # settings of the training, which transformers ignores as well
             loaded.no_padding()
         except BaseException as error:  # the package raises Exception, or a panic of Rust that is not one
