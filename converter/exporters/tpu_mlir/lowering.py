@@ -97,6 +97,7 @@ class Lowering:
         self._fused: set[Node] = set()
         self._internal: set[Value] = set()
         self._unavailable: set[Value] = set()
+        self._varying = _varying_values(graph)
         self._has_floats = False
 
     # Values and tensors
@@ -358,8 +359,11 @@ class Lowering:
     # Results
 
     def is_returnable(self, value: Value) -> bool:
-        """Return True if the program computes a value, in the form that the graph has."""
-        return value.producer is not None and value in self._tensors and value not in self._internal
+        """Return True if the program computes a value from its inputs, in the form that the graph has.
+
+        The compiler writes wrong elements for weights that a program returns.
+        """
+        return value in self._varying and value in self._tensors and value not in self._internal
 
     def at_border(self, output: Value) -> Value:
         """Return the value that the program returns for an output of the graph: its integers, if they are requested."""
@@ -385,6 +389,15 @@ class Lowering:
         inputs = set(self.module.inputs)
         computed = {value for value, tensor in self._tensors.items() if tensor not in inputs} - self._internal
         return [value for value in values if value in computed and value.dtype.is_integer]
+
+
+def _varying_values(graph: Graph) -> set[Value]:
+    """Return the results of nodes that depend on an input of the graph."""
+    varying = set(graph.inputs)
+    for node in graph.nodes:
+        if not varying.isdisjoint(node.inputs):
+            varying.update(node.outputs)
+    return varying - set(graph.inputs)
 
 
 def is_per_tensor(node: Node) -> bool:

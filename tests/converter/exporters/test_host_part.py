@@ -144,6 +144,20 @@ def test_messages_name_what_is_missing(exported: tuple[tc.Model, tc.Export]) -> 
     assert done.returncode == 2 and "compile.sh" in done.stderr
 
 
+def test_the_host_makes_its_constants_itself(tmp_path: Path) -> None:
+    """A table whose elements topk chooses: the compiler writes wrong elements for weights that a program returns."""
+    source = onnx.load(scores_network(tmp_path / "net.onnx"))
+    source.graph.initializer.append(onnx.numpy_helper.from_array(np.arange(256, dtype=np.float32), "table"))
+    source.graph.node.append(helper.make_node("Gather", ["table", "where"], ["chosen"], name="choose_elements"))
+    source.graph.output.append(helper.make_tensor_value_info("chosen", TensorProto.FLOAT, [1, 5]))
+    onnx.save(source, tmp_path / "net.onnx")
+    model = tc.convert(tmp_path / "net.onnx", chip="bm1684x")
+    assert any(node.op.name == "constdata" for node in model.graph.nodes)
+    export = tc.export(model, tmp_path / "out", chip="bm1684x", data=samples())
+    assert [item["name"] for item in export.manifest["outputs"]] == ["map", "flat"]
+    assert run_script(export.path).returncode == 0
+
+
 def test_nodes_are_left_to_the_host_on_request(tmp_path: Path) -> None:
     """A node that the compiler cannot compile, and all nodes that depend on it."""
     model = tc.convert(scores_network(tmp_path / "net.onnx"), chip="bm1684x")
