@@ -251,6 +251,9 @@ def export(
     refuse_inputs_below(path, read)
     if compile:
         refuse_input(log, read)
+        if log.is_dir():
+            text = "a folder where the output of a compiler that fails is written"
+            raise UsageError(text, file=str(log), hint="rename it, or export to another path")
     if not isinstance(model, Model):
         model_sha256 = file_sha256(Path(model)) if compile else None
         model = load(model)

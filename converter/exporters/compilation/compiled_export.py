@@ -57,7 +57,7 @@ from tpuconvert.installed import version
 from tpuconvert.model.model import load
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.runtime.session.session import Session
-from tpuconvert.schema.errors import COMPILER_FAILS, ProblemList, ResourceLimitError, UsageError
+from tpuconvert.schema.errors import COMPILER_FAILS, ProblemList, ResourceLimitError, TpuConvertError, UsageError
 from tpuconvert.schema.system.file_replacement import replacing
 from tpuconvert.schema.types import Array
 from tpuconvert.text.text_format import several, shorten
@@ -150,10 +150,18 @@ def export_compiled(request: Request, compilation: Compilation) -> tuple[dict[st
         write_folder(request.path, export.write)
     finally:
         if export.failed_log:
-            with replacing(compilation.log) as file:
-                file.write(export.failed_log)
+            _write_log(compilation, export.failed_log)
     assert export.proof is not None
     return dict(export.manifest), export.proof
+
+
+def _write_log(compilation: Compilation, text: bytes) -> None:
+    """Write the log of a compiler that failed. The error that names it is raised anyway, so a failure is a report."""
+    try:
+        with replacing(compilation.log) as file:
+            file.write(text)
+    except TpuConvertError as error:
+        compilation.progress.report(f"the output of the compiler is lost: {error}")
 
 
 @dataclass

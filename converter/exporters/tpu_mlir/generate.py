@@ -18,9 +18,13 @@ from typing import Any
 import numpy as np
 
 FOLDER = Path(__file__).resolve().parent
-MANIFEST = json.loads((FOLDER / "export.json").read_text(encoding="utf-8"))
-DECODER = MANIFEST["decoder"]
-sys.path.insert(0, str(FOLDER / MANIFEST["programs"][0]))
+try:
+    MANIFEST = json.loads((FOLDER / "export.json").read_text(encoding="utf-8"))
+    DECODER = MANIFEST["decoder"]
+    sys.path.insert(0, str(FOLDER / MANIFEST["programs"][0]))
+except (OSError, ValueError, LookupError, TypeError) as error:
+    print(f"generate.py: {FOLDER / 'export.json'} cannot be read, export the model again: {error}", file=sys.stderr)
+    sys.exit(2)
 from run_bmodel import device_array, fail, find_output, start_with_simulator, with_numbers  # type: ignore[import-not-found]  # noqa: E402
 
 

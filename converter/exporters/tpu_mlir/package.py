@@ -542,12 +542,10 @@ Copy this folder. `run.py` needs NumPy and the Python package `sophon.sail` of t
 call its functions, here for the compiled program without the part for the host:
 
 ```python
-import json
-
 import run  # run.py of this folder
 
-manifest = json.loads((run.FOLDER / "export.json").read_text())
-inputs = run.read_inputs(run.FOLDER / "inputs.npz")
+manifest = run.read_manifest()
+inputs = run.read_arrays(run.FOLDER / "inputs.npz")
 feeds = run.device_inputs(manifest, inputs)  # the arrays that the program takes
 count = run.count_samples(manifest, inputs, feeds)
 outputs = run.run_on_board(manifest, run.FOLDER / "{name}.bmodel", feeds, count)

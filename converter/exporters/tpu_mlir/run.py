@@ -9,12 +9,10 @@ with a part for the host, host.tpum, needs tpuconvert, others need NumPy only. E
 agree. 1: a result differs. 2: something is missing.
 """
 
-import json
 import os
 import subprocess
 import sys
 import tempfile
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +30,8 @@ from run_bmodel import (  # type: ignore[import-not-found]  # noqa: E402
     device_array,
     fail,
     find_output,
+    read_arrays,
+    read_manifest,
     stack_samples,
     with_type,
     write_arrays,
@@ -115,16 +115,6 @@ def dequantized(array: Any, how: dict[str, Any] | None) -> Any:
     return (array.astype(np.float32) - np.float32(how["offset"])) * np.float32(how["factor"])
 
 
-def read_inputs(path: Path) -> dict[str, Any]:
-    """Read the arrays of an .npz file."""
-    try:
-        with np.load(path) as stored:
-            arrays = dict(stored)
-    except (OSError, ValueError, TypeError, AttributeError, zipfile.BadZipFile) as error:
-        fail(f"{path} cannot be read, expected an .npz file with numbers: {error}")
-    return arrays
-
-
 def run_on_board(manifest: dict[str, Any], program: Path, feeds: dict[str, Any], count: int) -> dict[str, Any]:
     """Run the program on the first device. Return its outputs by name, samples along the first axis."""
     import sophon.sail as sail  # type: ignore[import-not-found]  # the vendor's
@@ -155,8 +145,7 @@ def run_in_simulator(feeds: dict[str, Any]) -> dict[str, Any]:
         done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
         if done.returncode or not target.exists():
             fail(f"the simulator failed with exit code {done.returncode}")
-        with np.load(target) as arrays:
-            return dict(arrays)
+        return read_arrays(target)
 
 
 def run_host(feeds: dict[str, Any], count: int) -> dict[str, Any]:
@@ -181,11 +170,11 @@ def main() -> int:
     if len(sys.argv) > 3 or any(argument.startswith("-") for argument in sys.argv[1:]):
         print(__doc__, file=sys.stderr)
         return 2
-    manifest = json.loads((FOLDER / "export.json").read_text(encoding="utf-8"))
+    manifest = read_manifest()
     program = FOLDER / f"{manifest['name']}.bmodel"
     if not program.is_file():
         fail(f"there is no {program.name}; run @COMPILE@ first")
-    inputs = read_inputs(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER / "inputs.npz")
+    inputs = read_arrays(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER / "inputs.npz")
     feeds = device_inputs(manifest, inputs)
     count = count_samples(manifest, inputs, feeds)
     try:
@@ -224,15 +213,15 @@ def compare(manifest: dict[str, Any], results: dict[str, Any]) -> int:
     """Print one line per output of the model. Return 1 if one differs from the stored results, else 0."""
     differs = False
     described = {item["name"]: item for item in manifest["results"]}
-    with np.load(FOLDER / "results.npz") as expected:
-        for name in dict.fromkeys([*expected.files, *results]):
-            if name not in expected or name not in results:
-                is_accepted, text = False, "other extents in some samples" if name in results else "missing"
-            else:
-                output = described.get(name, {"is_exact": False})
-                is_accepted, text, *_ = compare_tensor(manifest, expected[name], results[name], output)
-            differs |= not is_accepted
-            print(f"{'ok  ' if is_accepted else 'DIFF'}  {name:<40} {text}")
+    expected = read_arrays(FOLDER / "results.npz")
+    for name in dict.fromkeys([*expected, *results]):
+        if name not in expected or name not in results:
+            is_accepted, text = False, "other extents in some samples" if name in results else "missing"
+        else:
+            output = described.get(name, {"is_exact": False})
+            is_accepted, text, *_ = compare_tensor(manifest, expected[name], results[name], output)
+        differs |= not is_accepted
+        print(f"{'ok  ' if is_accepted else 'DIFF'}  {name:<40} {text}")
     return int(differs)
 
 

@@ -9,6 +9,7 @@ arrays by the names of the program's inputs, nothing is compared. Exit code 0: e
 differs. 2: something is missing.
 """
 
+import hashlib
 import json
 import os
 import sys
@@ -36,6 +37,29 @@ def fail(message: str) -> NoReturn:
     """Print a message and exit with code 2."""
     print(f"run_bmodel.py: {message}", file=sys.stderr)
     sys.exit(2)
+
+
+def read_manifest() -> dict[str, Any]:
+    """Read ``export.json``, unless it was changed after the export."""
+    path, checksums = FOLDER / "export.json", FOLDER / "checksums.txt"
+    try:
+        content, lines = path.read_bytes(), checksums.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        fail(f"{error}; export the model again")
+    if f"{hashlib.sha256(content).hexdigest()}  {path.name}" not in lines:
+        fail(f"{path} was changed after the export; export the model again")
+    manifest: dict[str, Any] = json.loads(content)
+    return manifest
+
+
+def read_arrays(path: Path) -> dict[str, Any]:
+    """Read the arrays of an .npz file."""
+    try:
+        with np.load(path) as stored:
+            arrays = dict(stored)
+    except (OSError, ValueError, TypeError, AttributeError, zipfile.BadZipFile) as error:
+        fail(f"{path} cannot be read, expected an .npz file with numbers: {error}")
+    return arrays
 
 
 def start_with_simulator(home: str, chip: str) -> int:
@@ -109,7 +133,7 @@ SUFFIXES = ("f32", "f16", "bf16", "i16", "u16", "i8", "u8", "i32", "si8", "ui8",
 
 def main() -> None:
     """Run the program on all samples and compare."""
-    manifest = json.loads((FOLDER / "export.json").read_text())
+    manifest = read_manifest()
     program = FOLDER / f"{manifest['name']}.bmodel"
     if not program.is_file():
         fail(f"there is no {program.name}; run @COMPILE@ first")
@@ -122,16 +146,16 @@ def main() -> None:
     model = pyruntime_bm.Model(str(program), 0, "")
     network = model.Net(model.networks[0])
     is_compared = len(sys.argv) < 3
-    inputs = np.load(FOLDER / "inputs.npz" if is_compared else sys.argv[2])
+    inputs = read_arrays(FOLDER / "inputs.npz" if is_compared else Path(sys.argv[2]))
     results: dict[str, Any] = {}
-    for index in range(manifest["samples"] if is_compared else len(inputs[inputs.files[0]])):
+    for index in range(manifest["samples"] if is_compared else len(next(iter(inputs.values())))):
         for tensor in network.inputs:
             tensor.data.reshape(-1)[:] = inputs[tensor.name][index].reshape(-1)
         network.forward()
         for tensor in network.outputs:
             results.setdefault(tensor.name, []).append(np.array(tensor.data))
     results = stack_samples(results)
-    differing = compare(manifest, np.load(FOLDER / "expected.npz"), results) if is_compared else 0
+    differing = compare(manifest, read_arrays(FOLDER / "expected.npz"), results) if is_compared else 0
     if len(sys.argv) > 1:
         named = {out["name"]: with_type(find_output(results, out["device_name"]), out) for out in manifest["outputs"]}
         present = {name: array for name, array in named.items() if array is not None}

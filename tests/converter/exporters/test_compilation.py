@@ -23,6 +23,7 @@ from tests.support.onnx.symbolic_networks import network
 from tests.support.vendor.fake_compiler import calls_of, make_fake_compiler
 from tests.support.vendor.vendor_tools import model_of
 from tpuconvert.__main__ import main
+from tpuconvert.exporters.compilation import compiled_export
 from tpuconvert.exporters.compilation.logs import reason_in_log
 from tpuconvert.progress import Progress
 from tpuconvert.schema.errors import ResourceLimitError, ThresholdError, UnsupportedError, UsageError
@@ -280,6 +281,17 @@ def test_an_earlier_export_stays_if_nothing_compiles(model, compiler, tmp_path):
     assert str(log) in problem.hint and b"Assertion" in log.read_bytes()
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "out.compile.log", "vendor"]
+
+
+def test_a_log_that_cannot_be_written_hides_no_error(model, compiler, tmp_path, monkeypatch):
+    compiler(fails_at_tensors=["a"])
+
+    def replacing(path):
+        raise UsageError("cannot be written: No space left on device", file=str(path))
+
+    monkeypatch.setattr(compiled_export, "replacing", replacing)
+    with pytest.raises(UnsupportedError, match="Assertion"):
+        export(model, tmp_path)
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.support.networks.decoders import EXPLICIT, FORMS, STANDARD, decoder
 from tpuconvert.conversion.options.options import group_options
 from tpuconvert.exporters.decoder_check import compare_logits, run_whole
 from tpuconvert.exporters.decoder_parts import part_model, split_decoder
+from tpuconvert.exporters.tpu_mlir.package import SCRIPTS
 from tpuconvert.exporters.tpu_mlir.run_bmodel import find_output
 from tpuconvert.schema.errors import UsageError
 
@@ -155,3 +157,13 @@ def test_the_next_step_compiles_all_parts(tmp_path: Path) -> None:
         [folder / "compile.sh"], env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 2 and "TPU_MLIR_HOME" in done.stderr
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"decoder": {}, "programs": []}'])
+def test_a_damaged_manifest_is_named(content, tmp_path):
+    shutil.copy(SCRIPTS / "generate.py", tmp_path)
+    (tmp_path / "export.json").write_text(content)
+    done = subprocess.run(
+        [sys.executable, tmp_path / "generate.py", "1", "1"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2 and "export the model again" in done.stderr and "Traceback" not in done.stderr

@@ -215,6 +215,13 @@ def test_the_log_of_a_compilation_replaces_no_input(graph, tmp_path):
     assert model.read_bytes() == (tmp_path / "net.tpum").read_bytes()
 
 
+def test_a_folder_with_the_name_of_the_log_is_found_before_the_compilation(graph, tmp_path):
+    (tmp_path / "out.compile.log").mkdir()
+    with pytest.raises(UsageError, match="a folder where the output of a compiler that fails is written"):
+        tc.export(model_of(graph), tmp_path / "out", compile=True)
+    assert not (tmp_path / "out").exists()
+
+
 def test_compile_script_without_compiler(graph, tmp_path):
     tc.export(model_of(graph), tmp_path / "out")
     done = subprocess.run(

@@ -144,6 +144,25 @@ def test_messages_name_what_is_missing(exported: tuple[tc.Model, tc.Export]) -> 
     assert done.returncode == 2 and "compile.sh" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("export.json", b"{}", "export.json was changed after the export"),
+        ("export.json", None, "export the model again"),
+        ("checksums.txt", None, "export the model again"),
+        ("results.npz", b"PK damaged", "results.npz cannot be read"),
+    ],
+)
+def test_damaged_files_of_an_export_are_named(file: str, content: bytes | None, message: str, tmp_path: Path) -> None:
+    export = tc.export(tc.convert(scores_network(tmp_path / "net.onnx"), chip="bm1684x"), tmp_path / "out")
+    if content is None:
+        (export.path / file).unlink()
+    else:
+        (export.path / file).write_bytes(content)
+    done = run_script(export.path)
+    assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
 def test_the_host_makes_its_constants_itself(tmp_path: Path) -> None:
     """A table whose elements topk chooses: the compiler writes wrong elements for weights that a program returns."""
     source = onnx.load(scores_network(tmp_path / "net.onnx"))
