@@ -17,6 +17,7 @@ from tpuconvert.model.description import Description
 from tpuconvert.model.model import Model, load
 from tpuconvert.model.summary import node_lines, node_rows, summary_text
 from tpuconvert.plugins import load_plugins
+from tpuconvert.report.compiled_cycles import KEY, compiled_line, read_compiled
 from tpuconvert.report.report_description import describe_for_report, describe_source_for_report
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.text.result import Result
@@ -56,7 +57,8 @@ class Inspection(Result):
 
     def summary(self) -> list[str]:
         """Return inputs, outputs, operators and notes in a few lines."""
-        return summary_text(self.description).split("\n")
+        compiled = self.description.get(KEY)
+        return [*summary_text(self.description).split("\n"), *([compiled_line(compiled)] if compiled else [])]
 
     def tables(self, *, with_nodes: bool = True, with_cost: bool = False, with_groups: bool = False) -> list[str]:
         """Return the table of nodes, and the cost on the chip.
@@ -101,6 +103,7 @@ def inspect(
     weights: Weights = None,
     *,
     signature: str | None = None,
+    proof: str | os.PathLike[str] | None = None,
     plugins: Iterable[str | Path] = (),
 ) -> Inspection:
     """Describe a converted model, or a source as it is before the conversion.
@@ -109,13 +112,14 @@ def inspect(
         file: A model, a ``.tpum`` file, or a source as for ``convert``.
         weights: The caffemodel of a prototxt. Without it, weights are taken as zeros.
         signature: Key of the signature, for a TFLite file with several.
+        proof: ``proof.json`` of a compiled export of the model, with cycles of the nodes.
         plugins: Python files with custom operators and converters.
 
     Returns:
         The description, which prints as the command does.
 
     Raises:
-        UsageError: A weights file or a signature for a converted model.
+        UsageError: A weights file or a signature for a converted model; a proof of another model, or for a source.
         CorruptInputError: The file is damaged, or not a model.
 
     Example:
@@ -127,6 +131,8 @@ def inspect(
     """
     load_plugins(plugins)
     if not isinstance(file, Model) and not _is_model_file(file):
+        if proof is not None:
+            raise UsageError("--proof for a source", hint="name the .tpum file that was exported")
         options = Options.of(signature=signature, allow_non_finite=True)  # non-finite weights can be inspected
         with open_source(file, weights) as opened:
             return Inspection(describe_source_for_report(load_source(opened, options, require_weights=False)))
@@ -135,7 +141,8 @@ def inspect(
     if signature is not None:
         raise UsageError("signature for a converted model", hint="leave it out: it belongs to a source")
     model = file if isinstance(file, Model) else load(file)  # type: ignore[arg-type]  # a path
-    return Inspection(describe_for_report(model))
+    compiled = None if proof is None else read_compiled(proof, model)
+    return Inspection(describe_for_report(model, compiled=compiled))
 
 
 def _is_model_file(file: object) -> bool:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, TypeAlias, TypedDict
 
 from tpuconvert.model.description import Description
 from tpuconvert.operators.attribute_text import short_lists
+from tpuconvert.report.compiled_cycles import KEY
 from tpuconvert.report.rounding import round_number
 from tpuconvert.schema.types import DType
 
@@ -53,6 +54,8 @@ class NodeColumns(TypedDict, total=False):
     macs: Annotated[list[int | None], "multiply-accumulates; null if extents are unknown"]
     bytes: Annotated[list[int | None], "global-memory traffic of the node alone"]
     seconds: Annotated[list[float], "least time on the chip, of the node alone"]
+    compute_cycles: Annotated[list[int | None], "cycles that compute, estimate of the vendor's compiler"]
+    transfer_cycles: Annotated[list[int | None], "cycles that transfer; the compiler overlaps them"]
     live_bytes: Annotated[list[int], "bytes of tensors that are live while the node runs"]
     group: Annotated[list[int | None], "index in groups"]
     stage: Annotated[list[str | None], "stage that introduced the difference from the source; same without one"]
@@ -100,6 +103,9 @@ _NODE_COLUMNS: dict[str, Callable[[Description, Mapping[str, str]], Any]] = {
 
 _COST_COLUMNS = ("macs", "bytes", "seconds", "group")
 
+_COMPILED_COLUMNS = {"compute_cycles": "compute", "transfer_cycles": "transfer"}
+"""Column -> key of the cycles of a compiled program."""
+
 _MEMORY_COLUMN = "live_bytes"
 
 _VERIFICATION_COLUMNS = {
@@ -130,7 +136,14 @@ _ATTRIBUTION_COLUMNS: dict[str, Callable[[Description], Any]] = {
 }
 """Column -> its entry for a node of the attribution."""
 
-COLUMNS = (*_NODE_COLUMNS, *_COST_COLUMNS, _MEMORY_COLUMN, *_VERIFICATION_COLUMNS, *_ATTRIBUTION_COLUMNS)
+COLUMNS = (
+    *_NODE_COLUMNS,
+    *_COST_COLUMNS,
+    *_COMPILED_COLUMNS,
+    _MEMORY_COLUMN,
+    *_VERIFICATION_COLUMNS,
+    *_ATTRIBUTION_COLUMNS,
+)
 """Names of all columns; a report has those with a value."""
 
 
@@ -154,6 +167,8 @@ def _node_columns(description: Description) -> Columns:
     if "cost" in description:
         costs = description["cost"]["layers"]
         columns |= {name: [round_number(cost[name], 3) for cost in costs] for name in _COST_COLUMNS}
+    if KEY in description:
+        columns |= {name: description[KEY][key] for name, key in _COMPILED_COLUMNS.items()}
     if description.get("memory"):
         columns[_MEMORY_COLUMN] = description["memory"][_MEMORY_COLUMN]
     return columns

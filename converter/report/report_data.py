@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, Literal, Required, TypedDict
 from tpuconvert.model.conversion_record import Convergence
 from tpuconvert.model.description import Description, GraphNumbers, SubgraphDescription
 from tpuconvert.model.notes import group_notes, operators_of
+from tpuconvert.report.compiled_cycles import KEY
 from tpuconvert.report.graph_layout import describe_layout
 from tpuconvert.report.node_columns import NodeColumns, PortData, ResultData, describe_port, more_results, node_columns
 from tpuconvert.report.rounding import round_number, round_numbers, without_none
@@ -43,6 +44,8 @@ class Facts(GraphNumbers, total=False):
     bytes_node_by_node: int
     seconds: Annotated[float, "least time on the chip, with groups"]
     seconds_node_by_node: float
+    compiled_cycles: Annotated[int, "one run on the chip, estimate of the vendor's compiler"]
+    compiled_seconds: float
     peak_bytes: Annotated[int, "most bytes of tensors that are live at one node"]
     arena_bytes: Annotated[int | None, "size of one arena for all tensors"]
 
@@ -240,6 +243,9 @@ def _facts(description: Description) -> Facts:
             "seconds": round_number(cost["seconds"]),
             "seconds_node_by_node": round_number(cost["seconds_node_by_node"]),
         }
+    if KEY in description:
+        facts["compiled_cycles"] = description[KEY]["cycles"]
+        facts["compiled_seconds"] = round_number(description[KEY]["seconds"])
     if description.get("memory"):
         facts["peak_bytes"], facts["arena_bytes"] = (
             description["memory"][name] for name in ("peak_bytes", "arena_bytes")

@@ -28,11 +28,18 @@ from tpuconvert.text.styled_text import concat, join_lines
     "--groups", "with_groups", is_flag=True, help="Show layer groups in on-chip memory, and their savings (.tpum only)."
 )
 @declared_option("signature")
+@click.option(
+    "--proof",
+    type=InputFile(),
+    metavar="proof.json",
+    help="Cycles of the nodes, from an export --compile of the model.",
+)
 @plugin_option
 def command(
     file: str,
     weights: str | None,
     signature: str | None,
+    proof: str | None,
     as_json: bool,
     report: str | None,
     summary: bool,
@@ -46,7 +53,7 @@ def command(
     tpuconvert inspect net.tpum --html net.html
     """
     ensure(not (as_json and report), "--json prints the description, and --report or --html write a report instead")
-    inspection = inspect(file, weights, signature=signature, plugins=plugins)
+    inspection = inspect(file, weights, signature=signature, proof=proof, plugins=plugins)
     tables = inspection.tables(with_nodes=not summary, with_cost=with_cost, with_groups=with_groups)
     if report is not None:
         write_report(Path(report), inspection.description)

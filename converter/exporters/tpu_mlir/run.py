@@ -145,7 +145,8 @@ def run_in_simulator(feeds: dict[str, Any]) -> dict[str, Any]:
         done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
         if done.returncode or not target.exists():
             fail(f"the simulator failed with exit code {done.returncode}")
-        return read_arrays(target)
+        arrays: dict[str, Any] = read_arrays(target)
+        return arrays
 
 
 def run_host(feeds: dict[str, Any], count: int) -> dict[str, Any]:

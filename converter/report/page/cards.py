@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tpuconvert.model.description import Description
+from tpuconvert.report.compiled_cycles import KEY
 from tpuconvert.report.page.elements import FULL_BAR, bar
 from tpuconvert.report.report_data import integer_shares
 from tpuconvert.schema.text.html_text import escape
@@ -115,7 +116,16 @@ def _cost(description: Description) -> list[Card]:
         Card("MACs", _count(cost["macs"]), "multiply-accumulates"),
         Card("Memory traffic", bytes_text(cost["bytes"]), traffic),
         Card("Least time", time_text(seconds), least),
+        *_compiled(description),
     ]
+
+
+def _compiled(description: Description) -> list[Card]:
+    compiled = description.get(KEY)
+    if compiled is None:
+        return []
+    detail = f"{compiled['cycles']:,} cycles on {compiled['chip']}, estimate of the vendor's compiler"
+    return [Card("Compiled", time_text(compiled["seconds"]), detail, kind="" if compiled["is_accepted"] else "warn")]
 
 
 def _count(count: int) -> str:

@@ -244,6 +244,8 @@ function cost(index) {
     ["MACs", text.count(report.cell("macs", index))],
     ["memory traffic", text.bytes(report.cell("bytes", index))],
     ["least time", text.time(seconds) + (total ? `, ${text.share(seconds / total)} of the sum` : "")],
+    ["compute cycles", text.count(report.cell("compute_cycles", index))],
+    ["transfer cycles", text.count(report.cell("transfer_cycles", index))],
     ["group", group === null ? "none" : String(group)],
     ["live tensors", text.bytes(report.cell("live_bytes", index))],
   ]);

@@ -67,6 +67,8 @@ const NOISE = number(
   "noise that the step of this tensor adds, as a share of its power",
 );
 const TIME = number("least time", "seconds", 90, text.time, "lower bound on the chip, for this node alone");
+const COMPUTE = number("compute cycles", "compute_cycles", 110, text.count, "estimate of the vendor's compiler");
+const TRANSFER = number("transfer cycles", "transfer_cycles", 110, text.count, "estimate; the compiler overlaps them");
 const MACS = number("MACs", "macs", 120, text.count);
 const SCALE = {
   title: "scale",
@@ -152,6 +154,8 @@ const PRESETS = {
     MACS,
     number("bytes", "bytes", 120, text.count),
     TIME,
+    COMPUTE,
+    TRANSFER,
     number("group", "group", 70, (value) => (value === null ? "-" : value)),
   ],
   Graph: [
