@@ -22,7 +22,12 @@ from tpuconvert.exporters.tpu_mlir.host_part import HostPart, find_host_part
 from tpuconvert.exporters.tpu_mlir.lowering import Lowering
 from tpuconvert.exporters.tpu_mlir.passes import shell_passes
 from tpuconvert.exporters.tpu_mlir.registry import lowers, lowers_bm1684, lowers_floats
-from tpuconvert.exporters.tpu_mlir.rounding_sensitivity import changes_by_rounding, observe_values, rounding_sensitivity
+from tpuconvert.exporters.tpu_mlir.rounding_sensitivity import (
+    changes_by_rounding,
+    observe_values,
+    rounding_sensitivity,
+    rounds_floats,
+)
 from tpuconvert.exporters.tpu_mlir.run_bmodel import device_array, stack_samples
 from tpuconvert.model.model import Model
 from tpuconvert.optimizer import expand_composites, is_expandable
@@ -337,7 +342,9 @@ def write_package(
     tensors = [lowering.returned(value) for value in values]
     form.write(folder, lowering, tensors)
     observed, outputs = observe_values(graph, {value.name for value in (*values, *borders)}, samples)
-    changes = changes_by_rounding(graph, observed, samples, lowering.kind) if has_inexact_integers(lowering) else {}
+    changes = {}
+    if has_inexact_integers(lowering) or any(rounds_floats(node) for node in graph.nodes):
+        changes = changes_by_rounding(graph, observed, samples, lowering.kind)
     results = stack_samples(
         {name: [np.array(feed[name]) for feed in outputs] for name in outputs[0]} if outputs else {}
     )

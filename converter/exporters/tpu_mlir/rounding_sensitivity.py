@@ -7,14 +7,15 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from tpuconvert.runtime.session.session import Session
-from tpuconvert.schema.graph.graph import Graph, Value
+from tpuconvert.schema.graph.graph import Graph, Node, Value
 from tpuconvert.schema.graph.graph_copy import copy_graph
+from tpuconvert.schema.ops.activation import Active, ActiveType
 from tpuconvert.schema.ops.arithmetic_with_scalar import Muls
 from tpuconvert.schema.ops.quantization.requant_fp32_to_int import RequantFp32ToInt
 from tpuconvert.schema.types import Array, Scalar
 
 DRAWS = 2
-"""Changes that are tried."""
+"""Random changes that are tried."""
 
 LAST_PLACES = {"f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}
 """Relative size of a unit in the last place."""
@@ -66,10 +67,26 @@ def observe_values(
     return {name: np.stack(items) for name, items in arrays.items()}, outputs
 
 
+def rounds_floats(node: Node) -> bool:
+    """Return True if a node makes whole floats of others, as a source does that quantizes activations itself."""
+    return isinstance(node.op, Active) and node.op.active_type is ActiveType.ACTIVE_ROUND
+
+
+def rounded_operand(node: Node) -> Value | None:
+    """Return the computed float of which a node makes the nearest integer, or None if it is another node.
+
+    Nodes that cut off the fraction do not count: a whole number that a device computes exactly would become another.
+    """
+    if not (rounds_floats(node) or isinstance(node.op, RequantFp32ToInt)):
+        return None
+    operand = node.inputs[0]
+    return operand if operand is not None and operand.producer is not None else None
+
+
 def changes_by_rounding(
     graph: Graph, expected: Mapping[str, Array], feeds: Sequence[Mapping[str, Array]], kind: str
 ) -> dict[str, float]:
-    """Return how much values change if every computed float changes by its last place before it is quantized.
+    """Return how much values change if every computed float changes by its last place before it is rounded.
 
     A float near a tie then becomes the next integer, which a network may amplify.
 
@@ -80,16 +97,15 @@ def changes_by_rounding(
         kind: type of the floats, ``f32``, ``f16`` or ``bf16``.
 
     Returns:
-        Root mean square of the change, the largest of several draws, by name.
+        Root mean square of the change by name: the largest of all floats upwards, all downwards, and random directions.
     """
-    largest = dict.fromkeys(expected, 0.0)
-    for seed in range(DRAWS):
-        rng = np.random.default_rng(seed)
+    largest, rng = dict.fromkeys(expected, 0.0), np.random.default_rng(0)
+    for directions in ((1,), (-1,), *[(-1, 1)] * DRAWS):
         changed = copy_graph(graph)
         for node in changed.nodes:
-            operand = node.inputs[0] if isinstance(node.op, RequantFp32ToInt) else None
-            if operand is not None and operand.producer is not None:
-                factor = Scalar.f32(1 + rng.choice((-1, 1)) * LAST_PLACES[kind])
+            operand = rounded_operand(node)
+            if operand is not None:
+                factor = Scalar.f32(1 + rng.choice(directions) * LAST_PLACES[kind])
                 changed.set_input(node, 0, changed.add(Muls(factor), operand))
         changed.sort()
         for name, array in observe_values(changed, expected, feeds)[0].items():
