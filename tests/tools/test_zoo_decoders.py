@@ -1,5 +1,6 @@
 """Trials of exported decoders, on a decoder built here; no exporter is needed."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -7,11 +8,12 @@ import pytest
 
 import tpuconvert as tc
 from tests.support.networks.decoders import MICROSOFT, decoder
+from tpuconvert.schema.errors import ThresholdError
 
 pytest.importorskip("onnxruntime.quantization")
 from tools.zoo.decoders.__main__ import main
 from tools.zoo.decoders.decoder_cases import EXPORTERS, FAMILIES, PROMPT, STEPS, Case, cases
-from tools.zoo.decoders.decoder_trial import COLUMNS, try_case
+from tools.zoo.decoders.decoder_trial import COLUMNS, PROGRAMS, try_case
 
 CASE = Case("llama", "gqa", "mask", "open", "caches")
 
@@ -31,10 +33,10 @@ def folder(tmp_path: Path) -> Path:
 
 def test_all_steps_of_a_decoder_succeed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trial = try_case(CASE, folder)
-    assert trial.results == dict.fromkeys((step for step in COLUMNS if step != "padding"), "")
-    assert trial.is_green and trial.cells() == ["yes", "yes", "yes", "-", "yes", "yes", "yes"]
+    assert trial.results == dict.fromkeys((step for step in COLUMNS if step not in ("padding", PROGRAMS)), "")
+    assert trial.is_green and trial.cells() == ["yes", "yes", "yes", "-", "yes", "yes", "yes", "-"]
     assert main(["run", str(folder), "--families", "llama", "--exporters", "gqa", "--match", "gqa-mask"]) == 0
-    assert "| llama-gqa-mask-open-caches | yes | yes | yes | - | yes | yes | yes |" in capsys.readouterr().out
+    assert "| llama-gqa-mask-open-caches | yes | yes | yes | - | yes | yes | yes | - |" in capsys.readouterr().out
 
 
 def test_other_logits_and_tokens_are_reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,6 +48,47 @@ def test_other_logits_and_tokens_are_reported(folder: Path, capsys: pytest.Captu
     assert "differs from transformers" in str(results["logits"])
     assert main(["run", str(folder), "--families", "llama", "--exporters", "gqa"]) == 1
     assert "| llama-gqa-both-open-caches | not made |" in capsys.readouterr().out
+
+
+@dataclass
+class Compiled:
+    """A compiled export.
+
+    Args:
+        host_nodes: nodes that its first part leaves to the host.
+        differs: raise the error of a program whose results differ.
+    """
+
+    host_nodes: list[str]
+    differs: bool
+
+    @property
+    def proofs(self) -> dict[str, dict[str, list[str]]]:
+        return {"block_0": {"host_nodes": self.host_nodes}, "lm_head": {"host_nodes": []}}
+
+    def check(self) -> None:
+        if self.differs:
+            raise ThresholdError("1 tensor of the compiled program differs")
+
+
+@pytest.mark.parametrize(
+    ("compiled", "reason"),
+    [
+        (Compiled([], False), ""),
+        (Compiled(["topk"], False), "AssertionError: nodes of block_0 are left to the host"),
+        (Compiled([], True), "ThresholdError: 1 tensor of the compiled program differs"),
+    ],
+)
+def test_programs_of_the_parts(
+    compiled: Compiled, reason: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """tests/vendor/test_decoders.py compiles parts; here an export stands in for the compiler."""
+    export = tc.export
+    monkeypatch.setattr(tc, "export", lambda *args, **given: compiled if "compile" in given else export(*args, **given))
+    assert try_case(CASE, folder, "bm1684x").results[PROGRAMS] == reason
+    arguments = ["run", str(folder), "--families", "llama", "--match", "gqa-mask", "--compile", "bm1684x"]
+    assert main(arguments) == bool(reason)
+    assert f"| yes | {'no' if reason else 'yes'} |\n" in capsys.readouterr().out
 
 
 def test_matrix_has_every_family_and_exporter() -> None:

@@ -26,6 +26,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--families", default=",".join(FAMILIES), help="names with commas")
     parser.add_argument("--exporters", default=",".join(EXPORTERS), help="names with commas")
     parser.add_argument("--match", default="", help="text in the names of the exports")
+    parser.add_argument("--compile", metavar="CHIP", help="of run: compile the parts, and run them in the simulator")
     given = parser.parse_args(arguments)
     chosen = [
         case
@@ -52,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
             path = case.refusal_path(given.folder)
             print(f"| {case.name} | {path.read_text().strip() if path.exists() else 'not made'} |", flush=True)
             continue
-        trial = try_case(case, given.folder)
+        trial = try_case(case, given.folder, given.compile)
         print(f"| {case.name} | " + " | ".join(trial.cells()) + " |", flush=True)
         for step, reason in trial.results.items():
             if reason:

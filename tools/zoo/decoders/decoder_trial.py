@@ -18,10 +18,14 @@ from tpuconvert.verify.verification import Thresholds
 TOLERANCE = 1e-4
 """Largest difference of the logits, as a share of their range."""
 
-COLUMNS = ("convert", "logits", "tokens", "padding", "verify", "plans", "parts")
+PROGRAMS = "programs"
+"""Step that needs the vendor's compiler and simulator."""
+
+COLUMNS = ("convert", "logits", "tokens", "padding", "verify", "plans", "parts", PROGRAMS)
 """Steps of a trial, in order."""
 
-CONTEXT = 16
+CONTEXT, PROGRAM_CONTEXT = 16, 8
+"""Tokens of the parts, and of those that are compiled."""
 
 PAIR = 2
 """Batch of a further conversion of exports with an open one."""
@@ -53,8 +57,8 @@ class Trial:
 class _Run:
     """The steps of a trial, each of which raises an exception if it fails."""
 
-    def __init__(self, case: Case, folder: Path) -> None:
-        self.case, self.path = case, case.path(folder)
+    def __init__(self, case: Case, folder: Path, chip: str | None) -> None:
+        self.case, self.path, self.chip = case, case.path(folder), chip
         with np.load(folder / f"{case.family}.npz") as stored:
             self._stored = dict(stored)
         self.sequence = np.concatenate([self._stored["prompt"], self._stored["tokens"][None, :-1]], 1)
@@ -102,6 +106,19 @@ class _Run:
         """Split the decoder; the export compares the parts with the whole."""
         with tempfile.TemporaryDirectory() as folder:
             tc.export(self.model, Path(folder) / "parts", to="onnx", decoder_context=CONTEXT)
+
+    def programs(self) -> None:
+        """Compile the parts with floats of 16 bits, and compare them in the simulator."""
+        assert self.chip is not None
+        model = tc.convert(self.path, chip=self.chip)
+        with tempfile.TemporaryDirectory() as folder:
+            target = Path(folder) / "parts"
+            result = tc.export(
+                model, target, chip=self.chip, floats="f16", decoder_context=PROGRAM_CONTEXT, compile=True
+            )
+            result.check()
+            if on_host := [part for part, proof in result.proofs.items() if proof["host_nodes"]]:
+                raise AssertionError(f"nodes of {', '.join(on_host)} are left to the host")
 
     def _feeds(self) -> dict[str, Array]:
         """Return one sample with all inputs: some tokens, and random caches with some more."""
@@ -169,11 +186,17 @@ def compare(actual: Array, expected: Array) -> None:
         raise AssertionError(f"logits differ by {difference:.1e} of their range")
 
 
-def try_case(case: Case, folder: Path) -> Trial:
-    """Run the steps of a trial. A conversion that fails ends it."""
+def try_case(case: Case, folder: Path, chip: str | None = None) -> Trial:
+    """Run the steps of a trial. A conversion that fails ends it.
+
+    Args:
+        case: the export.
+        folder: folder of the exports.
+        chip: chip for which the parts are compiled; None to leave this out.
+    """
     trial = Trial(case)
-    steps = [step for step in COLUMNS if step != "padding" or can_pad(case)]
-    run = _Run(case, folder)
+    steps = [step for step in COLUMNS if (step != "padding" or can_pad(case)) and (step != PROGRAMS or chip)]
+    run = _Run(case, folder, chip)
     for step in steps if case.has_caches else ("convert", "logits", "verify"):
         method: Callable[[], None] = getattr(run, step)
         try:
