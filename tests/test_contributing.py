@@ -141,6 +141,7 @@ def test_every_page_is_linked_and_followed() -> None:
     assert names == set(re.findall(r'Page\("(\w+)"\)', Path(__file__).read_text("utf-8")))
 
 
+@pytest.mark.slow
 def test_operator_page(copy: Copy) -> None:
     page = Page("operator")
     definition, tests = page.files
@@ -242,6 +243,7 @@ def test_an_operator_and_its_converter_are_all_that_a_quantized_network_needs(co
     assert copy.changed_files() == set(files)
 
 
+@pytest.mark.slow
 def test_converter_page(copy: Copy) -> None:
     page = Page("converter")
     outputs = follow(copy, page)
@@ -282,6 +284,7 @@ assert run([*command[:2], "--quantize", "int8", "--outlier-share", "1.5"]) == 2
 """
 
 
+@pytest.mark.slow
 def test_option_page(copy: Copy) -> None:
     """One field in one file is an option everywhere."""
     page = Page("option")
@@ -309,6 +312,7 @@ def test_option_page(copy: Copy) -> None:
     assert subprocess.run(checked, cwd=copy.root, capture_output=True).returncode == 0
 
 
+@pytest.mark.slow
 def test_command_page(copy: Copy) -> None:
     page = Page("command")
     copy.write(page.files)
@@ -328,6 +332,7 @@ def test_command_page(copy: Copy) -> None:
         assert re.search(rf"^{name}\b", (copy.root / table).read_text("utf-8"), re.MULTILINE), f"{table} has no {name}"
 
 
+@pytest.mark.slow
 def test_rule_page(copy: Copy) -> None:
     page = Page("rule")
     _, pattern = page.files
@@ -340,6 +345,7 @@ def test_rule_page(copy: Copy) -> None:
     assert [stage for stage in ORDER if f"`{stage}`" not in page.text] == []
 
 
+@pytest.mark.slow
 def test_head_page(copy: Copy) -> None:
     page = Page("head")
     head, _ = page.files

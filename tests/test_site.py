@@ -62,6 +62,7 @@ def test_every_link_leads_to_a_file_of_the_site(site: Path) -> None:
     assert not missing, f"{len(missing)} links lead nowhere: {missing[:5]}"
 
 
+@pytest.mark.slow
 def test_sources_that_pages_link_to_are_pages(site: Path, repository: Path) -> None:
     quantization = (site / "quantization" / "index.html").read_text(encoding="utf-8")
     assert 'href="../source/optimizer/prepare_quantization.py/"' in quantization

@@ -316,9 +316,8 @@ def written(tmp_path: Path, name: str) -> list[bytes]:
     return [(tmp_path / f"{name}{suffix}").read_bytes() for suffix in (".tpum", ".rules.yaml", ".tuning.json")]
 
 
-@pytest.mark.parametrize(
-    "metric", ["cosine", *(pytest.param(name, marks=pytest.mark.slow) for name in ("sqnr", "agreement", "top1"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("metric", ["cosine", "sqnr", "agreement", "top1"])
 def test_workers_run_calibration_refinement_and_metric(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, metric: str
 ) -> None:

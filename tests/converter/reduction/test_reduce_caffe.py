@@ -124,6 +124,7 @@ def test_reduce_wrong_caffe_rule(g, m):
 '''
 
 
+@pytest.mark.slow
 def test_a_wrong_rule_is_reduced_to_the_layers_that_it_rewrites() -> None:
     Path("wrong.py").write_text(WRONG_RULE)
     before = write(layer("TanH", "", "BEFORE", "AFTER", f"{SECRET}/planted"))

@@ -113,7 +113,10 @@ def convert_on(workers: Workers, monkeypatch: pytest.MonkeyPatch, samples: objec
     return pickle.dumps([(value.name, value.array.tobytes(), value.quant) for value in constants])
 
 
-@pytest.mark.parametrize(("chip", "batch"), [("bm1686", 1), ("bm1684", 1), ("bm1686", "N")])
+@pytest.mark.parametrize(
+    ("chip", "batch"),
+    [("bm1686", 1), *(pytest.param(*given, marks=pytest.mark.slow) for given in [("bm1684", 1), ("bm1686", "N")])],
+)
 def test_refinement_on_workers_that_forget_everything(
     chip: str, batch: int | str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

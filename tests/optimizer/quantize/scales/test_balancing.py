@@ -70,7 +70,8 @@ def test_outlier_channels_cost_much_with_one_scale(name, tmp_path):
     assert balanced_notes(model) == []
 
 
-@pytest.mark.parametrize("chip", ["bm1686", pytest.param("bm1684", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("chip", ["bm1686", "bm1684"])
 def test_a_model_without_outliers_does_not_change(chip, tmp_path):
     network, path = OUTLIER_NETWORKS["vit"], tmp_path / "net.onnx"
     network.write(path, outliers=Outliers(factor=0.0))
@@ -95,6 +96,7 @@ def test_engine_and_reference_agree_after_loading(chip, tmp_path):
                 assert np.array_equal(array, expected[name])
 
 
+@pytest.mark.slow
 def test_the_order_and_split_of_samples_do_not_matter(tmp_path):
     network, path = OUTLIER_NETWORKS["vit"], tmp_path / "net.onnx"
     network.write(path)
