@@ -40,9 +40,17 @@ def rounding_sensitivity(graph: Graph, feed: Mapping[str, Array]) -> float:
             for name, array in session.run(changed).items():
                 want = expected[name]
                 if array.dtype.kind == "f" and array.shape == want.shape:
-                    difference, magnitude = np.abs(array - want).max(initial=0), np.abs(want).max(initial=0)
+                    difference = np.abs(_difference(array, want)).max(initial=0)
+                    magnitude = np.abs(want[np.isfinite(want)]).max(initial=0)
                     largest = max(largest, float(difference / magnitude) if magnitude else 0.0)
     return largest if np.isfinite(largest) else 0.0
+
+
+def _difference(array: Array, expected: Array) -> Array:
+    """Return the differences of elements: 0 where both are infinite or both are NaN."""
+    is_same = (array == expected) | (np.isnan(array) & np.isnan(expected))
+    with np.errstate(invalid="ignore"):  # infinite minus infinite
+        return np.where(is_same, 0.0, array.astype(np.float64) - expected)
 
 
 def _changed(array: Array, rng: np.random.Generator) -> Array:
@@ -109,7 +117,7 @@ def changes_by_rounding(
                 changed.set_input(node, 0, changed.add(Muls(factor), operand))
         changed.sort()
         for name, array in observe_values(changed, expected, feeds)[0].items():
-            difference = array.astype(np.float64) - expected[name]
+            difference = _difference(array, expected[name])
             change = float(np.sqrt(np.mean(np.square(difference)))) if difference.size else 0.0
             largest[name] = max(largest[name], change if np.isfinite(change) else 0.0)
     return largest
