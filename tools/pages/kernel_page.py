@@ -39,7 +39,7 @@ These run their NumPy reference. `tools/pages/fallbacks.py` lists the nodes of r
 | operators | reason |
 |---|---|
 """
-SMALL = frozenset({"gather_group_quantized", "gru_cell", "lstm_cell"})
+SMALL = frozenset({"gru_cell", "lstm_cell"})
 DATA_DEPENDENT = frozenset(
     {"batch_to_space_v2", "extract_v2", "host_expand", "host_multiclass_nms", "host_pad", "host_slice", "masked_select"}
     | {"nms", "nms_v2", "pad_v2", "proposals", "reshape_v2", "sequence_gen", "space_to_batch_v2", "tile_v2", "where"}
@@ -47,7 +47,7 @@ DATA_DEPENDENT = frozenset(
 REASONS: dict[str, Callable[[type[Op]], bool]] = {
     "atomic operations for hand-written graphs, which no conversion creates": lambda op: op.kind is OpKind.ATOMIC,
     "the extents of their results depend on data": lambda op: op.name in DATA_DEPENDENT,
-    "composites with little work: one row of a table per token, or one step of a cell": lambda op: op.name in SMALL,
+    "composites with little work: one step of a cell": lambda op: op.name in SMALL,
     "composites of symbolic extents, which are expanded when the extents are known": (
         lambda op: op.kind is OpKind.COMPOSITE
     ),

@@ -200,6 +200,18 @@ def test_masks_that_hide_distant_keys_are_not_taken_for_causal_ones(window: int)
 
 
 @needs_extension
+def test_integer_caches_plan_again_and_packed_weights_do_not() -> None:
+    """An INT8 decoder quantizes its caches as a whole; with packed weights and INT8 activations they stay in float."""
+    proto = decoder(EXPLICIT, layers=1, hidden=512)
+    sample = feeds_of(proto, tokens(0, 8))
+    with tc.Session(tc.convert(proto, quantize="int8", calibration=[sample] * 2)) as session:
+        assert "(requant_fp32_to_int)" in session.replanning
+    packed = tc.PackedWeights(weight_type="int4", activation_type="int8")
+    with tc.Session(tc.convert(proto, packed_weights=packed)) as session:
+        assert session.replanning == ""
+
+
+@needs_extension
 def test_a_session_with_a_plan_per_length_warns_once_and_names_the_node() -> None:
     assert "slow decoding" not in tc.convert(decoder(EXPLICIT, mask=LOOKUP, layers=1)).summary()
     model = tc.convert(decoder(EXPLICIT, mask=WINDOW, layers=1))

@@ -29,12 +29,18 @@ struct CachedAttentionTask {
   bool has_mask = false;
 };
 
+// Largest number of queries that a kernel computes at once.
+constexpr std::int64_t kAttentionQueries = 4;
+
 // Doubles of scratch memory for a query: its size, rounded up to a multiple of 16.
 inline std::int64_t cached_attention_query(const CachedAttentionTask& task) { return (task.size + 15) / 16 * 16; }
 
-// Doubles of scratch memory that a worker needs: a query and the scores of all keys.
+// Doubles of scratch memory for the scores of all keys of a query.
+inline std::int64_t cached_attention_scores(const CachedAttentionTask& task) { return (task.capacity + 15) / 16 * 16 + 16; }
+
+// Doubles of scratch memory that a worker needs: queries and their scores.
 inline std::int64_t cached_attention_scratch(const CachedAttentionTask& task) {
-  return cached_attention_query(task) + (task.capacity + 15) / 16 * 16 + 16;
+  return kAttentionQueries * (cached_attention_query(task) + cached_attention_scores(task));
 }
 
 struct CachedAttentionKernels {

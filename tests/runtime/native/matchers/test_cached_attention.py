@@ -24,9 +24,13 @@ def logits(model: tc.Model, first: int) -> Array:
     return np.concatenate(parts, axis=1)
 
 
-@pytest.mark.parametrize("size", [6, 16, 20, 48, 64, 70])
-def test_head_sizes(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = tc.convert(decoder(EXPLICIT, layers=1, heads=4, kv_heads=2, size=size, hidden=16, positions=64))
+@pytest.mark.parametrize(
+    ("size", "heads", "kv_heads"),
+    [*((size, 4, 2) for size in (6, 16, 20, 48, 64, 70)), (64, 3, 1), (20, 3, 3)],
+)
+def test_head_sizes(size: int, heads: int, kv_heads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """37 queries of 1 to 3 heads with the same keys leave blocks of 1 to 4 queries."""
+    model = tc.convert(decoder(EXPLICIT, layers=1, heads=heads, kv_heads=kv_heads, size=size, hidden=16, positions=64))
     with Session(model, backend="reference") as session:
         expected = session.run({"input_ids": TOKENS[None]})["logits"]
     found = []
