@@ -54,14 +54,14 @@ def expanded_weight(node: OnnxNode, g: Graph, index: int, axis: int) -> GroupedW
     tensor = node.tensor(index)
     if tensor.array is None or tensor.array.ndim != 2 or tensor.folding is None:
         return None
-    found = _integers_of(tensor, g)
-    if found is None:
+    parts = _integers_of(tensor, g)
+    if parts is None:
         return None
-    integers, scale = ((part if axis else part.T) for part in found[:2])
+    integers, scale = ((part if axis else part.T) for part in parts[:2])
     weight = _grouped(
-        np.ascontiguousarray(integers), np.ascontiguousarray(scale, np.float32), is_packed=found.is_packed
+        np.ascontiguousarray(integers), np.ascontiguousarray(scale, np.float32), is_packed=parts.is_packed
     )
-    if weight is None and found.is_packed and tensor.grouped is None:
+    if weight is None and parts.is_packed and tensor.grouped is None:
         g.notes.append(
             f"'{node.name}': the integers of its weight '{tensor.name}' are not kept, because their scales have no "
             f"groups of a multiple of {GROUPS[0]} inputs; it is stored in FLOAT32"

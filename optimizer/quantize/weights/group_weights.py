@@ -47,7 +47,7 @@ _PART = 1 << 22
 _SEARCHED = 1 << 15
 """Number of weights whose scales are searched together, in the L2 cache."""
 
-WORTHWHILE_ERROR = 0.75
+WORTHWHILE_ERROR = 0.85
 """Error with a second group for outliers, relative to that without, above which the group is not worth its bits."""
 
 _SHRINK = {4: np.linspace(0.65, 1.15, 21), 8: np.linspace(0.9, 1.02, 7)}
@@ -201,7 +201,7 @@ def second_moments(
     part: list[str] = []
     size = 0
     for name, width in widths.items():
-        bytes_needed = 8 * (width * width if width <= MOST_INPUTS else width)
+        bytes_needed = 4 * (width * width if width <= MOST_INPUTS else width)
         if part and size + bytes_needed > _MOST_BYTES:
             yield from _sum_products(graph, part, batches).items()
             part, size = [], 0
@@ -219,16 +219,19 @@ def _sum_products(graph: Graph, names: Iterable[str], batches: Iterable[Mapping[
             return
         rows = np.ascontiguousarray(array.reshape(-1, array.shape[-1]))
         is_wide = rows.shape[1] > MOST_INPUTS
-        row_sums: Array = np.square(rows, dtype=np.float64).sum(axis=0) if is_wide else rows.T @ rows
+        row_sums: Array = np.square(rows).sum(axis=0) if is_wide else rows.T @ rows
         if value.name not in sums:
-            sums[value.name] = np.zeros(row_sums.shape)
-        sums[value.name] += row_sums  # binary64: the sums of a sample are rounded to binary32 once
+            sums[value.name] = np.zeros(row_sums.shape, np.float32)
+        # In binary32, which halves the memory: its rounding is far below the number that is added to the squares.
+        sums[value.name] += row_sums
         counts[value.name] += len(rows)
 
     with Session(_without_other_results(graph, counts), observed=True) as session:
         for feeds in batches:
             session.run(feeds, observe=observe, borrow=True)
-    return {name: Moments(total / max(1, counts[name]), counts[name]) for name, total in sums.items()}
+    for name, total in sums.items():
+        total /= max(1, counts[name])
+    return {name: Moments(total, counts[name]) for name, total in sums.items()}
 
 
 def _without_other_results(graph: Graph, names: Iterable[str]) -> Graph:
@@ -268,7 +271,7 @@ def pack_weight(
     used = Moments(np.ones(weight.shape[0])) if moments is None else moments
     factor = factor or used.factor()
     is_half = _fits_half(weight, form)
-    narrow = used.products.astype(np.float32)
+    narrow = used.products.astype(np.float32, copy=False)
     parts, error, power = [], 0.0, 0.0
     step = max(1, _PART // weight.shape[0])
     for start in range(0, weight.shape[1], step):
@@ -289,13 +292,13 @@ def _fits_half(weight: Array, form: GroupFormat) -> bool:
 def outlier_inputs(moments: Moments, form: GroupFormat) -> Array | None:
     """Return a group of inputs whose weights deserve a second group, in ascending order, or None.
 
-    These inputs must have most of the power of all inputs, and the second group must cost at most 1/8 of the bits.
+    These inputs must have a quarter of the power of all inputs, and the second group must cost at most 1/8 of the bits.
     """
     squares = moments.squares()
     if form.bits != 4 or moments.products.ndim != 2 or len(squares) % form.group or len(squares) < 8 * form.group:
         return None
     largest = np.sort(np.argsort(-squares, kind="stable")[: form.group])
-    return largest if is_finite(moments.products) and squares[largest].sum() > squares.sum() / 2 else None
+    return largest if is_finite(moments.products) and squares[largest].sum() > squares.sum() / 4 else None
 
 
 def pack_with_outliers(node: str, weight: Array, form: GroupFormat, moments: Moments, outliers: Array) -> PackedWeight:
@@ -305,7 +308,7 @@ def pack_with_outliers(node: str, weight: Array, form: GroupFormat, moments: Mom
     """
     exact = np.ascontiguousarray(weight.T, np.float64)
     is_half = _fits_half(weight, form)
-    products, rows = moments
+    products, rows = moments.products.astype(np.float64), moments.rows
     others = np.setdiff1d(np.arange(len(products)), outliers)
     order = np.concatenate([others, outliers, outliers])
     inner = products[np.ix_(outliers, outliers)]

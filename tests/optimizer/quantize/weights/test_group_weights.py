@@ -106,6 +106,15 @@ def test_second_group_for_outliers_reduces_the_error(zero: bool) -> None:
     assert split < 0.6 * plain / np.square(wanted).sum()
 
 
+@pytest.mark.parametrize(("square", "is_split"), [(3, True), (2, False)])
+def test_second_group_needs_a_quarter_of_the_power(square: float, is_split: bool) -> None:
+    """32 of 256 inputs have 96 of 320, or 64 of 288."""
+    squares = np.ones(256)
+    squares[5::8] = square
+    found = outlier_inputs(Moments(np.diag(squares)), GroupFormat(4, 32))
+    assert (found is not None) == is_split and (found is None or found.tolist() == list(range(5, 256, 8)))
+
+
 @pytest.mark.parametrize(
     ("form", "moments"),
     [
