@@ -8,6 +8,7 @@ import numpy as np
 
 from tpuconvert.frontends import emit
 from tpuconvert.schema.graph.graph import Graph, Value
+from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.matmul_group_quantized import GROUPS, MatmulGroupQuantized, pack_codes
 from tpuconvert.schema.types import Array
 
@@ -22,6 +23,7 @@ class GroupedWeight(NamedTuple):
         bits: 4 or 8.
         group: elements of K with one scale.
         depth: K.
+        order: positions of K in the operand that the codes multiply; None if they are in order.
     """
 
     codes: Array
@@ -30,6 +32,7 @@ class GroupedWeight(NamedTuple):
     bits: int
     group: int
     depth: int
+    order: Array | None = None
 
 
 def pack_grouped_weight(g: Graph, weight: GroupedWeight) -> tuple[int, Value, Value, Value | None]:
@@ -52,6 +55,8 @@ def group_matmul(g: Graph, x: Value, weight: GroupedWeight, bias: Value | None =
     """Add a matmul of x [..., K] with a weight whose group size is a multiple of 16."""
     group, codes, scale, zero = pack_grouped_weight(g, weight)
     rows = x if x.rank > 1 else emit.reshape(g, x, (1, weight.depth))
+    if weight.order is not None:
+        rows = g.add(IndexSelect(dim=rows.rank - 1), rows, g.constant(weight.order.astype(np.int32), "g_idx"))
     y = g.add(MatmulGroupQuantized(weight.bits, group), rows, codes, scale, zero, bias)
     return y if x.rank > 1 else emit.reshape(g, y, (weight.codes.shape[0],))
 
@@ -61,15 +66,17 @@ def grouped_weight(
 ) -> GroupedWeight | None:
     """Return a matrix with one scale per block of an axis, which is the inner axis of a matmul; None if not supported.
 
+    Integers of 2 bits are stored in 4.
+
     Args:
         data: integers of at most ``bits`` bits, signed or unsigned.
-        bits: 4 or 8.
+        bits: 2, 4 or 8.
         scale: one per block, with the rank of the data.
         zero: zero points, like ``scale``; None for 0.
         axis: the axis that has blocks.
         block: elements of a block.
     """
-    if data.ndim != 2 or data.dtype.itemsize != 1 or bits not in (4, 8) or block < 1 or block % GROUPS[0]:
+    if data.ndim != 2 or data.dtype.itemsize != 1 or bits not in (2, 4, 8) or block < 1 or block % GROUPS[0]:
         return None
     groups = -(-data.shape[axis] // block)
     shape = (groups, data.shape[1]) if axis == 0 else (data.shape[0], groups)
@@ -82,6 +89,6 @@ def grouped_weight(
     zeros: Array | None = None
     if zero is not None:
         zeros = ((zero.T if axis == 0 else zero).astype(np.int16) + offset).astype(np.uint8)
-    elif not offset:
-        zeros = np.zeros(scales.shape, np.uint8)
-    return GroupedWeight(codes, scales, zeros, bits, block, rows.shape[1])
+    elif not offset or bits == 2:
+        zeros = np.full(scales.shape, offset, np.uint8)
+    return GroupedWeight(codes, scales, zeros, max(bits, 4), block, rows.shape[1])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,6 +40,7 @@ from tpuconvert.frontends.onnx.function_calls import attributes_of, body_scope, 
 from tpuconvert.frontends.onnx.node import (
     CompiledSubgraph,
     Converted,
+    Folding,
     MakeInputs,
     Materializer,
     OnnxNode,
@@ -404,7 +406,10 @@ class _Importer:
         for new in self._graph.latest(len(self._graph) - before):
             check_parameters(new.op)
         self._check_read(node)
-        return self._finish(node, converted, scope)
+        tensors = self._finish(node, converted, scope)
+        if chosen is not converter and tensors and tensors[0].array is not None and tensors[0].array.ndim > 1:
+            tensors[0] = replace(tensors[0], folding=Folding(node, chosen.converter))
+        return tensors
 
     def _check_read(self, node: OnnxNode) -> None:
         unread = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -58,6 +58,7 @@ class OnnxTensor:
         roots: inputs of the model that the tensor is computed from; empty for a constant.
         items: tensors of a sequence; a sequence has neither elements nor a value.
         grouped: integers of a dequantized constant with a scale per block, and the axis that has the blocks.
+        folding: the evaluation of a constant that the file computes.
     """
 
     name: str
@@ -69,11 +70,24 @@ class OnnxTensor:
     roots: frozenset[str] = frozenset()
     items: tuple[OnnxTensor, ...] | None = None
     grouped: tuple[GroupedWeight, int] | None = None
+    folding: Folding | None = None
 
     @classmethod
     def constant(cls, name: str, element: Element, array: Array) -> OnnxTensor:
         """Return a tensor with known elements."""
         return cls(name, element, array.shape, array)
+
+
+class Folding(NamedTuple):
+    """Evaluation of a constant.
+
+    Args:
+        node: the node, with its constant inputs.
+        evaluate: function that evaluates it, or the same node with other inputs.
+    """
+
+    node: OnnxNode
+    evaluate: Callable[[OnnxNode, Graph], Any]
 
 
 @dataclass(frozen=True)
@@ -120,6 +134,11 @@ class Materializer:
         except OverflowError as error:
             message = f"constant '{tensor.name}' of {tensor.element}: {error}"
             raise CannotConvertError(UNSUPPORTED_TYPE, message, "TPU operators have 32-bit integers") from error
+        if tensor.grouped is not None:
+            self._graph.notes.append(
+                f"'{tensor.name}': its integers are not kept, because an operator other than a matmul along their "
+                "blocks or a lookup of rows uses it; it is stored in FLOAT32"
+            )
         constant = self._graph.constant(array, name=tensor.name)
         self._values[id(tensor)] = tensor, constant
         return constant

@@ -1,9 +1,12 @@
-"""Accuracy of packed weights: cosine similarity of the logits of a random decoder with outlier channels.
+"""Accuracy of packed weights: cosine similarity of the logits of a random decoder, or perplexity of a trained one.
 
     python -m tools.accuracy.packed_weights_accuracy [--width 256] [--layers 4] [--samples 24]
+    python -m tools.accuracy.packed_weights_accuracy --decoder FOLDER [--samples 32]
 
-Prints a table: weight type, group size, zero points, activation type, samples, cosine similarity to the float model,
-and the share of tokens with the same largest logit.
+Prints a table. For a random decoder with outlier channels: weight type, group size, zero points, activation type,
+samples, cosine similarity to the float model, and the share of tokens with the same largest logit. For a decoder of
+``python -m tools.zoo.decoders train FOLDER``: perplexity of held-out text, its change from 8 bits, bits per weight, and
+seconds of CPU of the conversion. Samples for the rounding are text that the decoder was trained on.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +22,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import tpuconvert as tc
+from tools.accuracy.perplexity import rows
 from tpuconvert.schema.types import Array
 
 VOCABULARY = 500
@@ -116,10 +121,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--samples", type=int, default=24)
+    parser.add_argument("--samples", type=int, help="default 24, or 32 for --decoder")
+    parser.add_argument("--decoder", type=Path, help="folder with decoder.onnx and tokens.npz")
+    parser.add_argument("--held-out", type=int, default=64, help="samples of 256 tokens for --decoder")
     args = parser.parse_args()
+    if args.decoder is not None:
+        print("| weights | zero points | samples | perplexity | change from int8 | bits per weight | CPU seconds |")
+        print("|---" * 7 + "|")
+        for row in rows(args.decoder, args.held_out, args.samples or 32):
+            print(row, flush=True)
+        return
     decoder = make_decoder(args.width, args.layers)
-    test, samples = make_feeds(6, 48, 1), make_feeds(args.samples, 32, 2)
+    test, samples = make_feeds(6, 48, 1), make_feeds(args.samples or 24, 32, 2)
     exact = logits_of(tc.convert(decoder), test)
     print("| weights | group | zero points | activations | samples | cosine | same token |")
     print("|---|---|---|---|---|---|---|")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -14,10 +16,10 @@ from tpuconvert.conversion.quantization.sample_split import split_feeds
 from tpuconvert.optimizer.quantize.weights.group_weights import (
     WORTHWHILE_ERROR,
     GroupFormat,
+    Moments,
     PackedConstants,
     PackedWeight,
     embedding_nodes,
-    factor_of,
     outlier_inputs,
     pack_weight,
     pack_with_outliers,
@@ -28,13 +30,14 @@ from tpuconvert.optimizer.quantize.weights.group_weights import (
     second_moments,
 )
 from tpuconvert.runtime.derived_inputs import DERIVED
+from tpuconvert.runtime.threads import available_threads
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.file.file_model import Note
 from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized
 from tpuconvert.schema.types import I8
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from tpuconvert.conversion.options.options import Options
     from tpuconvert.conversion.quantization.accuracy_check import AccuracyCheck
@@ -42,6 +45,9 @@ if TYPE_CHECKING:
     from tpuconvert.samples.calibration_data import CalibrationSource, FeedSource
     from tpuconvert.schema.graph.graph import Graph, Node, Value
     from tpuconvert.schema.types import Array
+
+S = TypeVar("S")
+T = TypeVar("T")
 
 KIND = "weights"
 """Kind of the notes."""
@@ -180,17 +186,22 @@ def _pack_weights(graph: Graph, options: Options, feeds: FeedSource | None, prog
         assert node.inputs[0] is not None, "packable"
         by_operand.setdefault(node.inputs[0].name, []).append(node)
     if feeds is None:
-        for node in own:
+        for node, weight in _in_threads(lambda node: (node, pack_weight(node.name, _weight(node), form)), own):
             work.begin()
-            packed[node.name] = pack_weight(node.name, _weight(node), form)
+            packed[node.name] = weight
             _finish(work, [node])
         origin = "rounded to nearest without samples"
     else:
         origin = f"rounded on {feeds.description}"
-        for operand, moments in second_moments(graph, own, work.observe(feeds)):
+
+        def pack(item: tuple[str, Moments]) -> tuple[list[Node], list[PackedWeight]]:
+            users = by_operand[item[0]]
+            return users, _pack_on_samples(users, form, item[1])
+
+        for users, weights in _in_threads(pack, second_moments(graph, own, work.observe(feeds))):
             work.begin()
-            packed |= {weight.node: weight for weight in _pack_on_samples(by_operand[operand], form, moments)}
-            _finish(work, by_operand[operand])
+            packed |= {weight.node: weight for weight in weights}
+            _finish(work, users)
     shared = {}
     for table in tables.lookups:
         work.begin()
@@ -211,6 +222,22 @@ def _pack_weights(graph: Graph, options: Options, feeds: FeedSource | None, prog
             replace_lookup(graph, node, shared[table][1], tables.form)
     counts = len(tables.lookups), len(tables.by_node), f"int{tables.form.bits}"
     return PackedMatmuls(name, form, errors, split, counts, size, 4 * count, origin)
+
+
+def _in_threads(function: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
+    """Yield the results of a function in the order of its arguments, computed by all threads.
+
+    The arguments are taken when a thread is free, so that few of them are in memory.
+    """
+    count = available_threads()
+    pending: deque[Future[T]] = deque()
+    with ThreadPoolExecutor(count) as pool:
+        for item in items:
+            pending.append(pool.submit(function, item))
+            if len(pending) > count:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
 
 
 def _finish(work: _Work, nodes: Sequence[Node]) -> None:
@@ -317,9 +344,9 @@ def _weight(node: Node) -> Array:
     return weight.array
 
 
-def _pack_on_samples(nodes: list[Node], form: GroupFormat, moments: Array) -> list[PackedWeight]:
+def _pack_on_samples(nodes: list[Node], form: GroupFormat, moments: Moments) -> list[PackedWeight]:
     """Pack the weights of the users of one operand, with a second group for its outliers if that is worth its bits."""
-    factor = factor_of(moments)
+    factor = moments.factor()
     plain = [pack_weight(node.name, _weight(node), form, moments, factor) for node in nodes]
     outliers = outlier_inputs(moments, form)
     if outliers is None:

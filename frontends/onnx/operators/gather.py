@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from tpuconvert.frontends import emit
+from tpuconvert.frontends.onnx.grouped_weight import pack_grouped_weight
 from tpuconvert.frontends.onnx.node import Folded, OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.operators.data_movement import empty_result, gather_slices, movement_result
 from tpuconvert.frontends.open_extents import has_zero, is_open, to_shape
@@ -15,6 +16,7 @@ from tpuconvert.schema.errors import UNSUPPORTED_TYPE
 from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops.compare import Eq, Eqs, Ges, Lts
 from tpuconvert.schema.ops.copy import Constdata
+from tpuconvert.schema.ops.gather_group_quantized import GatherGroupQuantized
 from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.selection import ConditionSelect
 from tpuconvert.schema.ops.symbolic_movement import SliceAxis
@@ -74,6 +76,12 @@ def gather(node: OnnxNode, g: Graph) -> Result | Folded:
     target = shape[:axis] + index_shape + shape[axis + 1 :]
     if has_zero(index_shape):
         return empty_result(node, target)
+    table = node.grouped_weight(0, axis=1)
+    if table is not None and axis == 0 and not node.is_constant(1):
+        group, *operands = pack_grouped_weight(g, table)
+        packed = GatherGroupQuantized(table.depth, table.bits, group)
+        y = g.add(packed, computed_index(node, g, 1, shape[axis]), *operands)
+        return movement_result(node, emit.reshape(g, y, target or (1,)))
     x = node.dequantized_input(0)
     if not node.is_constant(1):
         y = select_by(g, x, axis, computed_index(node, g, 1, shape[axis]))

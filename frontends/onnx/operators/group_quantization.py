@@ -13,7 +13,6 @@ from tpuconvert.frontends.onnx.operators.gather import computed_index
 from tpuconvert.schema.errors import UNSUPPORTED_ATTRIBUTE
 from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops.gather_group_quantized import GatherGroupQuantized
-from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.matmul_group_quantized import unpack_codes
 from tpuconvert.schema.types import Array
 
@@ -50,7 +49,7 @@ def matmul_n_bits(node: OnnxNode, g: Graph) -> Result:
     weight = GroupedWeight(codes, scale.reshape(rows, blocks), zero, max(bits, 4), block, depth)
     x = emit.floats(node.input(0))
     if node.has_input(4):
-        x, weight = _sort_by_group(node, g, x, weight)
+        weight = _sort_by_group(node, weight)
     return node.result(group_matmul(g, x, weight, _bias(node, g, rows)))
 
 
@@ -76,7 +75,7 @@ def _zero_points(node: OnnxNode, rows: int, blocks: int, bits: int) -> Array | N
     return zeros if is_float else unpack_codes(zeros, bits)[:, :blocks]
 
 
-def _sort_by_group(node: OnnxNode, g: Graph, x: Value, weight: GroupedWeight) -> tuple[Value, GroupedWeight]:
+def _sort_by_group(node: OnnxNode, weight: GroupedWeight) -> GroupedWeight:
     """Permute K so that the elements of each group are adjacent, as ``g_idx`` lists the group of each element."""
     index = node.constant(4).reshape(-1).astype(np.int64)
     groups = weight.scale.shape[1]
@@ -85,11 +84,10 @@ def _sort_by_group(node: OnnxNode, g: Graph, x: Value, weight: GroupedWeight) ->
     order = np.argsort(index, kind="stable")
     if np.array_equal(index[order], np.arange(weight.depth) // weight.group):
         if np.array_equal(order, np.arange(weight.depth)):
-            return x, weight
+            return weight
         codes = weight.codes.copy()
         codes[:, : weight.depth] = codes[:, order]
-        positions = g.constant(order.astype(np.int32), "g_idx")
-        return g.add(IndexSelect(dim=x.rank - 1), x, positions), weight._replace(codes=codes)
+        return weight._replace(codes=codes, order=order)
     raise node.fail(
         UNSUPPORTED_ATTRIBUTE,
         "g_idx with groups of different sizes",

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tpuconvert.frontends import emit
+from tpuconvert.frontends.onnx.expanded_weight import expanded_weight
 from tpuconvert.frontends.onnx.grouped_weight import GroupedWeight, group_matmul
 from tpuconvert.frontends.onnx.node import OnnxNode, Result, onnx_op
 from tpuconvert.frontends.onnx.operators.elementwise import as_float_operand
@@ -36,6 +37,11 @@ def _result(node: OnnxNode, g: Graph, y: Value, *, scalar: bool = False) -> Resu
     return node.result(as_integers(g, y, element.graph) if element.is_integer else y, element, scalar=scalar)
 
 
+def _packed_weight(node: OnnxNode, g: Graph, axis: int) -> GroupedWeight | None:
+    """Return the integers of the second operand, whose inner axis is ``axis``, if it has one scale per group of it."""
+    return node.grouped_weight(1, axis) or expanded_weight(node, g, 1, axis)
+
+
 @onnx_op("Gemm", since=1, kind=Kind.DIRECT)
 def gemm(node: OnnxNode, g: Graph) -> Result:
     """``alpha * A' @ B' + beta * C``. Integers are computed in FLOAT32."""
@@ -45,7 +51,7 @@ def gemm(node: OnnxNode, g: Graph) -> Result:
 
 
 def _gemm(node: OnnxNode, g: Graph) -> Value:
-    grouped = node.grouped_weight(1, axis=1 if node.attr("transB", 0) else 0)
+    grouped = _packed_weight(node, g, axis=1 if node.attr("transB", 0) else 0)
     if grouped is not None and node.rank(0) == 2 and node.attr("alpha", 1.0) == 1.0:
         return _gemm_of_grouped_weight(node, g, grouped)
     a, b = _float_operand(node, g, 0), _float_operand(node, g, 1)
@@ -106,7 +112,7 @@ def _scale(g: Graph, x: Value, factor: float) -> Value:
 @onnx_op("MatMul", since=1, kind=Kind.DIRECT)
 def matmul(node: OnnxNode, g: Graph) -> Result:
     """Matrix multiplication with NumPy's rules for ranks. Integers are computed in FLOAT32."""
-    grouped = node.grouped_weight(1, axis=0)
+    grouped = _packed_weight(node, g, axis=0)
     if grouped is not None and node.shape(0)[-1:] == (grouped.depth,):
         return node.result(group_matmul(g, emit.floats(node.input(0)), grouped), node.element(0))
     a, b = _float_operand(node, g, 0), _float_operand(node, g, 1)

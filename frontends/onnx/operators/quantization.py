@@ -267,7 +267,14 @@ def dequantize_blocks(node: OnnxNode, g: Graph) -> OnnxTensor:
         return dequantized
     axis = node.axis(node.attr("axis", 1), node.rank(0))
     grouped = grouped_weight(data, tensor.element.bits, scale, zero, axis, block)
-    return dequantized if grouped is None else replace(dequantized, grouped=(grouped, axis))
+    if grouped is None:
+        g.notes.append(
+            f"'{node.name}': the integers of '{tensor.name}' are not kept, because rank {data.ndim}, {tensor.element} "
+            f"and blocks of {block} have no packed form; a matrix of 2, 4 or 8 bits in blocks of a multiple of 16 has "
+            "one. They are stored in FLOAT32"
+        )
+        return dequantized
+    return replace(dequantized, grouped=(grouped, axis))
 
 
 def _broadcast_params(node: OnnxNode, array: Array) -> Array:

@@ -23,6 +23,7 @@ from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.arithmetic.finite import is_finite
 from tpuconvert.schema.arithmetic.half_floats import LARGEST, SMALLEST_NORMAL, is_exact_in_half
 from tpuconvert.schema.graph.graph import Graph, Node, Value
+from tpuconvert.schema.graph.graph_copy import copy_graph
 from tpuconvert.schema.ops.gather_group_quantized import GatherGroupQuantized
 from tpuconvert.schema.ops.generation import ShapeFetch
 from tpuconvert.schema.ops.index_select import IndexSelect
@@ -46,7 +47,7 @@ _PART = 1 << 22
 _SEARCHED = 1 << 15
 """Number of weights whose scales are searched together, in the L2 cache."""
 
-WORTHWHILE_ERROR = 0.75
+WORTHWHILE_ERROR = 0.85
 """Error with a second group for outliers, relative to that without, above which the group is not worth its bits."""
 
 _SHRINK = {4: np.linspace(0.65, 1.15, 21), 8: np.linspace(0.9, 1.02, 7)}
@@ -164,9 +165,30 @@ def _tokens_of(index: Value | None, names: Mapping[Value, str], derived: Contain
     return has_tokens
 
 
+class Moments(NamedTuple):
+    """Means over the rows of an operand.
+
+    Args:
+        products: mean products of two inputs, [inputs, inputs], or mean squares, [inputs].
+        rows: number of rows; None for exact means.
+    """
+
+    products: Array
+    rows: int | None = None
+
+    def factor(self) -> Factor | None:
+        """Return the factor of finite mean products of two inputs, or None."""
+        is_factored = self.products.ndim == 2 and is_finite(self.products)
+        return factor_moments(self.products, self.rows) if is_factored else None
+
+    def squares(self) -> Array:
+        """Mean squares of the inputs."""
+        return np.diagonal(self.products) if self.products.ndim == 2 else self.products
+
+
 def second_moments(
     graph: Graph, nodes: Iterable[Node], batches: Iterable[Mapping[str, Array]]
-) -> Iterator[tuple[str, Array]]:
+) -> Iterator[tuple[str, Moments]]:
     """Yield the mean products of two inputs of each node, by name of its operand; only mean squares of many inputs.
 
     The samples are iterated several times if the sums need much memory.
@@ -179,7 +201,7 @@ def second_moments(
     part: list[str] = []
     size = 0
     for name, width in widths.items():
-        bytes_needed = 8 * (width * width if width <= MOST_INPUTS else width)
+        bytes_needed = 4 * (width * width if width <= MOST_INPUTS else width)
         if part and size + bytes_needed > _MOST_BYTES:
             yield from _sum_products(graph, part, batches).items()
             part, size = [], 0
@@ -188,7 +210,7 @@ def second_moments(
     yield from _sum_products(graph, part, batches).items()
 
 
-def _sum_products(graph: Graph, names: Iterable[str], batches: Iterable[Mapping[str, Array]]) -> dict[str, Array]:
+def _sum_products(graph: Graph, names: Iterable[str], batches: Iterable[Mapping[str, Array]]) -> dict[str, Moments]:
     sums: dict[str, Array] = {}
     counts = dict.fromkeys(names, 0)
 
@@ -197,16 +219,33 @@ def _sum_products(graph: Graph, names: Iterable[str], batches: Iterable[Mapping[
             return
         rows = np.ascontiguousarray(array.reshape(-1, array.shape[-1]))
         is_wide = rows.shape[1] > MOST_INPUTS
-        row_sums: Array = np.square(rows, dtype=np.float64).sum(axis=0) if is_wide else rows.T @ rows
+        row_sums: Array = np.square(rows).sum(axis=0) if is_wide else rows.T @ rows
         if value.name not in sums:
-            sums[value.name] = np.zeros(row_sums.shape)
-        sums[value.name] += row_sums  # binary64: the sums of a sample are rounded to binary32 once
+            sums[value.name] = np.zeros(row_sums.shape, np.float32)
+        # In binary32, which halves the memory: its rounding is far below the number that is added to the squares.
+        sums[value.name] += row_sums
         counts[value.name] += len(rows)
 
-    with Session(graph, observed=True) as session:
+    with Session(_without_other_results(graph, counts), observed=True) as session:
         for feeds in batches:
             session.run(feeds, observe=observe, borrow=True)
-    return {name: total / max(1, counts[name]) for name, total in sums.items()}
+    for name, total in sums.items():
+        total /= max(1, counts[name])
+    return {name: Moments(total, counts[name]) for name, total in sums.items()}
+
+
+def _without_other_results(graph: Graph, names: Iterable[str]) -> Graph:
+    """Copy a graph without nodes on which no value of these names depends, such as the head of a language model."""
+    copy = copy_graph(graph)
+    values = [value for value in map(copy.find, names) if value is not None and value.producer is not None]
+    if not values:
+        return graph
+    copy.outputs.clear()
+    copy.output_ports.clear()
+    for value in values:
+        copy.output(value)
+    copy.prune()
+    return copy
 
 
 class _Rounded(NamedTuple):
@@ -218,7 +257,7 @@ class _Rounded(NamedTuple):
 
 
 def pack_weight(
-    node: str, weight: Array, form: GroupFormat, moments: Array | None = None, factor: Factor | None = None
+    node: str, weight: Array, form: GroupFormat, moments: Moments | None = None, factor: Factor | None = None
 ) -> PackedWeight:
     """Quantize a weight, [inputs, outputs], some outputs at a time.
 
@@ -226,27 +265,22 @@ def pack_weight(
         node: name of its node.
         weight: the float weight.
         form: bits and groups.
-        moments: mean products of two inputs, [inputs, inputs], or mean squares, [inputs]. None without samples.
+        moments: means over the samples; None without samples.
         factor: factor of the moments, if it is known.
     """
-    used = np.ones(weight.shape[0]) if moments is None else moments
-    factor = factor or factor_of(used)
+    used = Moments(np.ones(weight.shape[0])) if moments is None else moments
+    factor = factor or used.factor()
     is_half = _fits_half(weight, form)
-    narrow = used.astype(np.float32)
+    narrow = used.products.astype(np.float32, copy=False)
     parts, error, power = [], 0.0, 0.0
     step = max(1, _PART // weight.shape[0])
     for start in range(0, weight.shape[1], step):
         exact = np.ascontiguousarray(weight[:, start : start + step].T)
-        rounded = _round(exact, used, form, factor, is_half=is_half)
+        rounded = _round(exact, used.squares(), form, factor, is_half=is_half)
         parts.append(_codes_of([rounded], form))
         error += float(_errors(rounded.weights - exact, narrow).sum())
         power += float(_errors(exact, narrow).sum())
     return _pack(node, parts, form, error / power if power > 0 else 0.0)
-
-
-def factor_of(moments: Array) -> Factor | None:
-    """Return the factor of finite mean products of two inputs, or None."""
-    return factor_moments(moments) if moments.ndim == 2 and is_finite(moments) else None
 
 
 def _fits_half(weight: Array, form: GroupFormat) -> bool:
@@ -255,47 +289,57 @@ def _fits_half(weight: Array, form: GroupFormat) -> bool:
     return SMALLEST_NORMAL <= largest <= LARGEST / 4
 
 
-def outlier_inputs(moments: Array, form: GroupFormat) -> Array | None:
+def outlier_inputs(moments: Moments, form: GroupFormat) -> Array | None:
     """Return a group of inputs whose weights deserve a second group, in ascending order, or None.
 
-    These inputs must have most of the power of all inputs, and the second group must cost at most 1/8 of the bits.
+    These inputs must have a quarter of the power of all inputs, and the second group must cost at most 1/8 of the bits.
     """
-    if form.bits != 4 or moments.ndim != 2 or len(moments) % form.group or len(moments) < 8 * form.group:
+    squares = moments.squares()
+    if form.bits != 4 or moments.products.ndim != 2 or len(squares) % form.group or len(squares) < 8 * form.group:
         return None
-    squares = np.diagonal(moments)
     largest = np.sort(np.argsort(-squares, kind="stable")[: form.group])
-    return largest if is_finite(moments) and squares[largest].sum() > squares.sum() / 2 else None
+    return largest if is_finite(moments.products) and squares[largest].sum() > squares.sum() / 4 else None
 
 
-def pack_with_outliers(node: str, weight: Array, form: GroupFormat, moments: Array, outliers: Array) -> PackedWeight:
+def pack_with_outliers(node: str, weight: Array, form: GroupFormat, moments: Moments, outliers: Array) -> PackedWeight:
     """Quantize a weight, [inputs, outputs], for the other inputs, the outliers, and the outliers again.
 
     The weights of the other inputs are rounded first, the weights of the outliers compensate for their errors.
     """
     exact = np.ascontiguousarray(weight.T, np.float64)
     is_half = _fits_half(weight, form)
-    others = np.setdiff1d(np.arange(len(moments)), outliers)
+    products, rows = moments.products.astype(np.float64), moments.rows
+    others = np.setdiff1d(np.arange(len(products)), outliers)
     order = np.concatenate([others, outliers, outliers])
-    inner = moments[np.ix_(outliers, outliers)]
+    inner = products[np.ix_(outliers, outliers)]
     inner = inner + np.eye(len(inner)) * (1e-6 * np.trace(inner) / len(inner) + 1e-30)
-    cross = moments[np.ix_(outliers, others)]
+    cross = products[np.ix_(outliers, others)]
     shares = np.linalg.solve(inner, cross)
-    remaining = moments[np.ix_(others, others)] - cross.T @ shares
-    first = _round(exact[:, others], remaining, form, factor_of(remaining), is_half=is_half)
+    remaining = Moments(products[np.ix_(others, others)] - cross.T @ shares, rows)
+    first = _round(exact[:, others], remaining.squares(), form, remaining.factor(), is_half=is_half)
     target = exact[:, outliers] + (exact[:, others] - first.weights) @ shares.T
     coarse = _round(target, np.diagonal(inner), form, is_half=is_half)
-    fine = _round(target - coarse.weights, inner, form, factor_of(inner), is_half=is_half)
+    fine_moments = Moments(inner, rows)
+    fine = _round(target - coarse.weights, fine_moments.squares(), form, fine_moments.factor(), is_half=is_half)
     result = np.empty_like(exact)
     result[:, others], result[:, outliers] = first.weights, coarse.weights + fine.weights
-    error, power = (_errors(weights, moments).sum() for weights in (result - exact, exact))
+    error, power = (_errors(weights, products).sum() for weights in (result - exact, exact))
     packed = _pack(node, [_codes_of([first, coarse, fine], form)], form, float(error / power) if power > 0 else 0.0)
     return packed._replace(order=order)
 
 
-def _round(exact: Array, moments: Array, form: GroupFormat, factor: Factor | None = None, *, is_half: bool) -> _Rounded:
-    """Search scales and round weights, [outputs, inputs]; ``factor`` is the factor of finite products of two inputs."""
-    squares = np.diagonal(moments) if moments.ndim == 2 else moments
-    scale, zero = _search_scales(exact, squares, form, is_half=is_half)
+def _round(exact: Array, squares: Array, form: GroupFormat, factor: Factor | None = None, *, is_half: bool) -> _Rounded:
+    """Search scales and round weights, [outputs, inputs].
+
+    Args:
+        exact: the weights.
+        squares: mean squares of the inputs.
+        form: bits and groups.
+        factor: factor of the mean products of two inputs. The errors then count by what remains after compensation.
+        is_half: True for scales that are numbers of FLOAT16.
+    """
+    importance = squares if factor is None else factor.remaining_squares()
+    scale, zero = _search_scales(exact, importance, form, is_half=is_half)
     per_input = np.arange(exact.shape[1]) // form.group
     grid = Grid(*(np.ascontiguousarray(part[:, per_input].T) for part in (scale, -zero, form.most - zero)))
     rounded = np.clip(np.rint(exact / grid.scale.T), grid.low.T, grid.high.T) * grid.scale.T

