@@ -16,8 +16,15 @@ namespace {
 // of values, and adjacent blocks of sixteen columns. Their chains of additions are independent, and eight or more
 // registers of sums hide the latency of an addition; AVX2 has 16 registers.
 constexpr int kTileQueries = kSixteenDoubles == 2 ? 4 : 2;
-constexpr int kTileKeys = kSixteenDoubles == 2 ? 2 : 1;
-constexpr int kTileBlocks = kTileKeys;
+
+// Adjacent keys or blocks in a tile of `kQueries` queries.
+template <int kQueries>
+constexpr int adjacent() {
+  constexpr int kRegisters = kSixteenDoubles == 2 ? 16 : 8;
+  constexpr int kCount = kRegisters / (kQueries * kSixteenDoubles);
+  return kCount < 1 ? 1 : kCount > 4 ? 4 : kCount;
+}
+
 static_assert(kTileQueries <= kAttentionQueries, "the scratch memory is too small");
 
 // The tree of `sum_of`, in registers as long as both halves fill registers.
@@ -114,9 +121,9 @@ FLOAT_INLINE void dot_tile(const QueryBlock& block, const float* rows, std::int6
 // Scores of `kQueries` queries: dot products with `count` rows.
 template <int kQueries>
 FLOAT_INLINE void dot_all(const QueryBlock& block, const float* rows, std::int64_t size, std::int64_t count) {
+  constexpr int kKeys = adjacent<kQueries>();
   std::int64_t j = 0;
-  for (; j + kTileKeys <= count; j += kTileKeys)
-    dot_tile<kQueries, kTileKeys>(block, rows + j * size, size, block.scores + j);
+  for (; j + kKeys <= count; j += kKeys) dot_tile<kQueries, kKeys>(block, rows + j * size, size, block.scores + j);
   for (; j < count; ++j) dot_tile<kQueries, 1>(block, rows + j * size, size, block.scores + j);
 }
 
@@ -206,9 +213,10 @@ FLOAT_INLINE void weigh_tile(const QueryBlock& block, const QuerySums (&queries)
 template <int kQueries>
 FLOAT_INLINE void weigh_all(const QueryBlock& block, const QuerySums (&queries)[kTileQueries], const float* values,
                             std::int64_t size) {
+  constexpr int kBlocks = adjacent<kQueries>();
   std::int64_t d = 0;
-  for (; d + kTileBlocks * kPartial <= size; d += kTileBlocks * kPartial)
-    weigh_tile<kQueries, kTileBlocks, true>(block, queries, values, size, d, kPartial);
+  for (; d + kBlocks * kPartial <= size; d += kBlocks * kPartial)
+    weigh_tile<kQueries, kBlocks, true>(block, queries, values, size, d, kPartial);
   for (; d + kPartial <= size; d += kPartial) weigh_tile<kQueries, 1, true>(block, queries, values, size, d, kPartial);
   if (d < size) weigh_tile<kQueries, 1, false>(block, queries, values, size, d, size - d);
 }
