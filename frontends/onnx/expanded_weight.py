@@ -146,6 +146,8 @@ def _grouped(integers: Array, scale: Array, *, is_packed: bool) -> GroupedWeight
     )
     if len(first) == 1 and not is_packed:
         return None  # one scale per output: a float matmul can be quantized further
+    if int(integers.max()) - int(integers.min()) > _MOST:
+        return None  # more than 8 bits
     order = np.argsort(first[group_of], kind="stable")
     sizes = (size for size in reversed(GROUPS) if size <= max(GROUPS[0], len(order)))
     size = next((size for size in sizes if _has_blocks(group_of[order], size)), None)

@@ -214,6 +214,19 @@ def test_scales_of_outputs_stay_float(tmp_path: Path) -> None:
     assert "matmul_group_quantized" not in ops(graph_of(proto, tmp_path))
 
 
+def test_integers_of_more_than_8_bits_stay_float(tmp_path: Path) -> None:
+    integers = np.random.default_rng(0).integers(-200, 200, (DEPTH, COLUMNS)).astype(np.int16)
+    scale = ramp(GROUPS, 1, low=0.1).repeat(BLOCK, axis=0)
+    nodes = [
+        helper.make_node("Cast", ["w"], ["wf"], to=onnx.TensorProto.FLOAT),
+        helper.make_node("Mul", ["wf", "s"], ["ws"]),
+        one("MatMul", "x", "ws"),
+    ]
+    proto = model(nodes, X, ["y"], {"w": integers, "s": scale}, opset=18, ir_version=9)
+    assert "matmul_group_quantized" not in ops(graph_of(proto, tmp_path))
+    np.testing.assert_allclose(ours(proto, X, tmp_path)["y"], X["x"] @ (integers * scale), rtol=1e-3, atol=0.1)
+
+
 def blocked(
     axis: int, block: int, shape: tuple[int, int], nodes: list[onnx.NodeProto], **feeds: Array
 ) -> onnx.ModelProto:
