@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -117,7 +118,8 @@ def _hint(ports: Iterable[Port], symbols: set[str]) -> str:
         for axis, extent in enumerate(port.shape):
             is_asked = extent in symbols
             blanks = blanks or (is_asked and axis > 0)
-            texts.append(str(extent) if not is_asked else "1" if axis == 0 else f"<{extent}>")
+            name = re.sub(r"\W+", "_", str(extent))  # an option takes names and numbers, no sums
+            texts.append(name if not is_asked else "1" if axis == 0 else f"<{extent}>")
         shapes.append(f"{port.name}={','.join(texts)}")
     if not shapes:
         return ""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tpuconvert.run.language import template_process
-from tpuconvert.schema.errors import CorruptInputError, MissingExtraError
+from tpuconvert.schema.errors import CorruptInputError, MissingExtraError, UsageError
 from tpuconvert.schema.text.json_text import parse_json
 from tpuconvert.workers.child_process import run_module
 
@@ -49,6 +49,7 @@ class ChatTemplate:
         Raises:
             CorruptInputError: it is not valid, refuses the messages, or exceeds the limits.
             MissingExtraError: jinja2 is not installed.
+            UsageError: a message has a value without a form in JSON.
         """
         if importlib.util.find_spec("jinja2") is None:
             hint = "pip install 'tpuconvert[language]', or continue text"
@@ -56,7 +57,13 @@ class ChatTemplate:
         variables: dict[str, Any] = {**self.variables, "messages": [dict(message) for message in messages]}
         variables |= {"add_generation_prompt": True, "tools": None, "documents": None}
         limits = {"memory": MEMORY, "seconds": SECONDS, "longest": LONGEST}
-        answer = self._answer(json.dumps({"template": self.source, "variables": variables, **limits}))
+        try:
+            request = json.dumps({"template": self.source, "variables": variables, **limits})
+        except (TypeError, ValueError) as error:
+            raise UsageError(
+                f"a message has a value without a form in JSON: {error}", hint="write it as text"
+            ) from error
+        answer = self._answer(request)
         if "text" not in answer:
             raise self._error(answer["error"])
         return str(answer["text"])
@@ -74,7 +81,10 @@ class ChatTemplate:
             raise self._error(
                 next((line for line in reversed(lines) if line.strip()), f"exit code {done.returncode}")[:500]
             )
-        answer: dict[str, Any] = parse_json(done.stdout.decode())
+        try:
+            answer: dict[str, Any] = parse_json(done.stdout.decode())
+        except ValueError as error:
+            raise self._error(f"its text is not Unicode: {error}") from error
         return answer
 
     def _error(self, problem: str) -> CorruptInputError:

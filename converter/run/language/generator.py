@@ -19,7 +19,7 @@ from tpuconvert.run.language.model_files import ModelFiles
 from tpuconvert.run.language.sampling import LONGEST, Choice, Sampling
 from tpuconvert.run.language.text_pieces import TextPieces
 from tpuconvert.runtime.session.session import Session
-from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.errors import RunError, UsageError
 from tpuconvert.schema.graph.states import FIXED
 from tpuconvert.schema.types import Array, format_shape
 
@@ -161,7 +161,16 @@ class Generator:
 
     def _run(self, tokens: Sequence[int]) -> Array:
         """Append tokens; return the logits of the last."""
-        logits: Array = self._session.run(np.array([tokens], np.int64))[self._output][0, -1]
+        try:
+            logits: Array = self._session.run(np.array([tokens], np.int64))[self._output][0, -1]
+        except RunError as error:
+            if not self._cached:
+                raise
+            done = len(self._cached)
+            raise RunError(
+                f"the model fails after {done} tokens, which may be all that its positions allow: {error.message}",
+                hint=f"generate fewer: prompt and --max-new-tokens together at most {done}",
+            ) from error
         self._cached += tokens
         return logits
 
@@ -244,7 +253,8 @@ def _checked_messages(messages: Messages) -> Messages:
         texts = [message.get(name) for name in ("role", "content")] if isinstance(message, Mapping) else [None]
         if not all(isinstance(text, str) for text in texts):
             raise UsageError(f"the conversation contains {str(message)[:80]!r}", hint=hint)
-        _check_text(message["role"] + message["content"])
+        _check_text(message["role"])
+        _check_text(message["content"])
     return messages
 
 

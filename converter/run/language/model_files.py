@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 from tpuconvert.run.language.chat_template import ChatTemplate
 from tpuconvert.run.language.sampling import Sampling
-from tpuconvert.schema.errors import CorruptInputError, MissingExtraError, UsageError
+from tpuconvert.schema.errors import CorruptInputError, MissingExtraError, TpuConvertError, UsageError
 from tpuconvert.schema.system.absent_file import absent_file
-from tpuconvert.schema.system.bounded_files import check_regular, read_text
+from tpuconvert.schema.system.bounded_files import read_bounded, read_text
 from tpuconvert.schema.system.input_files import note_input
 from tpuconvert.schema.text.json_text import parse_json
 
@@ -67,6 +68,41 @@ class Tokenizer(Protocol):
 
     def no_padding(self) -> None:
         """Add no tokens at the end of a text."""
+
+
+class _CheckedTokenizer:
+    """A tokenizer whose failures are errors of its file: a file may be read, and still fail on some text or ids."""
+
+    def __init__(self, path: Path, tokenizer: Tokenizer) -> None:
+        self._path, self._tokenizer = path, tokenizer
+
+    def encode(self, sequence: str, *, add_special_tokens: bool = True) -> Any:
+        with _errors_of(self._path, "the tokenizer cannot encode the text"):
+            return self._tokenizer.encode(sequence, add_special_tokens=add_special_tokens)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        with _errors_of(self._path, "the tokenizer cannot decode the tokens"):
+            return self._tokenizer.decode(ids)
+
+    def token_to_id(self, token: str) -> int | None:
+        return self._tokenizer.token_to_id(token)
+
+    def no_truncation(self) -> None:
+        self._tokenizer.no_truncation()
+
+    def no_padding(self) -> None:
+        self._tokenizer.no_padding()
+
+
+@contextmanager
+def _errors_of(path: Path, problem: str) -> Iterator[None]:
+    """Turn what the package raises, an Exception or a panic of Rust that is not one, into an error of the file."""
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit | MemoryError | TpuConvertError):
+            raise
+        raise CorruptInputError(f"{problem}: {error}"[:500], file=os.fspath(path), hint=AGAIN) from error
 
 
 class ModelFiles:
@@ -127,15 +163,11 @@ class ModelFiles:
             hint = "pip install 'tpuconvert[language]', or give --tokens"
             raise MissingExtraError("a tokenizer needs the package tokenizers", hint=hint) from error
         note_input(path)
-        check_regular(path)
-        try:
-            loaded: Tokenizer = tokenizers.Tokenizer.from_file(os.fspath(path))
+        content = read_bounded(path)
+        with _errors_of(path, f"it is not a {TOKENIZER}"):
+            loaded = _CheckedTokenizer(path, tokenizers.Tokenizer.from_buffer(content))
             loaded.no_truncation()  # settings of the training, which transformers ignores as well
             loaded.no_padding()
-        except BaseException as error:  # the package raises Exception, or a panic of Rust that is not one
-            if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
-                raise
-            raise CorruptInputError(f"{path} is not a {TOKENIZER}: {error}"[:500], hint=AGAIN) from error
         return loaded
 
     @cached_property
@@ -152,7 +184,11 @@ class ModelFiles:
             return ChatTemplate(_read(path), os.fspath(path), variables)
         source = config.get("chat_template")
         if isinstance(source, list):  # several templates with names
-            named = {item.get("name"): item.get("template") for item in source if isinstance(item, Mapping)}
+            named = {
+                item.get("name"): item.get("template")
+                for item in source
+                if isinstance(item, Mapping) and isinstance(item.get("name"), str)
+            }
             source = named.get("default")
         if isinstance(source, str):
             return ChatTemplate(source, str(self._path(TOKENIZER_CONFIG)), variables)

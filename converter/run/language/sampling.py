@@ -57,11 +57,12 @@ class Sampling:
     def __post_init__(self) -> None:
         for name, (lower, upper) in _LIMITS.items():
             value = getattr(self, name)
-            is_valid = value is None or (math.isfinite(value) and lower <= value <= upper)
+            is_valid = value is None or (_is_finite(value) and lower <= value <= upper)
             if not is_valid or (name == "repetition_penalty" and value == 0):
                 least = "more than 0" if name == "repetition_penalty" else f"at least {lower:g}"
                 limit = "" if upper == math.inf else f" and at most {upper:g}"
-                raise UsageError(f"{name} is {value}, expected {least}{limit}")
+                finite = "" if _is_finite(value) else ", and finite"
+                raise UsageError(f"{name} is {str(value)[:80]}, expected {least}{limit}{finite}")
 
     def check_draws(self) -> None:
         """Refuse options that have no effect, because no token is drawn.
@@ -83,6 +84,14 @@ class Sampling:
         temperature = defaults.temperature if self.temperature is None else self.temperature
         replace(self, temperature=temperature).check_draws()
         return replace(self, **{name: getattr(defaults, name) for name in absent})
+
+
+def _is_finite(value: float) -> bool:
+    """Return True for a number that a float has; integers can be larger."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 class Choice:
@@ -117,7 +126,8 @@ def _penalize(scores: Array, tokens: Sequence[int], penalty: float | None) -> Ar
         return scores
     seen = np.unique(np.asarray(tokens, np.int64))
     changed = scores.copy()
-    changed[seen] = np.where(scores[seen] < 0, scores[seen] * penalty, scores[seen] / penalty)
+    with np.errstate(over="ignore"):  # an infinite score is never chosen
+        changed[seen] = np.where(scores[seen] < 0, scores[seen] * penalty, scores[seen] / penalty)
     return changed
 
 
@@ -133,7 +143,8 @@ def candidates(scores: Array, sampling: Sampling) -> tuple[Array, Array]:
         sampling: with a temperature above 0.
     """
     assert sampling.temperature
-    scaled = scores / sampling.temperature
+    with np.errstate(over="ignore"):  # of a tiny temperature: scores below the largest become -inf
+        scaled = (scores - scores.max()) / sampling.temperature
     ids = np.arange(len(scaled))
     if sampling.top_k is not None and sampling.top_k < len(scaled):  # tokens with the logit of the last one stay
         ids = np.flatnonzero(scaled >= np.partition(scaled, -sampling.top_k)[-sampling.top_k])

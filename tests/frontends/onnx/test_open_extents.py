@@ -14,8 +14,10 @@ from tests.support.onnx.models import graph_of, model, ramp, save_model
 from tests.support.onnx.reference import evaluate
 from tpuconvert.__main__ import main
 from tpuconvert.frontends.onnx import load
+from tpuconvert.frontends.onnx.open_extent_problems import _hint
 from tpuconvert.frontends.open_extents import OpenExtent, OpenExtentError, extents_array
 from tpuconvert.schema.errors import UnsupportedError, UsageError
+from tpuconvert.schema.graph.graph import Port
 from tpuconvert.schema.types import Array
 
 Given = tuple[Sequence[NodeProto], dict[str, Array]]
@@ -437,3 +439,11 @@ def test_functions_of_one_extent(op: str, inputs: str, dtype: Any) -> None:
             (expected,) = evaluate(proto, None, {"x": x})
             found = session.run({"x": x})["y"]
             assert (found.dtype, found.tolist()) == (np.dtype(dtype), np.asarray(expected).tolist())
+
+
+def test_what_to_type_has_names_in_place_of_sums() -> None:
+    """``--input-shapes`` takes names and numbers; exporters of decoders write the extent of a mask as a sum."""
+    ports = [Port("mask", "int64", (1, "past+new")), Port("ids", "int64", ("N", "new"))]
+    assert _hint(ports, {"N"}) == "state a number, for example:  --input-shapes ids=1,new"
+    named = _hint([Port("x", "float32", ("N", "past+new"))], {"N"})
+    assert named == "state a number, for example:  --input-shapes x=1,past_new"

@@ -11,6 +11,8 @@ import tpuconvert as tc
 from tests.support.networks.byte_tokenizer import SPECIAL, VOCABULARY, ids_of, write_tokenizer
 from tests.support.networks.decoders import FORMS, decoder
 from tpuconvert.run.language.text_pieces import TextPieces
+from tpuconvert.runtime.session.session import Session
+from tpuconvert.schema.errors import RunError
 from tpuconvert.schema.types import Array
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6]
@@ -219,6 +221,8 @@ def test_template_with_a_name(file: Path) -> None:
         ("generation_config.json", "\udcff", "it is not UTF-8"),
         ("tokenizer_config.json", "[" * 100000, "it is not JSON"),
         ("tokenizer_config.json", '{"chat_template": "{{ 1 / 0 }}"}', "ZeroDivisionError"),
+        ("tokenizer_config.json", '{"chat_template": "{{ \'\\\\ud800\' }}"}', "its text is not Unicode"),
+        ("generation_config.json", f'{{"repetition_penalty": {"1" * 400}}}', "expected more than 0, and finite"),
     ],
 )
 def test_damaged_files(file: Path, name: str, content: str, message: str) -> None:
@@ -229,7 +233,7 @@ def test_damaged_files(file: Path, name: str, content: str, message: str) -> Non
     assert name in str(caught.value) and caught.value.hint
 
 
-@pytest.mark.parametrize("template", [None, ["a"], 3])
+@pytest.mark.parametrize("template", [None, ["a"], 3, [{"name": ["default"], "template": "x"}]])
 def test_missing_template(file: Path, template: Any) -> None:
     write_tokenizer(file.parent, template=template)
     with pytest.raises(tc.UsageError, match="contain no chat template"):
@@ -248,6 +252,41 @@ def test_messages_are_checked(file: Path, messages: Any) -> None:
 def test_text_that_is_not_unicode(file: Path) -> None:
     with pytest.raises(tc.UsageError, match="at character 1, which is not Unicode"):
         tc.generate(file, prompt="a\udcff")
+
+
+def test_tokenizers_that_fail_on_some_text(file: Path) -> None:
+    """The package reads both files; the first raises an exception for an unknown word, the second panics."""
+    path = file.parent / "tokenizer.json"
+    stored = json.loads(path.read_text())
+    path.write_text(json.dumps({**stored, "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "none"}}))
+    with pytest.raises(tc.CorruptInputError, match=r"cannot encode the text.*"):
+        tc.generate(file, prompt="zz")
+    strip = {"type": "Strip", "content": " ", "start": 1, "stop": 1}
+    path.write_text(json.dumps({**stored, "decoder": {"type": "Sequence", "decoders": [{"type": "Fuse"}, strip]}}))
+    with pytest.raises(tc.CorruptInputError, match="cannot decode the tokens") as caught:
+        tc.generate(file, prompt="a", max_new_tokens=8)
+    assert "tokenizer.json" in str(caught.value)
+
+
+def test_large_tokenizers_are_not_read(file: Path) -> None:
+    with (file.parent / "tokenizer.json").open("r+b") as stored:
+        stored.truncate(1 << 33)
+    with pytest.raises(tc.ResourceLimitError, match="bytes of text, more than"):
+        tc.generate(file, prompt="a")
+
+
+def test_a_full_context_is_named(model: tc.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Session.run
+
+    def fail_at_the_end(session: Session, *args: Any, **given: Any) -> Any:
+        if session.length >= 3:
+            raise RunError("index_select: index 3 is outside of 0..2")
+        return run(session, *args, **given)
+
+    monkeypatch.setattr(Session, "run", fail_at_the_end)
+    with pytest.raises(RunError, match="fails after 3 tokens, which may be all") as caught:
+        tc.generate(model, tokens=[1, 2, 3], max_new_tokens=8)
+    assert "at most 3" in str(caught.value)
 
 
 def test_folder_without_a_tokenizer(file: Path, tmp_path: Path) -> None:

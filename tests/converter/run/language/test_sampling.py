@@ -51,6 +51,13 @@ def test_top_p_of_equal_probabilities_keeps_one() -> None:
     assert np.count_nonzero(probabilities(np.zeros(8, np.float32), [], tc.Sampling(temperature=1.0, top_p=0.0))) == 1
 
 
+@pytest.mark.filterwarnings("error")
+def test_extreme_numbers_choose_the_largest_logit() -> None:
+    logits = np.array([3.0, -2.0, 5.0, 4.0], np.float32)
+    assert Choice(tc.Sampling(temperature=1e-320))(logits, [0]) == 2
+    assert Choice(tc.Sampling(repetition_penalty=1e308))(np.array([3, -20, 5, 4], np.float32), [0, 1]) == 2
+
+
 def test_draws_follow_the_probabilities() -> None:
     logits = np.log(np.array([0.5, 0.1, 0.3, 0.1], np.float32))
     choose = Choice(tc.Sampling(temperature=1.0, top_k=2))
@@ -71,6 +78,7 @@ def test_greedy_choice_takes_the_first_of_equal_logits_after_the_penalty() -> No
     [
         ({"temperature": -1.0}, "temperature is -1.0, expected at least 0"),
         ({"temperature": float("nan")}, "temperature is nan"),
+        ({"temperature": float("inf")}, "temperature is inf, expected at least 0, and finite"),
         ({"top_k": 0}, "top_k is 0, expected at least 1"),
         ({"top_p": 1.5}, "top_p is 1.5, expected at least 0 and at most 1"),
         ({"min_p": -0.1}, "min_p is -0.1"),
