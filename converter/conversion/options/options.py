@@ -141,7 +141,7 @@ class Options(SourceOptions, Quantization, PackedWeights):
                 message = f"{name}={getattr(self, name)} with quantize={self.quantize}: it is for float models"
                 raise UsageError(message, hint="leave one of the two out")
         if self.weight_type == "float32":
-            unused = ("weight_group", "weight_zero_points")
+            unused = ("weight_group", "weight_zero_points", "embedding_type")
             self._check_unused(unused, "without weight_type", "--weight-type int4 or int8")
         if self.max_int16_share and (self.chip is not Chip.BM1686 or self.exact_on != "none"):
             reason = f"exact_on={self.exact_on}" if self.chip is Chip.BM1686 else f"chip={self.chip.value}"

@@ -14,6 +14,7 @@ from tpuconvert.conversion.model_building import Decision, QuantizedGraph
 from tpuconvert.conversion.quantization.calibration_feeds import calibration_feeds
 from tpuconvert.conversion.quantization.sample_split import split_feeds
 from tpuconvert.optimizer.quantize.weights.group_weights import (
+    LEAST_WEIGHTS,
     WORTHWHILE_ERROR,
     GroupFormat,
     Moments,
@@ -174,7 +175,10 @@ def _pack_weights(graph: Graph, options: Options, feeds: FeedSource | None, prog
     nodes = packable_nodes(graph, form)
     tables = _Tables.of(graph, nodes, options)
     if not nodes and not tables.lookups:
-        hint = "it is for matmuls and embeddings with constant weights of at least 16384 elements; leave it out"
+        hint = (
+            f"it is for matmuls and embeddings with constant weights of at least {LEAST_WEIGHTS} elements and of "
+            f"{form.group} inputs, one group; leave it out, or use a smaller --weight-group"
+        )
         raise UsageError(f"weight_type={name}: no weight can be packed", hint=hint)
     own = [node for node in nodes if node.name not in tables.by_node]
     shapes = [*(_shape(node) for node in own), *(table.type.static_shape for table in tables.lookups)]

@@ -174,6 +174,7 @@ def test_rows_may_be_dynamic() -> None:
         ({"weight_type": "int3"}, "weight_type is 'int3'"),
         ({"weight_type": "int4", "weight_group": 48}, "weight_group is 48"),
         ({"weight_group": 64}, "weight_group without weight_type"),
+        ({"embedding_type": "int4"}, "embedding_type without weight_type"),
         ({"weight_zero_points": True}, "weight_zero_points without weight_type"),
         ({"calibration": []}, "calibration samples without quantization"),
         ({"weight_type": "int4", "calibration": []}, "samples"),
