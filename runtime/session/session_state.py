@@ -268,6 +268,11 @@ class SessionState:
     def _whole_mask(self, new_mask: Any, batch: int, count: int) -> Array:
         """Mask of all tokens: of earlier runs, and the given mask, which may also contain the earlier tokens."""
         past = np.ones((batch, self.length), np.int64) if self._mask is None else self._mask
+        if len(past) != batch:
+            raise UsageError(
+                f"the inputs have {batch} sequences, the caches of the session have {len(past)}",
+                hint="call reset() before other sequences",
+            )
         if new_mask is None:
             return np.concatenate([past, np.ones((batch, count), past.dtype)], axis=1)
         mask = np.asarray(new_mask)

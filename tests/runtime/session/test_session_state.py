@@ -113,6 +113,13 @@ def test_logits_do_not_depend_on_the_chunks(model: tc.Model) -> None:
 
 
 @needs_extension
+def test_another_batch_than_that_of_the_caches_is_refused(model: tc.Model) -> None:
+    with tc.Session(model) as session:
+        session.run(np.array([[1, 2]], np.int64))
+        with pytest.raises(tc.UsageError, match=r"have 2 sequences, the caches of the session have 1(.|\n)*reset\(\)"):
+            session.run(np.array([[1], [2]], np.int64))
+
+
 def test_logits_with_integer_activations_do_not_depend_on_the_chunks() -> None:
     """50 random divisions of a prompt: rows are quantized one by one."""
     proto = decoder(MICROSOFT, heads=8, hidden=160)
