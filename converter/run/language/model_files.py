@@ -47,6 +47,12 @@ _NEUTRAL: Mapping[str, Iterable[Any]] = {
     "top_h": (),
     "penalty_alpha": (),
     "watermarking_config": (),
+    "max_length": (20,),
+    "max_time": (),
+    "constraints": (),
+    "force_words_ids": (),
+    "renormalize_logits": (False,),
+    "token_healing": (False,),
 }
 """Parameters of transformers that are not implemented -> values besides null with which they change no token."""
 
@@ -223,7 +229,10 @@ class ModelFiles:
         path = self._path(GENERATION_CONFIG)
         config = _read_object(path)
         file = str(path)
-        is_drawn = config.get("do_sample") is True
+        is_drawn = config.get("do_sample") or False
+        if not isinstance(is_drawn, bool):
+            message = f"do_sample is {str(is_drawn)[:80]!r}, expected true or false"
+            raise CorruptInputError(message, file=file, hint=AGAIN)
         names = [
             "max_new_tokens",
             "repetition_penalty",

@@ -176,11 +176,13 @@ def test_parameters_without_effect_are_named(file: Path) -> None:
         "suppress_tokens": [],
         "no_repeat_ngram_size": 3,
         "guidance_scale": None,
+        "max_length": 4096,
+        "renormalize_logits": False,
     }
     write_tokenizer(file.parent, generation=stored)
     with tc.Generator(file) as generator:
         (note,) = generator.notes
-    names = "num_beams, no_repeat_ngram_size"
+    names = "num_beams, no_repeat_ngram_size, max_length"
     assert note == f"{file.parent / 'generation_config.json'}: not implemented, and without effect: {names}"
 
 
@@ -218,6 +220,7 @@ def test_template_with_a_name(file: Path) -> None:
         ("generation_config.json", '{"do_sample": true, "top_p": "0.9"}', "top_p is '0.9', expected a number"),
         ("generation_config.json", '{"do_sample": true, "top_p": NaN}', "top_p is nan"),
         ("generation_config.json", '{"repetition_penalty": -1}', "repetition_penalty is -1"),
+        ("generation_config.json", '{"do_sample": "true"}', "do_sample is 'true', expected true or false"),
         ("generation_config.json", "\udcff", "it is not UTF-8"),
         ("tokenizer_config.json", "[" * 100000, "it is not JSON"),
         ("tokenizer_config.json", '{"chat_template": "{{ 1 / 0 }}"}', "ZeroDivisionError"),
