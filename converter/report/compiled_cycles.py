@@ -30,8 +30,8 @@ class CompiledDescription(TypedDict):
     seconds: float
     compute: Annotated[list[int | None], "cycles that compute, by node; null without an operation of this name"]
     transfer: Annotated[list[int | None], "cycles that transfer, by node"]
-    other_compute: Annotated[int, "cycles of operations that are no node, as a cast at a border"]
-    other_transfer: Annotated[int, "cycles of loads and stores, and of operations that are no node"]
+    other_compute: Annotated[int, "cycles of operations without a node, as a cast at a border"]
+    other_transfer: Annotated[int, "cycles of loads and stores, and of operations without a node"]
 
 
 def read_compiled(path: str | os.PathLike[str], model: Model) -> CompiledDescription:
@@ -43,7 +43,7 @@ def read_compiled(path: str | os.PathLike[str], model: Model) -> CompiledDescrip
 
     Raises:
         UsageError: the file cannot be read, is of another model, or has no cycles: the compiler wrote no profile.
-        CorruptInputError: it is no such file, or is damaged.
+        CorruptInputError: it is another file, or is damaged.
     """
     name = os.fspath(path)
     try:

@@ -76,7 +76,7 @@ def _integers_of(tensor: OnnxTensor, g: Graph) -> _Integers | None:
     folding = tensor.folding
     if folding is None or not tensor.element.is_float:
         return None
-    first, *others = folding.node.inputs
+    first, *others = folding.node.inputs or (None,)  # a Constant has none
     if folding.node.op_type in _CASTS and first is not None:
         return _integers_of(first, g)
     if folding.node.op_type in _MOVES and first is not None:

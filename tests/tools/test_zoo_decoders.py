@@ -82,7 +82,7 @@ class Compiled:
 def test_programs_of_the_parts(
     compiled: Compiled, reason: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """tests/vendor/test_decoders.py compiles parts; here an export stands in for the compiler."""
+    """tests/vendor/test_decoders.py compiles parts; here the result of an export is made up."""
     export = tc.export
     monkeypatch.setattr(tc, "export", lambda *args, **given: compiled if "compile" in given else export(*args, **given))
     assert try_case(CASE, folder, "bm1684x").results[PROGRAMS] == reason

@@ -149,7 +149,7 @@ def test_roundings_that_a_network_amplifies_are_measured(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(("kind", "change"), [(ActiveType.ACTIVE_ROUND, 50.0), (ActiveType.ACTIVE_FLOOR, 0.0)])
 def test_floats_that_a_source_rounds_are_measured(kind: ActiveType, change: float, tmp_path: Path) -> None:
-    """TFLite models with weights of 8 bits round activations as floats. A cut fraction has other neighbours.
+    """TFLite models with weights of 8 bits round activations as floats. A cut fraction has other neighbors.
 
     An element is infinite, and changes by nothing.
     """

@@ -16,7 +16,6 @@ OWN_TEXT = {
     "converter/ci/cache.py",  # what it has just written
     "converter/operators/description.py",  # a file of the package
     "converter/exporters/tpu_mlir/run_bmodel.py",  # these are copied to another machine, and stand alone there
-    "converter/exporters/tpu_mlir/run.py",
     "converter/exporters/tpu_mlir/generate.py",
     "converter/device/run_device.py",
 }

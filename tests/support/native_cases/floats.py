@@ -17,6 +17,7 @@ from tpuconvert.schema.ops.clamp import Clamp
 from tpuconvert.schema.ops.compare import Eq, Eqs, Ge, Ges, Gt, Gts, Le, Les, Lt, Lts, Ne, Nes
 from tpuconvert.schema.ops.convolution.conv import Conv
 from tpuconvert.schema.ops.convolution.deconv import Deconv
+from tpuconvert.schema.ops.gather_group_quantized import GatherGroupQuantized
 from tpuconvert.schema.ops.host.detection import BoxCode, DetectionOutput
 from tpuconvert.schema.ops.interpolate import Interpolate, InterpolateMode, PlatForm
 from tpuconvert.schema.ops.matmul.matrix_mul import MatrixMul
@@ -96,18 +97,35 @@ def integer_group_products(draft: Draft) -> None:
 def add_group_product(draft: Draft, activation_type: DType) -> None:
     op = MatmulGroupQuantized(draft.pick(4, 8), draft.pick(16, 32, 64, 128, 256), activation_type)
     rows, depth, columns = draft.small(20), draft.small(300), draft.small(150)
-    groups = -(-depth // op.group)
-    codes = draft.constant(draft.rng.integers(0, 256, (columns, groups * op.group * op.bits // 8), np.uint8))
-    operands: list[Value | None] = [draft.input(F32, (rows, depth), normal(draft, rows, depth)), codes]
-    operands.append(draft.constant(normal(draft, columns, groups, scale=0.1)))
-    zero = draft.pick("none", "integer", "float")
-    if zero == "integer":
-        packed = draft.rng.integers(0, 256, (columns, -(-groups * op.bits // 8)), np.uint8)
-        operands.append(draft.constant(packed))
-    else:
-        operands.append(draft.constant(normal(draft, columns, groups) + 8) if zero == "float" else None)
+    operands: list[Value | None] = [draft.input(F32, (rows, depth), normal(draft, rows, depth))]
+    operands += packed_rows(draft, op.bits, op.group, columns, depth)
     operands.append(draft.constant(normal(draft, columns)) if draft.chance(0.5) else None)
     add_limit(draft, draft.add(op, *operands))
+
+
+def packed_rows(draft: Draft, bits: int, group: int, rows: int, depth: int) -> list[Value | None]:
+    """Add codes, scales, and zero points of one of three kinds."""
+    groups = -(-depth // group)
+    operands: list[Value | None] = [
+        draft.constant(draft.rng.integers(0, 256, (rows, groups * group * bits // 8), np.uint8)),
+        draft.constant(normal(draft, rows, groups, scale=0.1)),
+    ]
+    zero = draft.pick("none", "integer", "float")
+    if zero == "integer":
+        operands.append(draft.constant(draft.rng.integers(0, 256, (rows, -(-groups * bits // 8)), np.uint8)))
+    else:
+        operands.append(draft.constant(normal(draft, rows, groups) + 8) if zero == "float" else None)
+    return operands
+
+
+@kind(300)
+def packed_lookups(draft: Draft) -> None:
+    """Rows of packed tables, with clamps after them."""
+    bits, group = draft.pick(4, 8), draft.pick(16, 32, 64, 128, 256)
+    rows, depth, count = draft.small(40), draft.small(300), draft.small(20)
+    index = draft.input(I32, (count,), draft.rng.integers(0, rows, count, np.int32))
+    op = GatherGroupQuantized(depth, bits, group)
+    add_limit(draft, draft.add(op, index, *packed_rows(draft, bits, group, rows, depth)))
 
 
 @kind(300)

@@ -7,6 +7,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+import tpuconvert as tc
 from tests.support.onnx.models import graph_of, model, one, ops, ours, ramp
 from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.matmul_group_quantized import MatmulGroupQuantized, unpack_codes
@@ -273,3 +274,19 @@ def test_note_names_integers_that_are_not_kept(axis: int, block: int, message: s
     assert "matmul_group_quantized" not in ops(graph)
     (note,) = (note for note in graph.notes if "are not kept" in note)
     assert note.startswith(message)
+
+
+@pytest.mark.parametrize("operator", ["", "Cast", "Transpose"])
+def test_constants_without_inputs_are_float_weights(operator: str) -> None:
+    array = np.arange(12, dtype=np.float32).reshape(3, 4)
+    stored = {"": array, "Cast": array.astype(np.float64), "Transpose": np.ascontiguousarray(array.T)}[operator]
+    nodes = [helper.make_node("Constant", [], ["stored"], value=numpy_helper.from_array(stored))]
+    if operator:
+        attributes = {"to": onnx.TensorProto.FLOAT} if operator == "Cast" else {}
+        nodes.append(helper.make_node(operator, ["stored"], ["w"], **attributes))
+    nodes.append(helper.make_node("MatMul", ["x", "w" if operator else "stored"], ["y"]))
+    ports = [helper.make_tensor_value_info(*port) for port in (("x", 1, [2, 3]), ("y", 1, [2, 4]))]
+    proto = helper.make_model(helper.make_graph(nodes, "g", ports[:1], ports[1:]))
+    x = np.ones((2, 3), np.float32)
+    with tc.Session(tc.convert(proto)) as session:
+        np.testing.assert_array_equal(session.run({"x": x})["y"], x @ array)
