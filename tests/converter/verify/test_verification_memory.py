@@ -70,13 +70,13 @@ def test_observed_plans_share_their_weights(monkeypatch: pytest.MonkeyPatch) -> 
     graph = Graph("matmul")
     x = graph.input("x", TensorType(F32, ("rows", 64)))
     graph.output(graph.add(MatrixMul(), x, graph.constant(WEIGHT, "w")))
-    made: list[plans.NativePlan | None] = []
+    recorded: list[plans.NativePlan | None] = []
 
     class Recorded(plans.NativePlan):
         def __init__(self, *arguments: object, like: plans.NativePlan | None = None, **named: object) -> None:
-            made.append(like)
+            recorded.append(like)
             super().__init__(*arguments, like=like, **named)  # type: ignore[arg-type]  # passed on
-            made[-1:] = [like, self]
+            recorded[-1:] = [like, self]
 
     monkeypatch.setattr(plans, "NativePlan", Recorded)
     with Session(graph, backend="native", observed=True) as session:
@@ -84,7 +84,7 @@ def test_observed_plans_share_their_weights(monkeypatch: pytest.MonkeyPatch) -> 
             x_rows = np.ones((rows, 64), np.float32)
             (y,) = session.run({"x": x_rows}, observe=lambda value, array: None).values()
             np.testing.assert_allclose(y, x_rows @ WEIGHT, rtol=1e-4, atol=1e-4)
-    first_like, first, second_like, _second = made
+    first_like, first, second_like, _second = recorded
     assert first_like is None
     assert second_like is first
 

@@ -286,11 +286,11 @@ def test_run_after_a_truncation_continues_after_the_remaining_tokens(
             assert session.length == length
             assert {array.shape[2] for array in session.state.values()} == ({length} if length else set())
             fresh.reset()
-            wanted = fresh.run(np.concatenate([ids[:, :length], others], axis=1))["logits"][:, length:]
-            found = session.run(others)["logits"]
+            expected = fresh.run(np.concatenate([ids[:, :length], others], axis=1))["logits"][:, length:]
+            logits = session.run(others)["logits"]
             if backend == "native":
-                assert np.array_equal(found, wanted)
-            np.testing.assert_allclose(found, wanted, atol=TOLERANCE)  # sums of NumPy depend on the number of rows
+                assert np.array_equal(logits, expected)
+            np.testing.assert_allclose(logits, expected, atol=TOLERANCE)  # sums of NumPy depend on the number of rows
 
 
 @needs_extension

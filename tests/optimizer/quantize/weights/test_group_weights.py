@@ -28,17 +28,17 @@ def normal(*shape: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
-def dequantized(found: PackedWeight, form: GroupFormat, depth: int) -> Array:
+def dequantized(packed: PackedWeight, form: GroupFormat, depth: int) -> Array:
     """The weight, [inputs, outputs]."""
     op = MatmulGroupQuantized(form.bits, form.group)
-    return op.weights(found.codes, found.scale, found.zero_point, depth).T
+    return op.weights(packed.codes, packed.scale, packed.zero_point, depth).T
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
 def test_error_is_smaller_than_with_the_range_of_the_group(form: GroupFormat) -> None:
     """The baseline rounds with the scale from the largest magnitude (or the range) of each group."""
     weight = normal(256, 40)
-    found = dequantized(pack_weight("y", weight, form), form, 256)
+    rounded = dequantized(pack_weight("y", weight, form), form, 256)
     groups = weight.T.reshape(40, -1, form.group)
     if form.has_zero_points:
         low, high = groups.min(axis=2, keepdims=True), groups.max(axis=2, keepdims=True)
@@ -47,9 +47,9 @@ def test_error_is_smaller_than_with_the_range_of_the_group(form: GroupFormat) ->
     else:
         step = np.abs(groups).max(axis=2, keepdims=True) / (form.most // 2)
         baseline = np.rint(groups / step) * step
-    error = np.square(found - weight).sum()
+    error = np.square(rounded - weight).sum()
     assert error < np.square(baseline.reshape(40, -1).T - weight).sum()
-    assert np.abs(found - weight).max() < 3 * step.max()
+    assert np.abs(rounded - weight).max() < 3 * step.max()
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
@@ -71,8 +71,8 @@ def held_out_error(form: GroupFormat, rows: int | None, count: int) -> float:
     weight, mixing = normal(256, 32), np.eye(256, dtype=np.float32) + 0.02 * normal(256, 256, seed=2)
     x, test = (normal(number, 256, seed=seed) @ mixing for number, seed in ((count, 1), (4000, 3)))
     moments = Moments(x.astype(np.float64).T @ x / count, rows)
-    found = dequantized(pack_weight("y", weight, form, moments), form, 256)
-    return float(np.square(test @ (found - weight)).sum())
+    rounded = dequantized(pack_weight("y", weight, form, moments), form, 256)
+    return float(np.square(test @ (rounded - weight)).sum())
 
 
 def test_few_rows_are_not_fitted_exactly() -> None:
@@ -95,14 +95,14 @@ def test_second_group_for_outliers_reduces_the_error(zero: bool) -> None:
     moments = Moments(x[:1000].astype(np.float64).T @ x[:1000] / 1000, 1000)
     outliers = outlier_inputs(moments, form)
     assert outliers is not None and {3, 100, 101, 250} <= set(outliers)
-    found = pack_with_outliers("y", weight, form, moments, outliers)
-    assert found.order is not None
-    assert sorted(found.order) == sorted([*range(256), *outliers])
+    packed = pack_with_outliers("y", weight, form, moments, outliers)
+    assert packed.order is not None
+    assert sorted(packed.order) == sorted([*range(256), *outliers])
     test = x[1000:]
     wanted = test @ weight
-    split = np.square(test[:, found.order] @ dequantized(found, form, 288) - wanted).sum() / np.square(wanted).sum()
+    split = np.square(test[:, packed.order] @ dequantized(packed, form, 288) - wanted).sum() / np.square(wanted).sum()
     plain = np.square(test @ dequantized(pack_weight("y", weight, form, moments), form, 256) - wanted).sum()
-    assert split == pytest.approx(found.error, rel=0.4)  # other samples
+    assert split == pytest.approx(packed.error, rel=0.4)  # other samples
     assert split < 0.6 * plain / np.square(wanted).sum()
 
 
@@ -111,8 +111,8 @@ def test_second_group_needs_a_quarter_of_the_power(square: float, is_split: bool
     """32 of 256 inputs have 96 of 320, or 64 of 288."""
     squares = np.ones(256)
     squares[5::8] = square
-    found = outlier_inputs(Moments(np.diag(squares)), GroupFormat(4, 32))
-    assert (found is not None) == is_split and (found is None or found.tolist() == list(range(5, 256, 8)))
+    inputs = outlier_inputs(Moments(np.diag(squares)), GroupFormat(4, 32))
+    assert (inputs is not None) == is_split and (inputs is None or inputs.tolist() == list(range(5, 256, 8)))
 
 
 @pytest.mark.parametrize(
@@ -134,10 +134,10 @@ def test_reports_the_error_of_the_result() -> None:
     form = GroupFormat(4, 32)
     weight, x = normal(64, 32), normal(500, 64, seed=1) * np.linspace(0.1, 3, 64, dtype=np.float32)
     moments = x.astype(np.float64).T @ x / len(x)
-    found = pack_weight("y", weight, form, Moments(moments))
+    packed = pack_weight("y", weight, form, Moments(moments))
     wanted = x.astype(np.float64) @ weight
-    error = np.square(x.astype(np.float64) @ dequantized(found, form, 64) - wanted).sum() / np.square(wanted).sum()
-    assert found.error == pytest.approx(error, rel=1e-6)  # two orders of summation in binary64
+    error = np.square(x.astype(np.float64) @ dequantized(packed, form, 64) - wanted).sum() / np.square(wanted).sum()
+    assert packed.error == pytest.approx(error, rel=1e-6)  # two orders of summation in binary64
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
@@ -156,9 +156,9 @@ def test_zeros_stay_zeros(form: GroupFormat) -> None:
     weight = normal(130, 24)
     weight[:128] = 0
     weight[:, 3] = 0
-    found = pack_weight("y", weight, form, Moments(np.ones(130)))
-    assert np.isfinite(found.scale).all()
-    values = dequantized(found, form, 130)
+    packed = pack_weight("y", weight, form, Moments(np.ones(130)))
+    assert np.isfinite(packed.scale).all()
+    values = dequantized(packed, form, 130)
     assert not values[:128].any()
     assert not values[:, 3].any()
 
@@ -169,8 +169,8 @@ def test_unused_inputs_and_few_samples(samples: int) -> None:
     x = normal(samples, 64)
     form = GroupFormat(4, 32)
     weight = normal(64, 16, seed=1)
-    found = dequantized(pack_weight("y", weight, form, Moments(x.T.astype(np.float64) @ x)), form, 64)
-    assert np.abs(found - weight).max() < 1.5
+    rounded = dequantized(pack_weight("y", weight, form, Moments(x.T.astype(np.float64) @ x)), form, 64)
+    assert np.abs(rounded - weight).max() < 1.5
 
 
 def graph_of(weight: Array, **parameters: float) -> Graph:
@@ -193,10 +193,12 @@ def test_selects_large_finite_weights() -> None:
 def test_second_moments_are_means_over_all_rows() -> None:
     graph = graph_of(normal(128, 128))
     feeds = [{"x": normal(5, 128, seed=seed)} for seed in range(3)]
-    ((name, found),) = second_moments(graph, packable_nodes(graph, GroupFormat(4, 32)), feeds)
+    ((name, moments),) = second_moments(graph, packable_nodes(graph, GroupFormat(4, 32)), feeds)
     rows = np.concatenate([feed["x"] for feed in feeds]).astype(np.float64)
-    assert name == "x" and found.rows == 15
-    np.testing.assert_allclose(found.products, rows.T @ rows / 15, rtol=1e-6, atol=1e-6)  # sums of a sample in binary32
+    assert name == "x" and moments.rows == 15
+    np.testing.assert_allclose(
+        moments.products, rows.T @ rows / 15, rtol=1e-6, atol=1e-6
+    )  # sums of a sample in binary32
 
 
 def test_samples_do_not_run_later_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,8 +212,8 @@ def test_samples_do_not_run_later_nodes(monkeypatch: pytest.MonkeyPatch) -> None
         "tpuconvert.optimizer.quantize.weights.group_weights.Session",
         lambda part, **options: executed.append(len(part)) or Session(part, **options),
     )
-    found = dict(second_moments(graph, packable_nodes(graph, GroupFormat(4, 32)), [{"x": normal(5, 128)}]))
-    assert executed == [1] and set(found) == {"x", y.name}
+    mean_products = dict(second_moments(graph, packable_nodes(graph, GroupFormat(4, 32)), [{"x": normal(5, 128)}]))
+    assert executed == [1] and set(mean_products) == {"x", y.name}
     assert len(graph) == 2 and len(graph.outputs) == 1
 
 
@@ -223,5 +225,5 @@ def test_second_moments_in_several_passes(monkeypatch: pytest.MonkeyPatch) -> No
     y = graph.add(MatrixMul(), x, graph.constant(normal(128, 256), "w"))
     graph.output(graph.add(MatrixMul(), y, graph.constant(normal(256, 128), "v")))
     feeds = [{"x": normal(5, 128)}]
-    found = dict(second_moments(graph, packable_nodes(graph, GroupFormat(4, 32)), feeds))
-    assert [found[name].products.shape for name in ("x", y.name)] == [(128, 128), (256,)]
+    mean_products = dict(second_moments(graph, packable_nodes(graph, GroupFormat(4, 32)), feeds))
+    assert [mean_products[name].products.shape for name in ("x", y.name)] == [(128, 128), (256,)]
