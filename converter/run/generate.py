@@ -13,7 +13,7 @@ from tpuconvert.run.language.generator import Generator, Prompt
 from tpuconvert.run.language.sampling import Sampling
 
 
-def generate(
+def generate(  # noqa: D417  the fields of Sampling share a line
     model: Model | str | os.PathLike[str],
     *,
     tokens: Iterable[int] | None = None,
@@ -42,15 +42,8 @@ def generate(
         prompt: Instead of ``tokens``: text, which the tokenizer encodes, or messages of a conversation such as
             ``[{"role": "user", "content": "Hello"}]``, of which the chat template makes the text.
         tokenizer: ``tokenizer.json`` of the model, or its folder. None: the folder of the model's file.
-        max_new_tokens: Largest number of tokens to generate, by default 256.
-        temperature: 0, the default, chooses the token with the largest logit. Otherwise the logits are divided by it,
-            and a token is drawn from their softmax.
-        top_k: Draw from the tokens whose logits are at least the K-th largest.
-        top_p: Draw from the most probable tokens that together have at least this probability.
-        min_p: Draw from the tokens with at least this share of the largest probability.
-        repetition_penalty: Positive logits of tokens that occurred before are divided by it, negative ones multiplied.
-        seed: Seed of the random numbers.
-        stop_tokens: Ids of tokens after which the generation ends; none for the end tokens of the model's files.
+        max_new_tokens, temperature, top_k, top_p, min_p, repetition_penalty, seed, stop_tokens: Fields of
+            :class:`Sampling`.
         backend: ``auto``, ``native`` or ``reference``.
         threads: Number of threads of the native engine; None for the number of available CPUs.
         plugins: Python files with custom operators and converters.

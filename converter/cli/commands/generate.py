@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import click
 
 from tpuconvert.cli.file_parameters import InputFile
+from tpuconvert.cli.help_sections import SectionedCommand
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.option_fields import command_options
 from tpuconvert.cli.problems import ensure
@@ -18,13 +20,14 @@ from tpuconvert.conversion.options.declaration import option
 from tpuconvert.run.language.generation import Generation, Generations
 from tpuconvert.run.language.generator import Generator, Prompt
 from tpuconvert.run.language.sampling import Sampling
+from tpuconvert.runtime.session.session import ReplanningWarning
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.system.absent_file import absent_file
 from tpuconvert.schema.system.bounded_files import read_text
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenerateOptions(EngineOptions):
+class GenerateOptions(Sampling, EngineOptions):
     """Options of ``generate``."""
 
     tokens: str | None = option(None, "Ids of the tokens of the prompt, separated by commas.", metavar="IDS")
@@ -43,48 +46,14 @@ class GenerateOptions(EngineOptions):
         metavar="FOLDER",
         is_file=True,
     )
-    max_new_tokens: int | None = option(None, "Largest number of new tokens, by default 256.", lower=1)
-    temperature: float | None = option(
-        None,
-        "0, the default, chooses the largest logit; else a token is drawn from the softmax of logits divided by it.",
-        lower=0.0,
-    )
-    top_k: int | None = option(None, "Draw from the tokens with the K largest logits.", lower=1)
-    top_p: float | None = option(
-        None, "Draw from the most probable tokens that together have this probability.", lower=0.0, upper=1.0
-    )
-    min_p: float | None = option(
-        None, "Draw from the tokens with at least this share of the largest probability.", lower=0.0, upper=1.0
-    )
-    repetition_penalty: float | None = option(
-        None, "Positive logits of tokens that occurred before are divided by it, negative ones multiplied.", lower=0.0
-    )
-    seed: int = option(0, "Of the random numbers.", lower=0)
-    stop_tokens: tuple[int, ...] = option(
-        (),
-        "Token after which the generation ends, instead of the end tokens of the model's files.",
-        flags="--stop-token",
-        metavar="ID",
-        lower=0,
-        is_repeated=True,
-    )
 
     @property
     def sampling(self) -> Sampling:
         """The choice of the tokens."""
-        return Sampling(
-            max_new_tokens=self.max_new_tokens,
-            temperature=self.temperature,
-            top_k=self.top_k,
-            top_p=self.top_p,
-            min_p=self.min_p,
-            repetition_penalty=self.repetition_penalty,
-            seed=self.seed,
-            stop_tokens=self.stop_tokens,
-        )
+        return Sampling(**{item.name: getattr(self, item.name) for item in fields(Sampling)})
 
 
-@click.command("generate")
+@click.command("generate", cls=SectionedCommand)
 @click.argument("file", type=InputFile())
 @command_options(GenerateOptions)
 @json_option
@@ -112,6 +81,7 @@ def command(file: str, options: GenerateOptions, as_json: bool, plugins: tuple[s
     ) as generator:
         for note in generator.notes:
             echo(f"note: {note}", err=True)
+        warnings.simplefilter("ignore", ReplanningWarning)  # a note names the reason, before the text
         if is_conversation:
             _converse(generator, options.system)
             return
@@ -165,12 +135,15 @@ def _system(text: str | None) -> list[dict[str, str]]:
 def _continue(generator: Generator, prompt: Prompt | None, tokens: list[int] | None, *, is_quiet: bool) -> Generation:
     """Print a continuation while it is generated, and its speed on stderr."""
     stream, output = generator.stream(prompt, tokens=tokens), StreamedText()
-    for number, token in enumerate(stream):
-        if not is_quiet:
-            ids = f",{token.id}" if number else str(token.id)
-            output.write(token.text if stream.generation.text is not None else ids)
+    try:
+        for number, token in enumerate(stream):
+            if not is_quiet:
+                ids = f",{token.id}" if number else str(token.id)
+                output.write(token.text if stream.generation.text is not None else ids)
+    finally:  # an error begins on a line of its own
+        if not is_quiet and stream.generation.new_tokens:
+            output.end()
     if not is_quiet:
-        output.end()
         echo(stream.generation.speed, err=True)
     return stream.generation
 

@@ -6,6 +6,7 @@ and manifests, the recipe in a model file, the docstrings of the groups and the 
 
 from __future__ import annotations
 
+import math
 import operator
 import textwrap
 from collections.abc import Callable, Mapping
@@ -168,7 +169,10 @@ def _check_type(value: Any, declared: str) -> Any:
             raise ValueError("too large")
         return value
     if plain == "float" and not isinstance(value, bool | str | bytes):
-        return float(value)
+        number = float(value)
+        if not math.isfinite(number):
+            raise ValueError("not finite")
+        return number
     if plain in ("tuple[str, ...]", "Sequence[str]"):
         if isinstance(value, tuple) and all(isinstance(item, str) for item in value):
             return value

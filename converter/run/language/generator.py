@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -83,8 +84,10 @@ class Generator:
 
     @property
     def notes(self) -> list[str]:
-        """Parameters of ``generation_config.json`` that have no effect."""
-        return self._files.notes
+        """Parameters of ``generation_config.json`` that have no effect, and the reason of a new plan for each token."""
+        reason = self._session.replanning
+        plans = f"every token needs a new plan, which takes most of its time: {reason}"
+        return [*self._files.notes, *([plans] if reason else [])]
 
     def stream(self, prompt: Prompt | None = None, *, tokens: Iterable[int] | None = None) -> TokenStream:
         """Start a continuation, and return an iterator of its tokens. It ends the one before.
@@ -131,7 +134,7 @@ class Generator:
     def _prompt_tokens(self, prompt: Prompt | None, tokens: Iterable[int] | None) -> list[int]:
         """Ids of the prompt, of which at least one is needed."""
         if tokens is not None and prompt is None:
-            ids = [int(token) for token in tokens]
+            ids = _checked_ids(tokens)
         elif tokens is not None or prompt is None:
             raise UsageError("expected either tokens or a prompt", hint="--tokens 1,2,3, or --prompt TEXT")
         elif isinstance(prompt, str):
@@ -238,6 +241,18 @@ class TokenStream(Iterator[Token]):
             prompt_rate=ran / self._prompt_seconds if self._prompt_seconds else None,
             rate=others / self._seconds if self._seconds else None,
         )
+
+
+def _checked_ids(tokens: Iterable[int]) -> list[int]:
+    """Return the ids of tokens.
+
+    Raises:
+        UsageError: they are not integers.
+    """
+    try:
+        return [operator.index(token) for token in tokens]
+    except TypeError as error:
+        raise UsageError(f"the ids of tokens are not integers: {error}", hint="tokens=[1, 2, 3]") from error
 
 
 def _checked_messages(messages: Messages) -> Messages:

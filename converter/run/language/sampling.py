@@ -2,67 +2,75 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from tpuconvert.conversion.options.declaration import OptionGroup, document_fields, option
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.types import Array
 
 LONGEST = 256
 """Number of new tokens if neither a call nor ``generation_config.json`` limits it."""
 
-_LIMITS: dict[str, tuple[float, float]] = {
-    "max_new_tokens": (1, math.inf),
-    "temperature": (0, math.inf),
-    "top_k": (1, math.inf),
-    "top_p": (0, 1),
-    "min_p": (0, 1),
-    "repetition_penalty": (0, math.inf),
-    "seed": (0, math.inf),
-}
-"""Smallest and largest value of each number."""
+
+def _read_penalty(value: float | None) -> float | None:
+    if value == 0:
+        raise UsageError("repetition_penalty is 0, expected more than 0")
+    return value
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sampling:
-    """Choice of the next token. None takes the value of ``generation_config.json``, or else the default.
-
-    Args:
-        max_new_tokens: Largest number of tokens to generate, by default 256.
-        temperature: 0, the default, chooses the token with the largest logit. Otherwise the logits are divided by it,
-            and a token is drawn from their softmax.
-        top_k: Draw from the tokens whose logits are at least the K-th largest.
-        top_p: Draw from the most probable tokens that together have at least this probability.
-        min_p: Draw from the tokens with at least this share of the largest probability.
-        repetition_penalty: Positive logits of tokens that occurred before are divided by it, negative ones multiplied.
-        seed: Seed of the random numbers.
-        stop_tokens: Ids of tokens after which the generation ends; none for the end tokens of the model's files.
+def _read_tokens(ids: Iterable[int]) -> tuple[int, ...]:
+    """Return the ids of tokens.
 
     Raises:
-        UsageError: a number is outside of its limits, or an option of draws is given with temperature 0.
+        TypeError: they are not integers.
+        UsageError: an id is negative.
     """
+    tokens = tuple(map(operator.index, ids))
+    if any(token < 0 for token in tokens):
+        raise UsageError(f"stop_tokens has {min(tokens)}, expected ids of at least 0")
+    return tokens
 
-    max_new_tokens: int | None = None
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    seed: int = 0
-    stop_tokens: tuple[int, ...] = ()
 
-    def __post_init__(self) -> None:
-        for name, (lower, upper) in _LIMITS.items():
-            value = getattr(self, name)
-            is_valid = value is None or (_is_finite(value) and lower <= value <= upper)
-            if not is_valid or (name == "repetition_penalty" and value == 0):
-                least = "more than 0" if name == "repetition_penalty" else f"at least {lower:g}"
-                limit = "" if upper == math.inf else f" and at most {upper:g}"
-                finite = "" if _is_finite(value) else ", and finite"
-                raise UsageError(f"{name} is {str(value)[:80]}, expected {least}{limit}{finite}")
+@document_fields
+@dataclass(frozen=True, kw_only=True)
+class Sampling(OptionGroup):
+    """Choice of the next token. None takes the value of ``generation_config.json``, or else the default."""
+
+    max_new_tokens: int | None = option(None, "Largest number of new tokens, by default 256.", lower=1)
+    temperature: float | None = option(
+        None,
+        "0, the default, chooses the largest logit; else a token is drawn from the softmax of logits divided by it.",
+        lower=0.0,
+    )
+    top_k: int | None = option(
+        None, "Draw from the tokens with the K largest logits, and equal ones.", metavar="K", lower=1
+    )
+    top_p: float | None = option(
+        None, "Draw from the most probable tokens that together have this probability.", lower=0.0, upper=1.0
+    )
+    min_p: float | None = option(
+        None, "Draw from the tokens with at least this share of the largest probability.", lower=0.0, upper=1.0
+    )
+    repetition_penalty: float | None = option(
+        None,
+        "Positive logits of tokens that occurred before are divided by it, negative ones multiplied.",
+        read=_read_penalty,
+        lower=0.0,
+    )
+    seed: int = option(0, "Of the random numbers.", lower=0)
+    stop_tokens: tuple[int, ...] = option(
+        (),
+        "Token after which the generation ends, instead of the end tokens of the model's files.",
+        read=_read_tokens,
+        flags="--stop-token",
+        metavar="ID",
+        lower=0,
+        is_repeated=True,
+    )
 
     def check_draws(self) -> None:
         """Refuse options that have no effect, because no token is drawn.
@@ -84,14 +92,6 @@ class Sampling:
         temperature = defaults.temperature if self.temperature is None else self.temperature
         replace(self, temperature=temperature).check_draws()
         return replace(self, **{name: getattr(defaults, name) for name in absent})
-
-
-def _is_finite(value: float) -> bool:
-    """Return True for a number that a float has; integers can be larger."""
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        return False
 
 
 class Choice:

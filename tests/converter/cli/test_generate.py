@@ -4,6 +4,7 @@ import io
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from tests.support.networks.decoders import FORMS, decoder
 from tpuconvert.__main__ import main
 from tpuconvert.cli.terminal import StreamedText
 from tpuconvert.run.language import generator as implementation
+from tpuconvert.runtime.session.session import Session
+from tpuconvert.schema.errors import RunError
 from tpuconvert.schema.text.visible_text import for_log
 
 Captured = pytest.CaptureFixture[str]
@@ -201,7 +204,7 @@ def test_conversation_on_a_terminal(chatting: Path, capsys: Captured, monkeypatc
         (["--prompt", "a", "--prompt-file", "b"], "expected either tokens or a prompt"),
         (["--prompt-file", "absent.txt"], "absent.txt: no such file"),
         (["--prompt", "a", "--top-p", "0.5", "--temperature", "0"], "top_p has no effect with temperature 0"),
-        (["--prompt", "a", "--repetition-penalty", "0"], "repetition_penalty is 0.0, expected more than 0"),
+        (["--prompt", "a", "--repetition-penalty", "0"], "repetition_penalty is 0, expected more than 0"),
         (["--prompt", "a", "--top-p", "2"], "--top-p"),
     ],
 )
@@ -239,3 +242,28 @@ def test_model_without_states_is_refused(tmp_path: Path, capsys: Captured) -> No
     tc.convert(decoder(FORMS[0]), source_options=tc.SourceOptions(state="ports")).save(path)
     assert main(["generate", str(path), "--tokens", "1"]) == 2
     assert "keeps no state between runs" in capsys.readouterr().err
+
+
+def test_an_error_begins_on_a_line_of_its_own(file: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens before the error are printed."""
+    whole = tc.generate(file, tokens=PROMPT, max_new_tokens=3).new_tokens
+    run = Session.run
+
+    def fail_at_the_end(session: Session, *args: Any, **given: Any) -> Any:
+        if session.length >= len(PROMPT) + 2:
+            raise RunError("index 7 is outside of 0..6")
+        return run(session, *args, **given)
+
+    monkeypatch.setattr(Session, "run", fail_at_the_end)
+    assert main(["generate", str(file), "--tokens", "3,1,4,1,5"]) == RunError.exit_code
+    printed = capsys.readouterr()
+    assert printed.out == f"{','.join(map(str, whole))}\n" and "fails after 7 tokens" in printed.err
+
+
+def test_new_plans_are_named_before_the_text(file: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Session, "replanning", "node 'mask' has no form")
+    command(capsys, str(file), "--tokens", "3,1,4,1,5", "--max-new-tokens", "4")
+    assert main(["generate", str(file), "--tokens", "3,1,4,1,5", "--max-new-tokens", "4"]) == 0
+    messages = capsys.readouterr().err
+    assert messages.startswith("note: every token needs a new plan, which takes most of its time: node 'mask'")
+    assert messages.count("node 'mask'") == 1

@@ -218,14 +218,14 @@ def test_template_with_a_name(file: Path) -> None:
         ("generation_config.json", '{"eos_token_id": [1, -1]}', "eos_token_id"),
         ("generation_config.json", '{"max_new_tokens": true}', "max_new_tokens is 'True', expected an integer"),
         ("generation_config.json", '{"do_sample": true, "top_p": "0.9"}', "top_p is '0.9', expected a number"),
-        ("generation_config.json", '{"do_sample": true, "top_p": NaN}', "top_p is nan"),
+        ("generation_config.json", '{"do_sample": true, "top_p": NaN}', "top_p is 'nan'"),
         ("generation_config.json", '{"repetition_penalty": -1}', "repetition_penalty is -1"),
         ("generation_config.json", '{"do_sample": "true"}', "do_sample is 'true', expected true or false"),
         ("generation_config.json", "\udcff", "it is not UTF-8"),
         ("tokenizer_config.json", "[" * 100000, "it is not JSON"),
         ("tokenizer_config.json", '{"chat_template": "{{ 1 / 0 }}"}', "ZeroDivisionError"),
         ("tokenizer_config.json", '{"chat_template": "{{ \'\\\\ud800\' }}"}', "its text is not Unicode"),
-        ("generation_config.json", f'{{"repetition_penalty": {"1" * 400}}}', "expected more than 0, and finite"),
+        ("generation_config.json", f'{{"repetition_penalty": {"1" * 400}}}', "repetition_penalty is '1111"),
     ],
 )
 def test_damaged_files(file: Path, name: str, content: str, message: str) -> None:
@@ -287,9 +287,18 @@ def test_a_full_context_is_named(model: tc.Model, monkeypatch: pytest.MonkeyPatc
         return run(session, *args, **given)
 
     monkeypatch.setattr(Session, "run", fail_at_the_end)
-    with pytest.raises(RunError, match="fails after 3 tokens, which may be all") as caught:
-        tc.generate(model, tokens=[1, 2, 3], max_new_tokens=8)
+    with tc.Generator(model, sampling=sampling(max_new_tokens=8)) as generator:
+        stream = generator.stream(tokens=[1, 2, 3])
+        with pytest.raises(RunError, match="fails after 3 tokens, which may be all") as caught:
+            list(stream)
     assert "at most 3" in str(caught.value)
+    assert len(stream.generation.new_tokens) == 1  # what was generated is not lost
+
+
+def test_ids_are_integers(model: tc.Model) -> None:
+    with pytest.raises(tc.UsageError, match="the ids of tokens are not integers"):
+        tc.generate(model, tokens=[1, 2.5])  # type: ignore[list-item]
+    assert tc.generate(model, tokens=np.array([1, 2]), max_new_tokens=1).tokens == (1, 2)
 
 
 def test_folder_without_a_tokenizer(file: Path, tmp_path: Path) -> None:

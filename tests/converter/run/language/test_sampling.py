@@ -1,5 +1,7 @@
 """Choice of the next token: probabilities of transformers, draws, and options that exclude one another."""
 
+import inspect
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -76,14 +78,17 @@ def test_greedy_choice_takes_the_first_of_equal_logits_after_the_penalty() -> No
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"temperature": -1.0}, "temperature is -1.0, expected at least 0"),
-        ({"temperature": float("nan")}, "temperature is nan"),
-        ({"temperature": float("inf")}, "temperature is inf, expected at least 0, and finite"),
-        ({"top_k": 0}, "top_k is 0, expected at least 1"),
-        ({"top_p": 1.5}, "top_p is 1.5, expected at least 0 and at most 1"),
+        ({"temperature": -1.0}, "temperature is -1.0, expected a number of at least 0"),
+        ({"temperature": float("nan")}, "temperature is 'nan'"),
+        ({"temperature": float("inf")}, "temperature is 'inf'"),
+        ({"top_k": 0}, "top_k is 0, expected a number of at least 1"),
+        ({"top_p": 1.5}, "top_p is 1.5, expected a number from 0 to 1"),
         ({"min_p": -0.1}, "min_p is -0.1"),
-        ({"repetition_penalty": 0.0}, "repetition_penalty is 0.0, expected more than 0"),
+        ({"repetition_penalty": 0.0}, "repetition_penalty is 0, expected more than 0"),
         ({"max_new_tokens": 0}, "max_new_tokens is 0"),
+        ({"max_new_tokens": 2.5}, r"max_new_tokens is '2.5' \(float\)"),
+        ({"stop_tokens": (3, -1)}, "stop_tokens has -1, expected ids of at least 0"),
+        ({"stop_tokens": (3.5,)}, r"stop_tokens is '\(3.5,\)'"),
     ],
 )
 def test_limits(options: dict[str, Any], message: str) -> None:
@@ -100,3 +105,11 @@ def test_own_values_win_over_those_of_the_files() -> None:
     with pytest.raises(tc.UsageError, match="top_p has no effect with temperature 0") as caught:
         tc.Sampling(top_p=0.5).completed(tc.Sampling())
     assert "temperature" in caught.value.hint
+
+
+def test_the_function_has_the_fields_of_sampling() -> None:
+    """Their names and defaults are written twice, for type checkers."""
+    arguments = inspect.signature(tc.generate).parameters
+    assert {item.name: item.default for item in fields(tc.Sampling)}.items() <= {
+        name: argument.default for name, argument in arguments.items()
+    }.items()
