@@ -46,7 +46,7 @@ def config_options(function: F) -> F:
         expose_value=False,
         metavar="KEY=VALUE",
         callback=_read_settings,
-        help="One option as in --config, with precedence over the file: preprocess.color=GRAY. Can be repeated.",
+        help="One option as in --config, such as preprocess.color=GRAY. It wins over the file. Can be repeated.",
     )(function)
     return click.option(
         "--config",
@@ -54,7 +54,7 @@ def config_options(function: F) -> F:
         expose_value=False,
         metavar="FILE.yaml",
         callback=_read_config_file,
-        help="Options from a YAML mapping; keys are the options' names. The command line wins.",
+        help="Options from a YAML file. Keys are the options' names; the command line wins.",
     )(function)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -14,8 +13,7 @@ from tpuconvert.cli.option_fields import click_option
 from tpuconvert.cli.shared_options import plugin_option
 from tpuconvert.cli.terminal import echo
 from tpuconvert.cli.value_completion import COMPLETERS
-from tpuconvert.conversion.options.declaration import OptionGroup
-from tpuconvert.conversion.options.options import GROUP_OF, OPTIONS, READING_OPTIONS
+from tpuconvert.conversion.options.options import OPTIONS, READING_OPTIONS
 from tpuconvert.schema.definition.chip_names import alias_of, parse_chip
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -27,28 +25,6 @@ NEEDED_AGAIN = {
 }
 """Options that a later command must repeat with the values given to ``convert``. Preprocessing is stored in the model;
 ``attribute`` reads all options except paths from its recipe."""
-
-
-class SectionedCommand(click.Command):
-    """A command whose help has one section for each group of options."""
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, those without a group first."""
-        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record is not None and isinstance(parameter, click.Option):
-                group = GROUP_OF.get(parameter.name or "")
-                sections.setdefault(_title_of(group) if group else "Options", []).append(record)
-        for title, records in sections.items():
-            with formatter.section(title):
-                formatter.write_dl(records)
-
-
-def _title_of(group: type[OptionGroup]) -> str:
-    """Return the name of a group as words: ``PackedWeights -> Packed weights``."""
-    first, *rest = re.findall("[A-Z][a-z]*", group.__name__)
-    return " ".join([first, *map(str.lower, rest)])
 
 
 def conversion_options(*names: str, needs_model: bool = True) -> Callable[[F], F]:

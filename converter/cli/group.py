@@ -12,42 +12,60 @@ import click
 from click.shell_completion import add_completion_class, shell_complete
 
 from tpuconvert.cli.bash_completion import JoinedWords
+from tpuconvert.cli.help_sections import WIDTH
 from tpuconvert.cli.stdout_document import StdoutDocument
 from tpuconvert.cli.terminal import echo
 from tpuconvert.installed import version
 from tpuconvert.schema.system.limits import ENVIRONMENT, NAMES, parse_limits
 from tpuconvert.schema.text.spelling import did_you_mean
 
-COMMANDS = {
-    "convert": "Convert a source model to a .tpum file.",
-    "check": "Check whether a source model can be converted.",
-    "inspect": "Show the contents of a .tpum file or a source model.",
-    "run": "Run a .tpum file on inputs.",
-    "generate": "Continue a sequence of tokens with a decoder.",
-    "bench": "Measure the run time of a .tpum file.",
-    "verify": "Compare a .tpum file with its source.",
-    "diff": "Show what differs between two models.",
-    "attribute": "Rank the INT8 nodes by their error at the outputs.",
-    "calibrate": "Measure the range of every tensor.",
-    "quantize": "Convert a source model to INT8, with ranges or samples.",
-    "tune": "Find the nodes to keep in float for a wanted accuracy.",
-    "evaluate": "Measure the accuracy of a .tpum file on samples.",
-    "export": "Write a .tpum file for the vendor's compiler, or as ONNX.",
-    "device": "Compare a compiled program on a device with its model.",
-    "doctor": "Check samples and preprocessing, or the installation.",
-    "reduce": "Cut a failing ONNX model to a small one that still fails.",
-    "reproduce": "Convert again from the recipe and compare the bytes.",
-    "ci": "Convert all models of a manifest and check their limits.",
-    "ops": "List the supported operators, or explain one.",
-    "op": "Test a custom operator.",
-    "passes": "List the optimizer's passes and rules in order.",
-    "completion": "Print a script for command completion in a shell.",
-    "demo": "Convert and evaluate the bundled example.",
+COMMAND_GROUPS = {
+    "Convert": {
+        "convert": "Convert a source model to a .tpum file.",
+        "check": "Check whether a source model can be converted.",
+        "calibrate": "Measure the range of every tensor.",
+        "quantize": "Convert a source model to INT8, with ranges or samples.",
+    },
+    "Understand": {
+        "inspect": "Show the contents of a .tpum file or a source model.",
+        "verify": "Compare a .tpum file with its source.",
+        "diff": "Show what differs between two models.",
+        "ops": "List the supported operators, or explain one.",
+        "passes": "List the optimizer's passes and rules in order.",
+    },
+    "Accuracy": {
+        "evaluate": "Measure the accuracy of a .tpum file on samples.",
+        "attribute": "Rank the INT8 nodes by their error at the outputs.",
+        "tune": "Find the nodes to keep in float for a wanted accuracy.",
+        "doctor": "Check samples and preprocessing, or the installation.",
+    },
+    "Run": {
+        "run": "Run a .tpum file on inputs.",
+        "generate": "Continue a sequence of tokens with a decoder.",
+        "bench": "Measure the run time of a .tpum file.",
+        "demo": "Convert and evaluate the bundled example.",
+    },
+    "Device": {
+        "export": "Write a .tpum file for the vendor's compiler, or as ONNX.",
+        "device": "Compare a compiled program on a device with its model.",
+    },
+    "Automate": {
+        "ci": "Convert all models of a manifest and check their limits.",
+        "reproduce": "Convert again from the recipe and compare the bytes.",
+        "reduce": "Cut a failing ONNX model to a small one that still fails.",
+        "completion": "Print a script for command completion in a shell.",
+    },
+    "Extend": {
+        "op": "Test a custom operator.",
+    },
 }
-"""Command name -> one-line help. Each command is a module of ``commands``, with a click command named ``command``.
+"""Heading of ``--help`` -> commands -> one-line help.
 
 The help lines are stored here so that ``--help`` imports no command module, which can take up to 400 ms.
 """
+
+COMMANDS = {name: text for commands in COMMAND_GROUPS.values() for name, text in commands.items()}
+"""Command name -> one-line help. Each command is a module of ``commands``, with a click command named ``command``."""
 
 COMPLETION = "_TPUCONVERT_COMPLETE"
 """Environment variable by which a shell requests completions: ``_TPUCONVERT_COMPLETE=bash_complete tpuconvert``."""
@@ -68,8 +86,10 @@ class CommandGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the table of commands."""
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        widest = max(map(len, COMMANDS))
+        for title, commands in COMMAND_GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(widest), text) for name, text in commands.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[click.shell_completion.CompletionItem]:
         """Complete the name of a command, or an option of the group."""
@@ -130,7 +150,7 @@ def _complete_limits(_ctx: click.Context, _parameter: click.Parameter, incomplet
     return [f"{name}=" for name in NAMES if name.startswith(incomplete)]
 
 
-@click.command(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDTH})
 @click.option(
     "--version",
     is_flag=True,

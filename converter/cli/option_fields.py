@@ -67,12 +67,21 @@ def click_option(item: Field[Any], **changes: Any) -> Callable[[F], F]:
     if isinstance(default, bool):
         arguments |= {"is_flag": True, "default": default, "show_default": "/" in about.flags}
     else:
-        arguments |= {"metavar": about.metavar, "multiple": about.is_repeated, "type": _type_of(item)}
+        arguments |= {
+            "metavar": about.metavar or _placeholder(item),
+            "multiple": about.is_repeated,
+            "type": _type_of(item),
+        }
         if about.is_repeated:
             arguments["help"] += " Can be repeated."
         if default not in (None, (), {}):
             arguments |= {"default": default, "show_default": True}
     return click.option(*flags_of(item).split(" "), item.name, **(arguments | changes))
+
+
+def _placeholder(item: Field[Any]) -> str | None:
+    """Return the placeholder of a number, or None for other values, of which click has names."""
+    return None if declared(item).choices else {"int": "N", "float": "X"}.get(str(item.type).removesuffix(" | None"))
 
 
 def _type_of(item: Field[Any]) -> click.ParamType[Any] | None:

@@ -28,7 +28,7 @@ def progress_option(function: F) -> F:
         type=Choice(MODES),
         default="auto",
         show_default=True,
-        help="Progress on stderr: a bar, a line every few seconds, or none; auto: a bar on a terminal, else lines.",
+        help="Progress on stderr. A bar, a line every few seconds, or none; auto is a bar on a terminal, else lines.",
     )(function)
 
 
@@ -52,7 +52,7 @@ def no_plugins_option(function: F) -> F:
         is_eager=True,
         expose_value=False,
         callback=_disable_installed_plugins,
-        help="Load no plugins of installed packages; TPUCONVERT_PLUGINS=none does the same.",
+        help="Load no plugins of installed packages. TPUCONVERT_PLUGINS=none does the same.",
     )(function)
 
 
@@ -68,7 +68,7 @@ def model_output_option(function: F) -> F:
         "--output",
         type=OutputFile(),
         metavar="OUT.tpum",
-        help="File to write. Default: the name of the source with the suffix .tpum.",
+        help="File to write; default: the name of the source with .tpum.",
     )(function)
 
 
@@ -91,7 +91,7 @@ def report_option(function: F) -> F:
         return function(*arguments, report=report or page, **keywords)
 
     add_report = click.option(
-        "--report", type=OutputFile(), metavar="FILE", help="Write a report: .html, .json (docs/report.md) or text."
+        "--report", type=OutputFile(), metavar="FILE", help="Write a report: .html, .json or text."
     )
     add_page = click.option(
         "--html", "page", type=OutputFile(), metavar="OUT.html", help="Write the report as one self-contained page."
@@ -120,7 +120,7 @@ class EngineOptions:
 
     backend: Backend = option(
         "auto",
-        "native: the compiled engine; reference: NumPy; auto: native where it was built.",
+        "Engine that runs the model. native is compiled, reference is NumPy; auto is native where it was built.",
         choices=("auto", "native", "reference"),
     )
     threads: int | None = option(None, "Number of threads of the native engine.", lower=1)
@@ -132,7 +132,7 @@ class SessionOptions(EngineOptions):
 
     memory_limit: int | None = option(
         None,
-        "Largest size of a plan of the native engine: arena, scratch memory and packed weights.",
+        "Largest size of a plan of the native engine. It is the sum of arena, scratch memory and packed weights.",
         metavar="BYTES",
         lower=0,
     )

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from types import ModuleType, TracebackType
+from types import MappingProxyType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, Literal, NamedTuple, NoReturn, Protocol, Self
 
 import numpy as np
@@ -23,6 +23,7 @@ from tpuconvert.runtime.session.border import InputShapeError, TensorInfo, from_
 from tpuconvert.runtime.session.direct_run import DirectRun, direct_run
 from tpuconvert.runtime.session.feeds import ArrayLike, Feeds, feeds_by_name, feeds_or_named
 from tpuconvert.runtime.session.loaded_files import LoadedFile, open_file
+from tpuconvert.runtime.session.partial_run import Change, PartialRuns
 from tpuconvert.runtime.session.session_state import SessionState
 from tpuconvert.runtime.session.state_run import run_in_place, run_with_state
 from tpuconvert.runtime.threads import available_threads
@@ -119,6 +120,7 @@ class Session:
         self._direct = self._find_direct_run() if self._native is not None and not observed else None
         self._is_open = True
         self._has_warned = False
+        self._parts: PartialRuns | None = None
         self._reference: Plan | None = None
         # No method of the session, which would keep the session alive.
         plan_subgraph = partial(_plan_subgraph, self.chip, self._threads, memory_limit)
@@ -242,6 +244,8 @@ class Session:
         self,
         feeds: Feeds | None = None,
         *arrays: ArrayLike,
+        outputs: Sequence[str] | None = None,
+        change: Mapping[str, Change] = MappingProxyType({}),
         observe: Observer | None = None,
         borrow: bool = False,
         **named: ArrayLike,
@@ -261,6 +265,11 @@ class Session:
                 (``schema/graph/input_types.py``); uint8 for a float input is refused, as images need preprocessing.
             arrays: the arrays of further inputs, if ``feeds`` is the array of the first input.
             named: arrays by input name, instead of a mapping: ``run(input_ids=ids)``.
+            outputs: names of outputs or of computed tensors, which ``tpuconvert inspect`` lists. Only the nodes that
+                they need are run, and only the inputs that they need have to be given. None for the outputs of the
+                model. Not for a model with states.
+            change: functions by name of a computed tensor. Each gets the array of its tensor and returns the one that
+                the nodes behind it read. Not for a model with states.
             observe: callback with every input and every computed value. The native engine uses a second plan without
                 fusion for such runs; a model with data-dependent extents runs its NumPy references.
             borrow: True if the callback neither keeps nor changes the arrays. They may then be views of memory that
@@ -282,6 +291,8 @@ class Session:
             >>> session.run(np.zeros((32, 1, 8, 8), np.float32))["probability"].shape
             (32, 10)
         """
+        if outputs is not None or change:
+            return self._run_part(feeds, arrays, named, outputs, change, observe)
         try:
             if self._direct is not None and observe is None and not arrays:
                 outputs = self._direct.run(named or feeds) if not named or feeds is None else None
@@ -290,6 +301,29 @@ class Session:
             return self._run_checked(feeds, arrays, named, observe, borrow=borrow)
         except MemoryError as error:
             raise too_large_run(error, file=self._graph.file) from error
+
+    def _run_part(
+        self,
+        feeds: Feeds | None,
+        arrays: tuple[ArrayLike, ...],
+        named: Mapping[str, ArrayLike],
+        outputs: Sequence[str] | None,
+        change: Mapping[str, Change],
+        observe: Observer | None,
+    ) -> dict[str, Array]:
+        """Run the part of the model that computes some tensors, with other tensors changed."""
+        self._check_open()
+        if self._state is not None:
+            hint = "convert the model with state='ports' (--state ports), and give the states as inputs"
+            raise UsageError("outputs and change are not possible for a model with states", hint=hint)
+        if observe is not None or isinstance(outputs, str):
+            message = "observe together with outputs or change" if observe else f"outputs is the text '{outputs}'"
+            raise UsageError(message, hint="give a list of names, and no observer")
+        if self._parts is None:
+            settings = {"backend": self.backend, "threads": self._threads, "memory_limit": self._memory_limit}
+            self._parts = PartialRuns(self._graph, self.chip, partial(Session, **settings))  # type: ignore[arg-type]
+        given = feeds_by_name(self._graph.input_ports, feeds_or_named(feeds, arrays, named), arrays)
+        return self._parts.run(given, outputs, change)
 
     # Overflow to infinity and NaN are defined results; they may also occur in parameters of a plan.
     @np.errstate(all="ignore")
@@ -411,7 +445,7 @@ class Session:
     def close(self) -> None:
         """Release the plan and the memory-mapped file."""
         self._is_open = False
-        self._native = self._reference = self._file = self._direct = None
+        self._native = self._reference = self._file = self._direct = self._parts = None
 
     def __reduce_ex__(self, _protocol: object) -> NoReturn:
         """Refuse copies and pickles: plans and states belong to one session.

@@ -8,6 +8,7 @@ import click
 
 from tpuconvert.cli.conversion_options import declared_option
 from tpuconvert.cli.file_parameters import InputFile
+from tpuconvert.cli.help_sections import SectionedCommand
 from tpuconvert.cli.json_output import json_option, print_result
 from tpuconvert.cli.option_fields import command_options
 from tpuconvert.cli.progress_bar import show_progress
@@ -43,7 +44,7 @@ class AttributeOptions:
     )
 
 
-@click.command("attribute")
+@click.command("attribute", cls=SectionedCommand)
 @click.argument("files", type=InputFile(), nargs=-1, required=True, metavar="MODEL [WEIGHTS] FILE.tpum")
 @command_options(AttributeOptions)
 @declared_option("allow_root")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import click
 
 from tpuconvert.cli.file_parameters import InputFile
+from tpuconvert.cli.help_sections import SectionedCommand
 from tpuconvert.cli.json_output import json_option, print_result
 from tpuconvert.cli.option_fields import command_options
 from tpuconvert.cli.shared_options import SessionOptions, plugin_option
@@ -28,7 +29,7 @@ class BenchOptions(SessionOptions):
     profile: bool = option(False, "Show every step of the plan.")
 
 
-@click.command("bench")
+@click.command("bench", cls=SectionedCommand)
 @click.argument("file", type=InputFile())
 @command_options(BenchOptions)
 @json_option

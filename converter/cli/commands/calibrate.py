@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tpuconvert.cli.conversion_options import SectionedCommand, conversion_options
+from tpuconvert.cli.conversion_options import conversion_options
 from tpuconvert.cli.file_parameters import OutputFile
+from tpuconvert.cli.help_sections import SectionedCommand
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure, ensure_writable
 from tpuconvert.cli.progress_bar import show_progress
@@ -58,7 +59,7 @@ def command(
     """Run MODEL on samples and write the range of every tensor to a file that quantize can use repeatedly.
 
     \b
-    tpuconvert calibrate net.onnx --calibration images/ -o ranges.json --preprocess mean=127.5,scale=0.0078125
+    tpuconvert calibrate net.onnx --calibration images/ -o ranges.json --preprocess scale=0.0039
     tpuconvert quantize net.onnx --ranges ranges.json -o net.tpum
     """
     ensure(output.lower().endswith(SUFFIX), f"{output}: the name of the ranges ends in {SUFFIX}")

@@ -14,6 +14,7 @@ from tpuconvert.ci.manifest import read_manifest
 from tpuconvert.ci.report_page import cached_outcomes, describe_outcomes, overview
 from tpuconvert.ci.runner import Outcome, exit_code, run, select_jobs
 from tpuconvert.cli.file_parameters import InputFile, OutputFolder
+from tpuconvert.cli.help_sections import SectionedCommand
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.option_fields import command_options
 from tpuconvert.cli.problems import ensure, ensure_writable
@@ -58,7 +59,7 @@ class CiOptions:
     )
 
 
-@click.command("ci")
+@click.command("ci", cls=SectionedCommand)
 @click.argument("manifest", type=InputFile(), default=DEFAULT, metavar=f"[{DEFAULT}]")
 @command_options(CiOptions)
 @report_option

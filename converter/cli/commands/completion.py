@@ -6,11 +6,12 @@ import click
 
 from tpuconvert.cli.choice import Choice
 from tpuconvert.cli.group import COMPLETION, group
+from tpuconvert.cli.help_sections import SectionedCommand
 
 SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command("completion")
+@click.command("completion", cls=SectionedCommand)
 @click.argument("shell", type=Choice(SHELLS))
 def command(shell: str) -> None:
     """Print the script that makes SHELL complete commands, options and their values.

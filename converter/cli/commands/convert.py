@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
-from tpuconvert.cli.conversion_options import SectionedCommand, conversion_options, source_option_args
+from tpuconvert.cli.conversion_options import conversion_options, source_option_args
 from tpuconvert.cli.convert_files import Files, convert_files, print_summary
 from tpuconvert.cli.file_parameters import OutputFile
+from tpuconvert.cli.help_sections import SectionedCommand
 from tpuconvert.cli.json_output import json_option
 from tpuconvert.cli.option_fields import command_options
 from tpuconvert.cli.problems import ensure, ensure_writable
@@ -34,19 +35,19 @@ from tpuconvert.schema.definition.chip_names import device_of
 class PassOptions:
     """Instrumentation of the optimizer's passes."""
 
-    trace: bool = option(False, "Print on stderr which rewrite rules fired, and why others declined.")
+    trace: bool = option(False, "Print which rewrite rules fired, and why others declined. On stderr.")
     dumps: tuple[str, ...] = option(
         (),
-        "Print the graph after a rule or pass on stderr, or write it as .tpum or text.",
+        "Print or write the graph after a rule or pass. It is printed on stderr, or written as .tpum or text.",
         flags="--dump-after",
         metavar="NAME[=FILE]",
         type=OutputFile(is_named=True),
         is_repeated=True,
     )
-    validate: bool = option(False, "Run the graph before and after every pass; report the rule that changes results.")
+    validate: bool = option(False, "Run the graph around every pass; report the rule that changes results.")
     validate_on: str | None = option(
         None,
-        "As --validate, also on these samples: a folder of images, an .npz or .npy file.",
+        "As --validate, also on these samples. A folder of images, an .npz or .npy file.",
         metavar="DATA",
         is_file=True,
     )

@@ -9,6 +9,7 @@ import click
 
 from tpuconvert.cli.conversion_options import declared_option
 from tpuconvert.cli.file_parameters import OutputFolder
+from tpuconvert.cli.help_sections import SectionedCommand
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import no_plugins_option, progress_option
@@ -27,7 +28,7 @@ class DemoDocument:
     formats: list[Row]
 
 
-@click.command("demo")
+@click.command("demo", cls=SectionedCommand)
 @click.option(
     "-o",
     "--output",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tpuconvert.cli.file_parameters import InputFile, OutputFolder
+from tpuconvert.cli.help_sections import SectionedCommand
 from tpuconvert.cli.json_output import json_option, print_result
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import plugin_option, progress_option
@@ -23,7 +24,9 @@ def command() -> None:
     """
 
 
-@command.command("plan", short_help="Write inputs, expected integers and a program that dumps tensors.")
+@command.command(
+    "plan", cls=SectionedCommand, short_help="Write inputs, expected integers and a program that dumps tensors."
+)
 @click.argument("file", type=InputFile(), metavar="MODEL.tpum")
 @click.argument("folder", type=OutputFolder())
 @click.option(
@@ -45,7 +48,9 @@ def plan(file: str, folder: str, data: str | None, as_json: bool, plugins: tuple
     print_result(device_plan(file, folder, data=data, plugins=plugins), as_json=as_json)
 
 
-@command.command("compare", short_help="Find and explain the first tensor that differs on a device.")
+@command.command(
+    "compare", cls=SectionedCommand, short_help="Find and explain the first tensor that differs on a device."
+)
 @click.argument("file", type=InputFile(), metavar="MODEL.tpum")
 @click.argument("dumps", type=InputFile(), metavar="DUMPS.npz")
 @click.option("--plan", "folder", type=InputFile(), metavar="FOLDER", help="Plan with the inputs of the dumps.")
@@ -68,7 +73,7 @@ def compare(
     comparison.check()
 
 
-@command.command("check", short_help="Check the golden vectors of a model file on this machine.")
+@command.command("check", cls=SectionedCommand, short_help="Check the golden vectors of a model file on this machine.")
 @click.argument("file", type=InputFile(), metavar="MODEL.tpum")
 @json_option
 @plugin_option
@@ -85,7 +90,7 @@ def check(file: str, as_json: bool, plugins: tuple[str, ...]) -> None:
     golden_check.check()
 
 
-@command.command("setup", short_help="Install the vendor's compiler and simulator.")
+@command.command("setup", cls=SectionedCommand, short_help="Install the vendor's compiler and simulator.")
 @click.argument("folder", type=OutputFolder(), required=False)
 @click.option("--python", type=InputFile(), metavar="FILE", help="A Python 3.10. Default: of the PATH, pyenv or uv.")
 @progress_option

@@ -12,8 +12,9 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from tpuconvert.cli.config_file import config_options
-from tpuconvert.cli.conversion_options import SectionedCommand, declared_option, declared_options
+from tpuconvert.cli.conversion_options import declared_option, declared_options
 from tpuconvert.cli.file_parameters import InputFile
+from tpuconvert.cli.help_sections import SectionedCommand
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.option_fields import command_options
 from tpuconvert.cli.output_files import write_text

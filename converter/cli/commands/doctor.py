@@ -8,7 +8,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from tpuconvert.cli.conversion_options import SectionedCommand, conversion_options
+from tpuconvert.cli.conversion_options import conversion_options
+from tpuconvert.cli.help_sections import SectionedCommand
 from tpuconvert.cli.json_output import json_option, print_result
 from tpuconvert.cli.option_fields import command_options
 from tpuconvert.cli.progress_bar import show_progress

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from tpuconvert.cli.file_parameters import InputFile
+from tpuconvert.cli.help_sections import SectionedCommand
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.option_fields import command_options
 from tpuconvert.cli.preprocess_option import PreprocessOption
@@ -67,7 +68,8 @@ class EvaluateOptions(EngineOptions, PreprocessOption):
     )
     labels: str | None = option(
         None,
-        "topK: .npy, .npz or text. map: a COCO file, or a folder of text files. miou: a folder of label images.",
+        "Labels of the samples. For topK: .npy, .npz or text. map: a COCO file, or a folder of text files. miou: a "
+        "folder of label images.",
         is_file=True,
     )
     metrics: tuple[str, ...] = option(
@@ -140,7 +142,7 @@ class CheckOptions:
         return {name: limit for name, limit in limits if limit is not None}
 
 
-@click.command("evaluate")
+@click.command("evaluate", cls=SectionedCommand)
 @click.argument("file", type=InputFile())
 @command_options(EvaluateOptions)
 @command_options(CheckOptions, "checks")
@@ -161,7 +163,8 @@ def command(
 
     \b
     tpuconvert evaluate net.tpum --data validation/ --min-top1 0.75 --doctor
-    tpuconvert evaluate net.tpum --data images/ --labels val.txt --reference float.tpum --max flips=0.03
+    tpuconvert evaluate net.tpum --data images/ --labels val.txt --reference float.tpum \\
+        --max flips=0.03
     tpuconvert evaluate detector.tpum --data coco/ --metric map --decode yolov8 --max map_drop=0.01
     """
     load_plugins(plugins)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import click
 
 from tpuconvert.cli.file_parameters import InputFile, OutputFolder
+from tpuconvert.cli.help_sections import SectionedCommand
 from tpuconvert.cli.json_output import json_option, print_result
 from tpuconvert.cli.option_fields import command_options
 from tpuconvert.cli.progress_bar import show_progress
@@ -55,7 +56,7 @@ class ExportOptions:
     )
 
 
-@click.command("export")
+@click.command("export", cls=SectionedCommand)
 @click.argument("file", type=InputFile())
 @click.argument("path", type=OutputFolder())
 @command_options(ExportOptions)

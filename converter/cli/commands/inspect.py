@@ -8,6 +8,7 @@ import click
 
 from tpuconvert.cli.conversion_options import declared_option
 from tpuconvert.cli.file_parameters import InputFile
+from tpuconvert.cli.help_sections import SectionedCommand
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure
 from tpuconvert.cli.shared_options import plugin_option, report_option
@@ -17,7 +18,7 @@ from tpuconvert.report.report_file import write_report
 from tpuconvert.text.styled_text import concat, join_lines
 
 
-@click.command("inspect")
+@click.command("inspect", cls=SectionedCommand)
 @click.argument("file", type=InputFile())
 @click.argument("weights", type=InputFile(), required=False)
 @json_option

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tpuconvert.cli.file_parameters import InputFile
+from tpuconvert.cli.help_sections import SectionedCommand
 from tpuconvert.cli.json_output import json_option, print_result
 from tpuconvert.cli.shared_options import no_plugins_option
 from tpuconvert.operators.op_test import op_test
@@ -19,7 +20,7 @@ def command() -> None:
     """
 
 
-@command.command("test", short_help="Generate and run the tests of the operators in a plugin.")
+@command.command("test", cls=SectionedCommand, short_help="Generate and run the tests of the operators in a plugin.")
 @click.argument("file", type=InputFile(), metavar="PLUGIN.py")
 @no_plugins_option
 @json_option

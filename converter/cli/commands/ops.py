@@ -6,6 +6,7 @@ import click
 
 from tpuconvert.cli.choice import Choice
 from tpuconvert.cli.conversion_options import declared_option
+from tpuconvert.cli.help_sections import SectionedCommand
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.problems import ensure
 from tpuconvert.cli.shared_options import plugin_option
@@ -14,7 +15,7 @@ from tpuconvert.cli.value_completion import complete_operator
 from tpuconvert.operators.ops import SOURCE_FORMATS, describe_op, ops
 
 
-@click.command("ops")
+@click.command("ops", cls=SectionedCommand)
 @click.argument("name", required=False, shell_complete=complete_operator)
 @declared_option("chip", default=None, show_default=False, help="List only the operators of this chip.")
 @click.option(

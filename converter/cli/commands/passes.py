@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
+from tpuconvert.cli.help_sections import SectionedCommand
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.shared_options import plugin_option
 from tpuconvert.cli.terminal import echo
 from tpuconvert.conversion.passes import passes
 
 
-@click.command("passes")
+@click.command("passes", cls=SectionedCommand)
 @json_option
 @plugin_option
 def command(as_json: bool, plugins: tuple[str, ...]) -> None:

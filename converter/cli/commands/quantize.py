@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
-from tpuconvert.cli.conversion_options import SectionedCommand, conversion_options, source_option_args
+from tpuconvert.cli.conversion_options import conversion_options, source_option_args
 from tpuconvert.cli.convert_files import Files, convert_files, print_summary
 from tpuconvert.cli.file_parameters import InputFile
+from tpuconvert.cli.help_sections import SectionedCommand
 from tpuconvert.cli.json_output import json_option
 from tpuconvert.cli.problems import ensure
 from tpuconvert.cli.progress_bar import show_progress

@@ -9,8 +9,9 @@ from typing import Any
 import click
 
 from tpuconvert.cli.config_file import config_options
-from tpuconvert.cli.conversion_options import SectionedCommand, declared_options
+from tpuconvert.cli.conversion_options import declared_options
 from tpuconvert.cli.file_parameters import InputFile
+from tpuconvert.cli.help_sections import SectionedCommand
 from tpuconvert.cli.json_output import json_option, print_result
 from tpuconvert.cli.option_fields import command_options
 from tpuconvert.cli.problems import ensure_writable
@@ -29,15 +30,15 @@ class ReduceOptions(LimitOptions):
 
     until: str = option(
         "error|difference",
-        "error, difference, or both; module:function, which is called with the path of a model and returns True if it "
-        "fails; or a command with {} in place of the path, with exit code 0 if it fails. A caffemodel has the same "
-        "name.",
+        "error, difference, or both; or a function or a command. module:function is called with the path of a model "
+        "and returns True if it fails; a command has {} in place of the path, and exit code 0 if it fails. A "
+        "caffemodel has the same name.",
         metavar="FAILURE",
     )
     output: str | None = option(
         None,
-        "File to write, in the format of the source; the smallest model so far at any time. A caffemodel is written "
-        "beside a prototxt. Default: the name of the source with .reduced before its suffix.",
+        "File with the smallest model so far, in the format of the source. A caffemodel is written beside a prototxt. "
+        "Default: the name of the source with .reduced before its suffix.",
         flags="-o --output",
         metavar="OUT",
         is_output=True,

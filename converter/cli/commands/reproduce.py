@@ -8,6 +8,7 @@ import click
 
 from tpuconvert.cli.conversion_options import declared_option
 from tpuconvert.cli.file_parameters import InputFile
+from tpuconvert.cli.help_sections import SectionedCommand
 from tpuconvert.cli.json_output import json_option, print_result
 from tpuconvert.cli.option_fields import command_options
 from tpuconvert.cli.problems import ensure_model_name
@@ -36,7 +37,7 @@ class ReproduceOptions:
     )
 
 
-@click.command("reproduce")
+@click.command("reproduce", cls=SectionedCommand)
 @click.argument("files", type=InputFile(), nargs=-1, required=True, metavar="MODEL [WEIGHTS] FILE.tpum")
 @command_options(ReproduceOptions)
 @declared_option("allow_root")

@@ -17,15 +17,18 @@ from tpuconvert.cli.drawn_results import (
     result_lines,
     write_pictures,
 )
-from tpuconvert.cli.file_parameters import InputFile
+from tpuconvert.cli.file_parameters import InputFile, OutputFolder
+from tpuconvert.cli.help_sections import SectionedCommand
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.option_fields import command_options
 from tpuconvert.cli.output_files import write_arrays
 from tpuconvert.cli.preprocess_option import PreprocessOption
 from tpuconvert.cli.problems import ensure, ensure_writable
 from tpuconvert.cli.shared_options import SessionOptions, plugin_option
+from tpuconvert.cli.tensor_dump import check_dump_folder, dump_tensors
 from tpuconvert.cli.terminal import echo
 from tpuconvert.conversion.options.declaration import option
+from tpuconvert.conversion.options.readers import read_names
 from tpuconvert.model.model import load
 from tpuconvert.plugins import load_plugins
 from tpuconvert.runtime.session.batches import check_joinable
@@ -72,9 +75,20 @@ class RunOptions(SessionOptions, PreprocessOption):
         metavar="OUT.npz",
         is_output=True,
     )
+    outputs: str | None = option(
+        None,
+        "Outputs or computed tensors to return. Only the nodes that they need are run. Separate names by commas.",
+        metavar="NAMES",
+    )
+    dump: str | None = option(
+        None,
+        "New folder for every tensor of the run of one sample. It gets .npy files, and tensors.json with their names.",
+        metavar="FOLDER",
+        type=OutputFolder(),
+    )
 
 
-@click.command("run")
+@click.command("run", cls=SectionedCommand)
 @click.argument("file", type=InputFile())
 @click.argument("inputs", type=InputFile(is_named=True), nargs=-1, metavar="[NAME=]INPUT...", required=True)
 @command_options(RunOptions)
@@ -94,6 +108,8 @@ def command(
     \b
     tpuconvert run net.tpum cat.jpg
     tpuconvert run net.tpum tokens=a.npy mask=b.npy -o out.npz
+    tpuconvert run net.tpum cat.jpg --outputs conv5 -o conv5.npz
+    tpuconvert run net.tpum cat.jpg --dump tensors/
     tpuconvert run net.tpum photo.jpg --labels labels.txt --draw result.png
     tpuconvert run detector.tpum photos/ --decode yolov8 --draw results/
     """
@@ -101,7 +117,13 @@ def command(
 
     output = options.output
     ensure(output is None or output.lower().endswith(".npz"), f"{output}: the name of the outputs ends in .npz")
+    ensure(
+        options.outputs is None or (drawing.draw, drawing.decode) == (None, None),
+        "--outputs with --draw or --decode",
+        hint="leave one out",
+    )
     ensure_writable(output)
+    check_dump_folder(options.dump)
     load_plugins(plugins)
     model = load(file)
     rule = options.rule or model.preprocess
@@ -112,8 +134,13 @@ def command(
     if len(feeds) > 1:
         check_joinable(model.graph.input_ports, model.graph.output_ports)
     engine = {item.name: getattr(options, item.name) for item in fields(SessionOptions)}
+    names_wanted = read_names(options.outputs)
     with Session(model, **engine) as session:
-        results = [session.run(feed) for feed in feeds]
+        if options.dump is not None:
+            ensure(len(feeds) == 1, f"--dump with {len(feeds)} samples", hint="give one sample")
+            count = dump_tensors(session, next(iter(feeds)), Path(options.dump))
+            echo(f"wrote {count} tensors to {options.dump}", err=True)
+        results = [session.run(feed, outputs=names_wanted) for feed in feeds]
     interpretations = interpret_images(drawing, model, rule, feeds, results)
     outputs: dict[str, Array] = results[0]
     if len(results) > 1:

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from tpuconvert.cli.conversion_options import SectionedCommand, conversion_options
+from tpuconvert.cli.conversion_options import conversion_options
+from tpuconvert.cli.help_sections import SectionedCommand
 from tpuconvert.cli.json_output import json_option, print_result
 from tpuconvert.cli.option_fields import command_options
 from tpuconvert.cli.problems import ensure_model_name, ensure_writable
@@ -74,7 +75,7 @@ def command(
     OUT.tuning.json. The same command continues a search that was interrupted.
 
     \b
-    tpuconvert tune net.onnx --calibration images/ --data validation/ --metric top1 --max-drop 0.5 -o net.tpum
+    tpuconvert tune net.onnx --calibration images/ --data validation/ --max-drop 0.5 -o net.tpum
     """
     target = Path(output) if output is not None else Path(model).with_suffix(".tpum")
     ensure_model_name(str(target))

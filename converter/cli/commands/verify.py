@@ -8,8 +8,9 @@ from typing import Any
 import click
 
 from tpuconvert.cli.config_file import config_options
-from tpuconvert.cli.conversion_options import SectionedCommand, declared_options
+from tpuconvert.cli.conversion_options import declared_options
 from tpuconvert.cli.file_parameters import InputFile
+from tpuconvert.cli.help_sections import SectionedCommand
 from tpuconvert.cli.json_output import json_option, print_result
 from tpuconvert.cli.option_fields import command_options
 from tpuconvert.cli.progress_bar import show_progress

@@ -46,7 +46,7 @@ class Options(SourceOptions, Quantization, PackedWeights):
 
     chip: Chip = option(
         Chip.BM1686,
-        "Target chip: ``bm1682``, ``bm1684`` or ``bm1686``. ``bm1684x`` and ``bm1688`` select BM1686, whose operators "
+        "Target: ``bm1682``, ``bm1684`` or ``bm1686``. ``bm1684x`` and ``bm1688`` select BM1686, whose operators "
         "they execute.",
         read=read_chip,
         in_recipe=False,  # a field of the file
@@ -54,13 +54,13 @@ class Options(SourceOptions, Quantization, PackedWeights):
     )
     quantize: str | None = option(
         None,
-        "``int8``, or ``none`` for float. A quantized source keeps its own integers in both cases.",
+        "Quantize a float network, or leave it in float. A quantized source keeps its own integers in both cases.",
         read=read_mode,
         choices=("none", "int8"),
     )
     preprocess: Preprocess | None = option(
         None,
-        "Conversion of images to the model's input: mean, scale, color, layout, size, fit. Stored in the model.",
+        "Conversion of images to the input, stored in the model. Keys are mean, scale, color, layout, size and fit.",
         read=read_preprocess,
         in_recipe=False,  # a field of the file
         metavar="KEY=VALUE,...",
@@ -68,11 +68,11 @@ class Options(SourceOptions, Quantization, PackedWeights):
         is_file=True,
     )
     strict_set: bool = option(
-        False, "Expand composite operators (layer_norm, gelu ...) into the TPU operators they consist of."
+        False, "Expand composite operators, such as layer_norm. They become the TPU operators they consist of."
     )
     disable_rules: tuple[str, ...] = option(
         (),
-        "Names of optimizer rules and passes to skip; ``tpuconvert passes`` lists them.",
+        "Optimizer rule or pass to skip; ``tpuconvert passes`` lists them.",
         read=read_rules,
         flags="--disable-rule",
         metavar="NAME",
@@ -80,20 +80,20 @@ class Options(SourceOptions, Quantization, PackedWeights):
     )
     max_transposes: int | None = option(
         None,
-        "Largest number of transposes in the result; more are an error (exit code 5).",
+        "Largest number of transposes in the result. More are an error (exit code 5).",
         metavar="N",
         lower=0,
     )
     strict_accuracy: bool = option(
         False,
-        "Refuse a quantized model with an output below the accuracy limits on calibration samples (exit code 5). "
-        "Otherwise a warning names the output.",
+        "Refuse a model with an output below the accuracy limits. They are checked on calibration samples (exit code "
+        "5); otherwise a warning names the output.",
         in_recipe=False,  # does not change the result
     )
     golden: int = option(
         0,
-        "Number of golden vectors to store in the file: inputs, and digests of every integer tensor. ``tpuconvert "
-        "device`` compares other machines with them.",
+        "Number of golden vectors to store in the file. These are inputs, and digests of every integer tensor, with "
+        "which ``tpuconvert device`` compares other machines.",
         read=lambda count: 0 if count is None else count,
         metavar="N",
         lower=0,

@@ -65,7 +65,7 @@ class Quantization(OptionGroup):
 
     calibration_method: str = option(
         "auto",
-        "Method that finds ranges from samples: ``mse``, ``kl``, ``minmax``, ``percentile`` (99.99 %, or as in "
+        "Method that finds ranges from samples. ``mse``, ``kl``, ``minmax``, ``percentile`` (99.99 %, or as in "
         "``percentile:99.9``), ``octav``, ``aciq``, or the name of a plugin's method. ``auto`` chooses one of them for "
         "each tensor by the error at the outputs, beginning with ``minmax`` for the feature maps of networks that "
         "predict at every position, such as detectors, and ``mse`` for all other tensors.",
@@ -74,7 +74,7 @@ class Quantization(OptionGroup):
     )
     precision: Rules = option(
         (),
-        "Rules for selected nodes: ``SELECTOR=SETTINGS``. The selector is a name with wildcards, ``op:NAME`` or "
+        "Types and methods of selected nodes. The selector is a name with wildcards, ``op:NAME`` or "
         "``between A and B``; the settings are ``float32``, ``float16``, ``int8``, ``int16``, ``per-tensor``, "
         "``per-channel``, ``symmetric``, ``asymmetric``, a calibration method or ``threshold:NUMBER``. Later rules "
         "win.",
@@ -85,21 +85,21 @@ class Quantization(OptionGroup):
     )
     keep_float: Sequence[str] = option(
         (),
-        "Nodes that stay in float32: the selector of a precision rule. It wins over all precision rules.",
+        "Nodes that stay in float32. The selector is the one of a precision rule, and wins over all of them.",
         read=read_keep_float,
         metavar="SELECTOR",
         is_repeated=True,
     )
     effort: str = option(
         "default",
-        "Effort of the quantization: ``low`` finds ranges only, ``default`` also searches for calibration methods and "
-        "refines weights and biases, ``high`` also leaves out algorithms without which the error at the outputs is "
-        "smaller.",
+        "Time to spend on the quantization. ``low`` finds ranges only, ``default`` also searches for calibration "
+        "methods and refines weights and biases, ``high`` also leaves out algorithms without which the error at the "
+        "outputs is smaller.",
         choices=("default", "low", "high"),
     )
     without: Sequence[str] = option(
         (),
-        "Algorithms of the quantization to skip: ``method-search``, ``channel-scales``, ``balancing``, "
+        "Algorithms of the quantization to skip. These are ``method-search``, ``channel-scales``, ``balancing``, "
         "``coarse-nodes``, ``two-term-weights``, ``int16-nodes``, ``reconstruction``, ``weight-rounding``, "
         "``bias-correction``, ``decision-paths``.",
         read=_read_without,
@@ -108,10 +108,9 @@ class Quantization(OptionGroup):
     )
     max_int16_share: float | None = option(
         None,
-        "Largest share of the multiply-accumulates, from 0 to 1, in nodes that get 16 bits on BM1686 because rounding "
-        "their operands to 8 bits adds most error at the outputs, and in nodes that stay in float because 8 bits are "
-        "too coarse. Default: 0.05, or 0 with ``--effort low``; without a number, accurate and large networks keep "
-        "8 bits.",
+        "Largest share of the multiply-accumulates in 16 bits. Nodes get 16 bits on BM1686 if rounding their operands "
+        "to 8 bits adds most error at the outputs, and stay in float, up to this share, if 8 bits are too coarse. "
+        "Default: 0.05, or 0 with ``--effort low``; without a number, accurate and large networks keep 8 bits.",
         metavar="SHARE",
         lower=0.0,
         upper=1.0,
@@ -124,20 +123,20 @@ class Quantization(OptionGroup):
     )
     workers: int = option(
         1,
-        "Number of threads that calibration and refinement split the samples over. Results do not depend on it.",
+        "Number of threads that share the samples. Results do not depend on it.",
         in_recipe=False,  # does not change the result
         metavar="N",
         lower=1,
     )
     scheduler: str | None = option(
         None,
-        "Address of a dask scheduler, such as ``tcp://host:8786``: the samples are split over its workers.",
+        "Dask scheduler whose workers share the samples. For example ``tcp://host:8786``.",
         in_recipe=False,  # does not change the result
         metavar="ADDRESS",
     )
     min_int8_share: float | None = option(
         None,
-        "Smallest share of the multiply-accumulates in integers, from 0 to 1; less is an error (exit code 5).",
+        "Smallest share of the multiply-accumulates in integers. Less is an error (exit code 5).",
         needs_quantize=False,
         metavar="SHARE",
         lower=0.0,
@@ -145,7 +144,7 @@ class Quantization(OptionGroup):
     )
     exact_on: str = option(
         "none",
-        "Chip of the vendor's compiler on which all integers must be exact: ``bm1684x``, ``bm1688`` or ``bm1684``. "
+        "Chip whose compiled program must have the same integers. "
         "Nodes without an exact form, and nodes that depend on them, stay in float; if no others are left, this is an "
         "error (exit code 3). For ``bm1684`` every layer is scaled by a power of two.",
         needs_quantize=False,

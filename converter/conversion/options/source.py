@@ -38,7 +38,7 @@ class SourceOptions(OptionGroup):
     )
     shapes: Buckets = option(
         (),
-        "The only shapes of the inputs that the model accepts, called buckets. The ONNX file has dynamic dimensions "
+        "The only shapes of inputs that the model accepts, called buckets. The ONNX file has dynamic dimensions "
         "where they differ. A session makes a plan for each bucket.",
         read=read_buckets,
         metavar="1x3x320x320,1x3x640x640",
@@ -61,14 +61,14 @@ class SourceOptions(OptionGroup):
     )
     fuse_preprocess: str = option(
         "none",
-        "Pixel format of the model's input, if the model computes the preprocessing itself: uint8 [N, H, W, 3] in the "
-        "order ``rgb`` or ``bgr``, [N, H, W, 1] for ``gray``, or planes [N, H * 3/2, W] of a camera for ``nv12`` and "
+        "Pixels as input: the model computes the preprocessing. They are uint8 [N, H, W, 3] in the order ``rgb`` or "
+        "``bgr``, [N, H, W, 1] for ``gray``, or planes [N, H * 3/2, W] of a camera for ``nv12`` and "
         "``i420``. Needs preprocessing.",
         choices=("none", *PIXEL_FORMATS),
     )
     append_nms: str | None = option(
         None,
-        "Replace outputs with boxes and scores by the boxes that non-maximum suppression selects: "
+        "Append non-maximum suppression to outputs with boxes and scores. Keys are "
         "``boxes=NAME,scores=NAME``, and optionally ``iou=0.5``, ``score=0.25``, ``max=100`` per image and class, "
         "``format=cxcywh`` for centers and sizes, and ``objectness=true``.",
         read=read_append_nms,
@@ -81,25 +81,26 @@ class SourceOptions(OptionGroup):
     )
     state: str = option(
         "auto",
-        "Tensors that outlive a run. ``auto``: a session keeps the key-value caches of an ONNX decoder, and every run "
+        "Tensors that a session keeps between runs. ``auto``: the key-value caches of an ONNX decoder, and every run "
         "of a TFLite model starts with the initial state. ``reset``: the initial state, TFLite only. ``ports``: they "
         "are inputs and outputs. ``none``: no session keeps any; ``ports`` for ONNX, ``reset`` for TFLite.",
         choices=("auto", "reset", "ports", "none"),
     )
     keep_io_layout: bool = option(
         True,
-        "Keep NHWC for inputs and outputs of rank 4 of a TFLite model. Otherwise they become NCHW.",
+        "Layout of inputs and outputs of rank 4 of a TFLite model. They keep NHWC, or become NCHW.",
         flags="--keep-io-layout/--nchw-io",
     )
     tflite_rounding: str = option(
         "double",
-        "Integers of a quantized TFLite model: ``double`` rounds as the reference kernels do, ``single`` as engines "
+        "Rounding of a quantized TFLite model. ``double`` rounds as the reference kernels do, ``single`` as engines "
         "that round once.",
         choices=("double", "single"),
     )
     fix_inputs: Mapping[str, Any] = option(
         {},
-        "Values of inputs that become constants: numbers, Booleans, lists, arrays or names of ``.npy`` files.",
+        "Value of an input that becomes a constant. It is a number, a Boolean, a list, an array or the name of an "
+        "``.npy`` file.",
         read=read_fixed_inputs,
         flags="--fix-input",
         metavar="NAME=VALUE",
@@ -108,21 +109,20 @@ class SourceOptions(OptionGroup):
     )
     max_iterations: int = option(
         DEFAULT_LIMITS.max_loop_iterations,
-        "Largest number of iterations of a loop of an ONNX model that the host executes; more are an error when the "
-        "model runs.",
+        "Largest number of iterations of a loop on the host. More are an error when the model runs.",
         metavar="N",
         lower=1,
     )
     allow_root: str | os.PathLike[str] | None = option(
         None,
-        "Directory that may contain external data of an ONNX model, besides the folder of the model.",
+        "Further folder with external data of an ONNX model. Otherwise the data is in the folder of the model.",
         read=read_allow_root,
         in_recipe=False,  # a path is valid on one machine only; the recipe contains the digest of the data
         metavar="DIR",
     )
     allow_non_finite: bool = option(
         False,
-        "Accept constants that are NaN, or infinite where infinity has no meaning. Float only.",
+        "Accept constants that are NaN or infinite. Float only; infinity is always accepted where it has a meaning.",
     )
 
     @property

@@ -1,0 +1,69 @@
+"""``run --dump FOLDER``: every tensor of a run as a file."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tpuconvert.cli.problems import ensure
+from tpuconvert.schema.system.file_replacement import replacing
+from tpuconvert.schema.text.plain_values import to_plain
+from tpuconvert.schema.text.visible_text import for_json
+
+if TYPE_CHECKING:
+    from tpuconvert.runtime.session.session import Session
+    from tpuconvert.schema.graph.graph import Value
+    from tpuconvert.schema.types import Array
+
+LIST = "tensors.json"
+"""File with the names, operators, types, shapes, scales and files of the tensors, in the order of the run."""
+
+_LONGEST = 80
+
+
+def check_dump_folder(folder: str | None) -> None:
+    """Refuse a folder that has files, which would be mixed with the tensors."""
+    if folder is not None:
+        path = Path(folder)
+        is_free = not path.exists() or (path.is_dir() and not any(path.iterdir()))
+        ensure(is_free, f"{folder}: is not an empty folder", hint="name a new folder for the tensors")
+
+
+def dump_tensors(session: Session, feeds: Mapping[str, Array], folder: Path) -> int:
+    """Run a model once and write its inputs and every computed tensor as ``.npy`` files. Return their number."""
+    import numpy as np
+
+    folder.mkdir(parents=True, exist_ok=True)
+    entries: list[dict[str, Any]] = []
+
+    def write(value: Value, array: Array) -> None:
+        plain_name = re.sub(r"[^A-Za-z0-9_.-]+", "_", value.name)[:_LONGEST]
+        name = f"{len(entries):04d}_{plain_name}.npy"
+        buffer = io.BytesIO()
+        np.save(buffer, array, allow_pickle=False)
+        with replacing(folder / name) as file:
+            file.write(buffer.getvalue())
+        entries.append(_entry(value, array, name))
+
+    session.run(feeds, observe=write, borrow=True)
+    with replacing(folder / LIST) as file:
+        file.write((for_json(json.dumps(to_plain(entries), indent=2, ensure_ascii=False)) + "\n").encode())
+    return len(entries)
+
+
+def _entry(value: Value, array: Array, file: str) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "name": value.name,
+        "operator": "input" if value.producer is None else value.producer.op.name,
+        "sources": [] if value.producer is None else [str(source) for source in value.producer.sources],
+        "dtype": array.dtype.name,
+        "shape": list(array.shape),
+        "file": file,
+    }
+    if value.quant is not None:
+        entry |= {"scale": value.quant.scale, "zero_point": value.quant.zero_point, "axis": value.quant.axis}
+    return entry
