@@ -21,6 +21,7 @@ from tpuconvert.optimizer.quantize.weights.group_weights import (
     PackedConstants,
     PackedWeight,
     embedding_nodes,
+    float_matmuls,
     outlier_inputs,
     pack_weight,
     pack_with_outliers,
@@ -83,6 +84,7 @@ class PackedMatmuls:
         size: bytes of the packed weights.
         before: bytes of the float weights.
         origin: text that states how they were rounded.
+        kept: names of matmuls that stay in float, by the reason.
     """
 
     type: str
@@ -93,6 +95,7 @@ class PackedMatmuls:
     size: int
     before: int
     origin: str
+    kept: Mapping[str, Sequence[str]]
 
     def notes(self) -> Sequence[Note]:
         """Return number, size and errors of the weights."""
@@ -112,7 +115,19 @@ class PackedMatmuls:
         if count:
             shared = f", shared by {users} of these matmuls" if users else ""
             text += f". {count} embedding{'s have' if count > 1 else ' has'} weights in {name}{shared}"
-        return [Note(KIND, "", text)]
+        return [
+            Note(KIND, "", text),
+            *(Note(KIND, "", _kept_text(reason, names)) for reason, names in self.kept.items()),
+        ]
+
+
+def _kept_text(reason: str, names: Sequence[str]) -> str:
+    """Return the text about matmuls that stay in float."""
+    listed = ", ".join(f"'{name}'" for name in names[:_MOST_NAMES])
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    has = "has" if len(names) == 1 else "have"
+    count = "1 matmul stays" if len(names) == 1 else f"{len(names)} matmuls stay"
+    return f"{count} in float: {listed}{more} {has} {reason}"
 
 
 def quantize_matmuls(
@@ -172,7 +187,7 @@ def _pack_weights(graph: Graph, options: Options, feeds: FeedSource | None, prog
     if any(value.quant is not None for value in graph.values):
         raise UsageError(f"weight_type={name} for a quantized source", hint="give the float model, or leave it out")
     form = GroupFormat(_BITS[name], options.weight_group, options.weight_zero_points)
-    nodes = packable_nodes(graph, form)
+    nodes, kept = packable_nodes(graph, form), float_matmuls(graph, form)
     tables = _Tables.of(graph, nodes, options)
     if not nodes and not tables.lookups:
         hint = (
@@ -225,7 +240,7 @@ def _pack_weights(graph: Graph, options: Options, feeds: FeedSource | None, prog
         for node in lookups:
             replace_lookup(graph, node, shared[table][1], tables.form)
     counts = len(tables.lookups), len(tables.by_node), f"int{tables.form.bits}"
-    return PackedMatmuls(name, form, errors, split, counts, size, 4 * count, origin)
+    return PackedMatmuls(name, form, errors, split, counts, size, 4 * count, origin, kept)
 
 
 def _in_threads(function: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:

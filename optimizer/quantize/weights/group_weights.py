@@ -99,16 +99,40 @@ def packable_nodes(graph: Graph, form: GroupFormat) -> list[Node]:
     return [node for node in graph.nodes if isinstance(node.op, MatrixMul) and _is_packable(node, form)]
 
 
+def float_matmuls(graph: Graph, form: GroupFormat) -> dict[str, list[str]]:
+    """Return the names of the float matmuls with constant weights that stay in float, by the reason."""
+    reasons: dict[str, list[str]] = {}
+    for node in graph.nodes:
+        reason = _reason_against(node, form) if isinstance(node.op, MatrixMul) and _has_float_weight(node) else ""
+        if reason:
+            reasons.setdefault(reason, []).append(node.name)
+    return reasons
+
+
 def _is_packable(node: Node, form: GroupFormat) -> bool:
-    x, weight, *bias = node.inputs
+    return _has_float_weight(node) and not _reason_against(node, form)
+
+
+def _has_float_weight(node: Node) -> bool:
+    """Return True if a float operand is multiplied by a float constant."""
+    x, weight = node.inputs[:2]
     if x is None or weight is None or x.is_constant or not weight.is_constant or weight.quant is not None:
         return False
+    return x.dtype is F32 and node.output.dtype is F32
+
+
+def _reason_against(node: Node, form: GroupFormat) -> str:
+    """Return why the weight of a float matmul cannot be packed; empty if it can."""
+    _, weight, *bias = node.inputs
+    assert weight is not None, "checked"
     if any(value is not None and not (value.is_constant and value.dtype is F32) for value in bias):
-        return False
+        return "a bias that is computed"
     depth, columns = weight.type.static_shape
-    if x.dtype is not F32 or node.output.dtype is not F32 or depth < form.group or depth * columns < LEAST_WEIGHTS:
-        return False
-    return _has_finite_elements(weight)
+    if depth < form.group:
+        return f"fewer than {form.group} inputs, one group"
+    if depth * columns < LEAST_WEIGHTS:
+        return f"fewer than {LEAST_WEIGHTS} weights"
+    return "" if _has_finite_elements(weight) else "weights that are infinite or NaN"
 
 
 def _has_finite_elements(constant: Value) -> bool:

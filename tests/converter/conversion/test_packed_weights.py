@@ -103,6 +103,16 @@ def outlier_samples(count: int, seed: int) -> list[dict[str, Array]]:
     return [{"x": (rng.normal(size=(1, 4, WIDE)) * scale).astype(np.float32)} for _ in range(count)]
 
 
+def test_notes_name_matmuls_that_stay_in_float() -> None:
+    model = tc.convert(network(), packed_weights=tc.PackedWeights(weight_type="int4", weight_group=256))
+    texts = [note.message for note in model.content.notes if note.kind == "weights"]
+    assert [text for text in texts if "in float" in text] == [
+        "1 matmul stays in float: 'h1:reshaped' has fewer than 256 inputs, one group"
+    ]
+    whole = tc.convert(network(), packed_weights=tc.PackedWeights(weight_type="int4"))
+    assert not any("in float" in note.message for note in whole.content.notes)
+
+
 @pytest.mark.parametrize("activation_type", ["float32", "int8"])
 def test_outliers_have_a_second_group(activation_type: str) -> None:
     """Two matmuls share the operand with outliers; the result of the third one, their difference, has none."""
