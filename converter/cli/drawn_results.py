@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpuconvert.cli.problems import ensure
-from tpuconvert.conversion.options.declaration import option
 from tpuconvert.evaluation.images import image_size
+from tpuconvert.option_declaration import option
 from tpuconvert.outputs.drawing import as_picture, dequantize_outputs, sample_outputs
 from tpuconvert.outputs.head import head_names
 from tpuconvert.outputs.interpretation import Interpretation, Interpreter

@@ -12,7 +12,6 @@ import click
 from click.shell_completion import add_completion_class, shell_complete
 
 from tpuconvert.cli.bash_completion import JoinedWords
-from tpuconvert.cli.help_sections import WIDTH
 from tpuconvert.cli.stdout_document import StdoutDocument
 from tpuconvert.cli.terminal import echo
 from tpuconvert.installed import version
@@ -66,6 +65,9 @@ The help lines are stored here so that ``--help`` imports no command module, whi
 
 COMMANDS = {name: text for commands in COMMAND_GROUPS.values() for name, text in commands.items()}
 """Command name -> one-line help. Each command is a module of ``commands``, with a click command named ``command``."""
+
+WIDTH = 100
+"""Largest number of columns of a help text."""
 
 COMPLETION = "_TPUCONVERT_COMPLETE"
 """Environment variable by which a shell requests completions: ``_TPUCONVERT_COMPLETE=bash_complete tpuconvert``."""

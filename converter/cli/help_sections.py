@@ -6,17 +6,14 @@ import re
 
 import click
 
-from tpuconvert.conversion.options.declaration import OptionGroup
 from tpuconvert.conversion.options.options import GROUP_OF
+from tpuconvert.option_declaration import OptionGroup
 
 FIRST = "Options"
 """Heading of the options without a topic: the usual ones."""
 
 MOST = 12
 """Largest number of options in one section."""
-
-WIDTH = 100
-"""Largest number of columns."""
 
 _TOPICS = {
     "Choice of the tokens": (

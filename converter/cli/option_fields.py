@@ -1,4 +1,4 @@
-"""Command-line options that are declared as fields of a dataclass (``conversion/options/declaration.py``)."""
+"""Command-line options that are declared as fields of a dataclass (``option_declaration.py``)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 
 from tpuconvert.cli.choice import Choice
 from tpuconvert.cli.file_parameters import InputFile, OutputFile
-from tpuconvert.conversion.options.declaration import declared, default_value, flags_of
+from tpuconvert.option_declaration import declared, default_value, flags_of
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

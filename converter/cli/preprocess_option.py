@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpuconvert.conversion.options.declaration import option
+from tpuconvert.option_declaration import option
 from tpuconvert.samples.preprocess import Preprocess
 
 

@@ -13,7 +13,7 @@ from tpuconvert.cli.choice import Choice
 from tpuconvert.cli.file_parameters import InputFile, OutputFile
 from tpuconvert.cli.problems import ensure, ensure_report_name
 from tpuconvert.cli.progress_bar import MODES
-from tpuconvert.conversion.options.declaration import option
+from tpuconvert.option_declaration import option
 from tpuconvert.plugins import without_installed_plugins
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -8,7 +8,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tpuconvert.conversion.options.declaration import default_value
 from tpuconvert.conversion.options.options import takes_groups
 from tpuconvert.diff.change import CATEGORIES, Change
 from tpuconvert.diff.matching import match_graphs
@@ -22,6 +21,7 @@ from tpuconvert.diff.side import Compared, Side, load_sides
 from tpuconvert.diff.unmatched_nodes import explain_unmatched
 from tpuconvert.diff.wiring import find_rewired
 from tpuconvert.model.description import Description
+from tpuconvert.option_declaration import default_value
 from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.report.report_description import describe_for_report, describe_source_for_report

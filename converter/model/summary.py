@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -20,6 +21,9 @@ _ABOUT = ("name", "version", "author", "license")
 
 MANY = 4
 """Largest number of elements of a list that are shown."""
+
+_ALIKE = 4
+"""Number of inputs or outputs with equal names, except for numbers, and equal shapes that share a line."""
 
 _LABELS = 3
 """Largest number of labels of an output that are shown."""
@@ -58,8 +62,19 @@ def subgraph_lines(subgraphs: Sequence[Description]) -> list[str]:
 
 
 def port_lines(description: Description) -> list[str]:
-    """One line per input and output."""
-    return [f"  {what[:-1]:<7} {port_text(port)}" for what in ("inputs", "outputs") for port in description[what]]
+    """One line per input and output; one for those whose names differ in numbers only, such as key-value caches."""
+    lines = []
+    for what in ("inputs", "outputs"):
+        alike: dict[tuple[str, str], list[Description]] = {}
+        for port in description[what]:
+            alike.setdefault((re.sub(r"\d+", "0", port["name"]), port_text({**port, "name": ""})), []).append(port)
+        for ports in alike.values():
+            if len(ports) < _ALIKE:
+                lines += [f"  {what[:-1]:<7} {port_text(port)}" for port in ports]
+            else:
+                text = port_text({**ports[0], "name": f"{ports[0]['name']} to {ports[-1]['name']}"})
+                lines.append(f"  {what[:-1]:<7} {text}  ({len(ports)} {what})")
+    return lines
 
 
 def requirement_lines(description: Description) -> list[str]:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
+from tpuconvert.runtime.session.border import TensorInfo
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.graph.graph_copy import copy_subgraph
 from tpuconvert.schema.text.spelling import did_you_mean
 from tpuconvert.schema.types import Array, Chip, format_shape
-
-if TYPE_CHECKING:
-    from tpuconvert.runtime.session.session import Session
 
 MOST_PARTS = 16
 """Number of parts whose sessions are kept; the part that was made first is dropped."""
@@ -31,6 +29,17 @@ class Part:
     chip: Chip
 
 
+class Runner(Protocol):
+    """A session of a part."""
+
+    @property
+    def inputs(self) -> list[TensorInfo]:
+        """Inputs of the part."""
+
+    def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
+        """Run it."""
+
+
 class PartialRuns:
     """Sessions of parts of a graph, made when they are needed.
 
@@ -40,9 +49,9 @@ class PartialRuns:
         open_session: makes the session of a part.
     """
 
-    def __init__(self, graph: Graph, chip: Chip, open_session: Callable[[Part], Session]) -> None:
+    def __init__(self, graph: Graph, chip: Chip, open_session: Callable[[Part], Runner]) -> None:
         self._graph, self._chip, self._open = graph, chip, open_session
-        self._sessions: dict[tuple[tuple[Value, ...], tuple[Value, ...]], Session] = {}
+        self._sessions: dict[tuple[tuple[Value, ...], tuple[Value, ...]], Runner] = {}
 
     def run(
         self, feeds: Mapping[str, Array], outputs: Sequence[str] | None, change: Mapping[str, Change]
@@ -101,7 +110,7 @@ class PartialRuns:
         return [arrays[value] for value in wanted]
 
     def _part(self, changed: Iterable[Value], wanted: Sequence[Value]) -> Graph:
-        """Copy the nodes that some values need; its inputs and outputs are those of the model where they are the same.
+        """Copy the nodes that some values need, with the ports of the model where they have some.
 
         A changed value is an input of the copy. If it is wanted itself, it is an output, too.
         """

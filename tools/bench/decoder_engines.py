@@ -3,9 +3,10 @@
     pip install '.[bench]'
     python -m tools.zoo.decoders make FOLDER --families smollm135m --exporters torchscript --match mask-open-caches
     python -m tools.bench.decoder_engines FOLDER/smollm135m-torchscript-mask-open-caches.onnx [FILE.tpum ...] [--cpu 0]
-        [--rounds 7] [--gguf-type Q4_1] [--float-activations]
+        [--rounds 7] [--gguf-type Q4_1] [--float-activations] [--others FILE.onnx ...]
 
-The export is a Llama decoder of the TorchScript exporter, with `attention_mask`. All engines get its weights:
+The export is a Llama decoder of the TorchScript exporter, with `attention_mask`; `--others` are exports of the same
+decoder in other forms, which llama.cpp does not need. All engines get its weights:
 
 - tpuconvert: 4 bits in groups of 32, the tied embedding in 8 bits, INT8 activations. `Session.run`, as `tpuconvert
   generate` does. With `--float-activations` also without INT8. Further `.tpum` files, such as of other exporters, are
@@ -96,6 +97,7 @@ class Runtime:
             quantizer.model.model.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
         self._inputs = [port for port in self._session.get_inputs() if port.name.startswith("past_key_values")]
+        self._has_positions = any(port.name == "position_ids" for port in self._session.get_inputs())
         self._outputs = [port.name for port in self._session.get_outputs()]
         self._caches: dict[str, Any] = {}
         self._length = 0
@@ -111,6 +113,8 @@ class Runtime:
     def _run(self, ids: Array) -> Array:
         self._length += ids.shape[1]
         feeds = {"input_ids": ids, "attention_mask": np.ones((1, self._length), np.int64)}
+        if self._has_positions:
+            feeds["position_ids"] = np.arange(self._length - ids.shape[1], self._length, dtype=np.int64)[None]
         values = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in feeds.items()}
         results = dict(
             zip(self._outputs, self._session.run_with_ort_values(self._outputs, values | self._caches), strict=True)
@@ -191,16 +195,20 @@ def spread(values: Iterable[float]) -> str:
 
 def print_rates(rates: dict[tuple[str, str], list[float]], names: Iterable[str]) -> None:
     """Print a row per phase: tokens per CPU second of each engine, and ratios to the other engines."""
-    engines, peers = list(names), (LLAMA, RUNTIME)
-    own = [name for name in engines if name not in peers]
-    heads = [*engines, *(f"{ours} / {peer}" for ours in own for peer in peers)]
+    engines = list(names)
+    pairs = [
+        (own, peer)
+        for own in engines
+        if not own.startswith((LLAMA, RUNTIME))
+        for peer in (LLAMA, RUNTIME + own.removeprefix(OWN) if RUNTIME + own.removeprefix(OWN) in engines else RUNTIME)
+    ]
+    heads = [*engines, *(f"{own} / {peer}" for own, peer in pairs)]
     print("\n| phase | " + " | ".join(heads) + " |")
     print("|---" * (len(heads) + 1) + "|")
     for phase in dict.fromkeys(phase for phase, _ in rates):
         cells = [f"{statistics.median(rates[phase, name]):.0f}" for name in engines]
-        for ours in own:
-            for peer in peers:
-                cells.append(spread(a / b for a, b in zip(rates[phase, ours], rates[phase, peer], strict=True)))
+        for own, peer in pairs:
+            cells.append(spread(a / b for a, b in zip(rates[phase, own], rates[phase, peer], strict=True)))
         print(f"| {phase} | " + " | ".join(cells) + " |")
 
 
@@ -209,6 +217,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("export", type=Path, help="ONNX file of a Llama decoder, from `tools.zoo.decoders make`")
     parser.add_argument("files", type=Path, nargs="*", help="further `.tpum` files of decoders")
+    parser.add_argument(
+        "--others",
+        type=Path,
+        nargs="+",
+        default=[],
+        help="exports of the same decoder, for tpuconvert and ONNX Runtime",
+    )
     parser.add_argument("--cpu", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--float-activations", action="store_true", help="measure tpuconvert without INT8, too")
@@ -232,6 +247,9 @@ def main() -> None:
         logging.disable(logging.INFO)  # the quantizer of ONNX Runtime names every node
         engines |= {LLAMA: Llama(file), RUNTIME: Runtime(proto)}
         del proto
+        for path in args.others:
+            engines[f"{OWN}, {path.stem}"] = Own(packed(path, "int8"))
+            engines[f"{RUNTIME}, {path.stem}"] = Runtime(onnx.load(path))
         print_rates(measure(engines, vocabulary, args.rounds), engines)
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import tpuconvert.optimizer.quantize  # noqa: F401  registers the lowerings
 from tools.pages.generated_file import replace_section
-from tpuconvert.conversion.options.declaration import flags_of
 from tpuconvert.conversion.options.options import GROUP_OF, OPTIONS, declaration, default_of
 from tpuconvert.frontends.registry import FORMATS, registry
 from tpuconvert.operators.tables import source_operators, tpu_operators
 from tpuconvert.optimizer.quantize.lowering.lowering import find_lowering
+from tpuconvert.option_declaration import flags_of
 from tpuconvert.outputs.head import DetectorHead, all_heads
 from tpuconvert.schema.definition.op import OpKind, all_ops
 from tpuconvert.schema.types import Chip, DType

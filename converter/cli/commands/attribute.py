@@ -14,8 +14,8 @@ from tpuconvert.cli.option_fields import command_options
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import plugin_option, progress_option, report_option
 from tpuconvert.cli.source_and_model import source_and_model
-from tpuconvert.conversion.options.declaration import option
 from tpuconvert.model.model import load
+from tpuconvert.option_declaration import option
 from tpuconvert.plugins import load_plugins
 from tpuconvert.precision.attribution import MEASURED_RULES, NODES, SAMPLES, attribute
 from tpuconvert.report.report import report as write_model_report

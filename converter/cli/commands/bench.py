@@ -11,7 +11,7 @@ from tpuconvert.cli.help_sections import SectionedCommand
 from tpuconvert.cli.json_output import json_option, print_result
 from tpuconvert.cli.option_fields import command_options
 from tpuconvert.cli.shared_options import SessionOptions, plugin_option
-from tpuconvert.conversion.options.declaration import option
+from tpuconvert.option_declaration import option
 from tpuconvert.run.bench import SECONDS, bench
 
 

@@ -20,8 +20,8 @@ from tpuconvert.cli.option_fields import command_options
 from tpuconvert.cli.problems import ensure, ensure_writable
 from tpuconvert.cli.shared_options import no_plugins_option, report_option
 from tpuconvert.cli.terminal import echo, write_commands
-from tpuconvert.conversion.options.declaration import option
 from tpuconvert.installed import version
+from tpuconvert.option_declaration import option
 from tpuconvert.report.report_file import write_reports
 from tpuconvert.schema.system.file_replacement import replacing
 from tpuconvert.schema.system.input_files import note_input, refuse_input

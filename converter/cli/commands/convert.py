@@ -24,9 +24,9 @@ from tpuconvert.cli.shared_options import (
     verify_option,
 )
 from tpuconvert.cli.terminal import echo_error
-from tpuconvert.conversion.options.declaration import option
 from tpuconvert.conversion.options.options import OPTIONS, Options
 from tpuconvert.conversion.pass_instrumentation import Sink, Watch
+from tpuconvert.option_declaration import option
 from tpuconvert.plugins import load_plugins
 from tpuconvert.schema.definition.chip_names import device_of
 

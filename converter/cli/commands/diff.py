@@ -22,13 +22,13 @@ from tpuconvert.cli.problems import ensure, ensure_writable
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import LimitOptions, plugin_option, progress_option
 from tpuconvert.cli.terminal import echo
-from tpuconvert.conversion.options.declaration import option
 from tpuconvert.conversion.options.options import READING_OPTIONS
 from tpuconvert.diff.change import CATEGORIES
 from tpuconvert.diff.compare import SAMPLES, compare
 from tpuconvert.diff.limits import ANY, GROWTH_LIMITS, OUTPUTS, parse_categories, parse_growth
 from tpuconvert.diff.markdown import to_markdown
 from tpuconvert.frontends.sniffing import SourceFile
+from tpuconvert.option_declaration import option
 from tpuconvert.plugins import load_plugins
 from tpuconvert.text.text_format import several
 

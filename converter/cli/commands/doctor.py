@@ -14,10 +14,10 @@ from tpuconvert.cli.json_output import json_option, print_result
 from tpuconvert.cli.option_fields import command_options
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import EngineOptions, progress_option
-from tpuconvert.conversion.options.declaration import option
 from tpuconvert.conversion.options.options import READING_OPTIONS, group_options
 from tpuconvert.doctor.doctor import doctor
 from tpuconvert.doctor.installation import installation
+from tpuconvert.option_declaration import option
 from tpuconvert.schema.errors import UsageError
 
 OF_BOTH = ("as_json", "progress_mode")

@@ -16,12 +16,12 @@ from tpuconvert.cli.problems import ensure
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import EngineOptions, plugin_option, progress_option, report_option
 from tpuconvert.cli.terminal import echo, echo_text
-from tpuconvert.conversion.options.declaration import REQUIRED, option
 from tpuconvert.doctor.doctor import Diagnosis, doctor
 from tpuconvert.evaluation.evaluation import DEFAULT_METRICS, evaluate
 from tpuconvert.evaluation.metric import METRIC_NAMES, Setup
 from tpuconvert.evaluation.result import Evaluation, check_names, measure_names
 from tpuconvert.model.model import load
+from tpuconvert.option_declaration import REQUIRED, option
 from tpuconvert.outputs.head import detector_names
 from tpuconvert.plugins import load_plugins
 from tpuconvert.report.report import report as write_model_report

@@ -12,12 +12,12 @@ from tpuconvert.cli.json_output import json_option, print_result
 from tpuconvert.cli.option_fields import command_options
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import plugin_option, progress_option
-from tpuconvert.conversion.options.declaration import option
 from tpuconvert.exporters.compilation.compiled_export import TIME_LIMIT
 from tpuconvert.exporters.export import export
 from tpuconvert.exporters.form_names import FORM_NAMES
 from tpuconvert.exporters.request import FLOATS
 from tpuconvert.exporters.tpu_mlir.chips import TARGETS
+from tpuconvert.option_declaration import option
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from tpuconvert.cli.option_fields import command_options
 from tpuconvert.cli.problems import ensure
 from tpuconvert.cli.shared_options import EngineOptions, plugin_option
 from tpuconvert.cli.terminal import StreamedText, echo
-from tpuconvert.conversion.options.declaration import option
+from tpuconvert.option_declaration import option
 from tpuconvert.run.language.generation import Generation, Generations
 from tpuconvert.run.language.generator import Generator, Prompt
 from tpuconvert.run.language.sampling import Sampling

@@ -17,9 +17,9 @@ from tpuconvert.cli.option_fields import command_options
 from tpuconvert.cli.problems import ensure_writable
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import LimitOptions, plugin_option, progress_option
-from tpuconvert.conversion.options.declaration import option
 from tpuconvert.conversion.options.options import OPTIONS, group_options
 from tpuconvert.conversion.source import Source
+from tpuconvert.option_declaration import option
 from tpuconvert.reduction.reduce import reduce
 from tpuconvert.reduction.source_files import SUFFIXES
 

@@ -15,8 +15,8 @@ from tpuconvert.cli.problems import ensure_model_name
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import plugin_option, progress_option
 from tpuconvert.cli.source_and_model import source_and_model
-from tpuconvert.conversion.options.declaration import option
 from tpuconvert.conversion.reproduction import reproduce
+from tpuconvert.option_declaration import option
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,9 +27,9 @@ from tpuconvert.cli.problems import ensure, ensure_writable
 from tpuconvert.cli.shared_options import SessionOptions, plugin_option
 from tpuconvert.cli.tensor_dump import check_dump_folder, dump_tensors
 from tpuconvert.cli.terminal import echo
-from tpuconvert.conversion.options.declaration import option
 from tpuconvert.conversion.options.readers import read_names
 from tpuconvert.model.model import load
+from tpuconvert.option_declaration import option
 from tpuconvert.plugins import load_plugins
 from tpuconvert.runtime.session.batches import check_joinable
 from tpuconvert.runtime.session.session import Session

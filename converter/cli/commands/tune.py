@@ -15,9 +15,9 @@ from tpuconvert.cli.option_fields import command_options
 from tpuconvert.cli.problems import ensure_model_name, ensure_writable
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import calibration_option, model_output_option, progress_option, report_option
-from tpuconvert.conversion.options.declaration import REQUIRED, option
 from tpuconvert.conversion.options.options import READING_OPTIONS, group_options, names_of
 from tpuconvert.conversion.options.quantization import Quantization
+from tpuconvert.option_declaration import REQUIRED, option
 from tpuconvert.precision.metrics import NAMES
 from tpuconvert.precision.tune import NOT_TUNED, files_beside, tune
 from tpuconvert.report.report import report as write_model_report

@@ -17,9 +17,9 @@ from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import LimitOptions, plugin_option, progress_option, report_option
 from tpuconvert.cli.source_and_model import source_and_model
 from tpuconvert.cli.terminal import echo
-from tpuconvert.conversion.options.declaration import option
 from tpuconvert.conversion.options.options import READING_OPTIONS, group_options
 from tpuconvert.model.model import load
+from tpuconvert.option_declaration import option
 from tpuconvert.plugins import load_plugins
 from tpuconvert.report.report import report as write_model_report
 from tpuconvert.verify.metrics import MetricLimit

@@ -10,15 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import Field, dataclass, fields, replace
 from typing import Any, ParamSpec, TypeVar
 
-from tpuconvert.conversion.options.declaration import (
-    Declaration,
-    OptionGroup,
-    declared,
-    default_value,
-    document_fields,
-    option,
-    read_value,
-)
 from tpuconvert.conversion.options.packed_weights import PackedWeights
 from tpuconvert.conversion.options.quantization import (
     COARSE_NODES,
@@ -30,6 +21,15 @@ from tpuconvert.conversion.options.quantization import (
 )
 from tpuconvert.conversion.options.readers import read_chip, read_mode, read_preprocess, read_rules
 from tpuconvert.conversion.options.source import SourceOptions
+from tpuconvert.option_declaration import (
+    Declaration,
+    OptionGroup,
+    declared,
+    default_value,
+    document_fields,
+    option,
+    read_value,
+)
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.text.spelling import meant, nearest
@@ -92,8 +92,7 @@ class Options(SourceOptions, Quantization, PackedWeights):
     )
     golden: int = option(
         0,
-        "Number of golden vectors to store in the file. These are inputs, and digests of every integer tensor, with "
-        "which ``tpuconvert device`` compares other machines.",
+        "Number of golden vectors to store; ``tpuconvert device`` compares other machines with them.",
         read=lambda count: 0 if count is None else count,
         metavar="N",
         lower=0,

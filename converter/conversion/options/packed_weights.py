@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tpuconvert.conversion.options.declaration import OptionGroup, document_fields, option
 from tpuconvert.conversion.options.readers import read_weight_group
+from tpuconvert.option_declaration import OptionGroup, document_fields, option
 
 
 @document_fields

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tpuconvert.conversion.options.declaration import OptionGroup, document_fields, option
 from tpuconvert.conversion.options.readers import (
     float_rule,
     is_method,
@@ -15,6 +14,7 @@ from tpuconvert.conversion.options.readers import (
 )
 from tpuconvert.conversion.options.rule_files import Rules
 from tpuconvert.optimizer.precision_rules import PrecisionRule, parse_rule
+from tpuconvert.option_declaration import OptionGroup, document_fields, option
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.text.spelling import did_you_mean
 

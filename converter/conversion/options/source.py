@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from tpuconvert.conversion.options.declaration import OptionGroup, document_fields, option
 from tpuconvert.conversion.options.nms_options import read_append_nms
 from tpuconvert.conversion.options.readers import (
     Buckets,
@@ -18,6 +17,7 @@ from tpuconvert.conversion.options.readers import (
     read_names,
     read_shapes,
 )
+from tpuconvert.option_declaration import OptionGroup, document_fields, option
 from tpuconvert.samples.preprocess import PIXEL_FORMATS, Preprocess
 from tpuconvert.schema.graph.shape_buckets import Bucket
 from tpuconvert.schema.system.limits import DEFAULT_LIMITS

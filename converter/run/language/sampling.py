@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from tpuconvert.conversion.options.declaration import OptionGroup, document_fields, option
+from tpuconvert.option_declaration import OptionGroup, document_fields, option
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.types import Array
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import click
 import pytest
 
-from tpuconvert.cli.group import COMMAND_GROUPS, COMMANDS, group, load_command
-from tpuconvert.cli.help_sections import _TOPICS, FIRST, MOST, WIDTH, SectionedCommand, first_sentence, topic_of
+from tpuconvert.cli.group import COMMAND_GROUPS, COMMANDS, WIDTH, group, load_command
+from tpuconvert.cli.help_sections import _TOPICS, FIRST, MOST, SectionedCommand, first_sentence, topic_of
 
 SCREENS = 100
 """Lines of two screens."""

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 from tests.support.networks.small_models import model_of, scaled_and_shifted
+from tpuconvert.model.notes import NoteDescription, note_lines
+from tpuconvert.model.summary import port_lines
 from tpuconvert.report.conversion_summary import KINDS, REASONS, summarize, summary_lines
 from tpuconvert.schema.file.file_model import Note
 
@@ -52,3 +54,34 @@ def test_reasons_leave_out_no_warning_and_no_task(tmp_path: Path) -> None:
     assert "  task of the outputs: output 'y': classes: 9 of 9 equal" in lines
     assert f"  3 more reasons: tpuconvert inspect {tmp_path / 'net.tpum'} --summary" in lines
     assert not any(line.startswith(("  stays in float", "  about the source", "  runs with")) for line in lines)
+
+
+def test_inputs_with_numbered_names_share_a_line() -> None:
+    ports = [
+        {"name": f"past.{index}.{part}", "dtype": "float32", "shape": [1, 2, "past", 16], "quantization": None}
+        for index in range(30)
+        for part in ("key", "value")
+    ]
+    ids = {"name": "ids", "dtype": "int64", "shape": [1, "n"], "quantization": None}
+    logits = {"name": "logits0", "dtype": "float32", "shape": [1, "n", 128], "quantization": None}
+    other = {"name": "logits1", "dtype": "float32", "shape": [1, "n", 64], "quantization": None}
+    assert port_lines({"inputs": [ids, *ports], "outputs": [logits, other]}) == [
+        "  input   ids  int64[1, n]",
+        "  input   past.0.key to past.29.key  float32[1, 2, past, 16]  (30 inputs)",
+        "  input   past.0.value to past.29.value  float32[1, 2, past, 16]  (30 inputs)",
+        "  output  logits0  float32[1, n, 128]",
+        "  output  logits1  float32[1, n, 64]",
+    ]
+
+
+def test_unfinished_operators_share_a_line() -> None:
+    notes: list[NoteDescription] = [
+        {"kind": "chip", "node": "a", "message": "the vendor marks concat as unfinished on BM1686"},
+        {
+            "kind": "chip",
+            "node": "b",
+            "message": "attention consists of other operators: the vendor marks index_select as unfinished on BM1686",
+        },
+    ]
+    (line,) = note_lines(notes, {"a": "concat", "b": "attention"})
+    assert line.count("unfinished") == 1 and "concat, attention ('a', 'b')" in line

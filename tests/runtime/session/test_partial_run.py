@@ -67,7 +67,7 @@ def test_a_change_sees_the_changes_before_it(session: tc.Session) -> None:
         seen.append(array)
         return array
 
-    # The functions are given in another order than the one of the graph.
+    # The functions are not given in the order of the graph.
     session.run(ROWS[:1], change={second: keep, first: np.zeros_like})
     expected = session.run(ROWS[:1], outputs=[second], change={first: np.zeros_like})[second]
     assert seen[0].tobytes() == expected.tobytes()
