@@ -47,9 +47,8 @@ class Page(NamedTuple):
 
 
 PAGES = {
-    "README.md": Page("tools.pages.readme_tables", is_fast=True),
-    "docs/command-line.md": Page("tools.pages.readme_tables", is_fast=True),
-    "docs/drawing.md": Page("tools.pages.readme_tables", is_fast=True),
+    "docs/command-line.md": Page("tools.pages.option_tables", is_fast=True),
+    "docs/drawing.md": Page("tools.pages.option_tables", is_fast=True),
     "docs/comparison.md": Page("tools.pages.comparison_page", is_fast=True),
     "docs/kernels.md": Page("tools.pages.kernel_page", is_fast=True),
     "docs/operators/index.md": Page("tools.pages.operator_pages", is_fast=True),
@@ -117,7 +116,6 @@ FIGURE = re.compile(r"\d\.\d|\d ?%|\d of \d")
 
 CONDITIONS = {
     "tools.pages.kernel_page": pytest.mark.skipif(extension() is None, reason="the native engine was not built"),
-    "tools.pages.readme_tables": NEEDS_NEWEST,
     "tools.pages.supported_operators": NEEDS_NEWEST,
 }
 

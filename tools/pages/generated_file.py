@@ -15,7 +15,7 @@ def section(page: Path, text: str, name: str, tool: str) -> str:
         page: the file, for the error.
         text: its content.
         name: name of the section.
-        tool: name of the module that makes it, such as ``tools.pages.readme_tables``.
+        tool: name of the module that makes it, such as ``tools.pages.option_tables``.
     """
     return _split(page, text, name, tool)[1]
 
