@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 import tpuconvert as tc
+from tests.support.documentation import DOCS, name_of, navigation, pages
 from tpuconvert.schema import errors
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
-PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [README, *pages()]
 RUN = ("bash", "python")
 """Languages of the blocks that are run. A Python block that begins with a comment ``# name.py`` is that file."""
 
@@ -26,8 +27,9 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 
 
 LONG = {
-    *("attribution", "ci", "command-line", "device", "diff", "engine", "evaluation", "grouping"),
-    *("optimizer", "preprocessing", "quantization", "reduce", "report", "tuning", "tutorial"),
+    *("start/tutorial", "guides/attribution", "guides/board", "guides/ci", "guides/diff", "guides/evaluation"),
+    *("guides/failing-models", "guides/preprocessing", "guides/report", "guides/tuning", "reference/commands"),
+    *("reference/quantization", "inside/engine", "inside/grouping", "inside/optimizer"),
 }
 """Pages whose examples run at night: 4 to 20 s of CPU time each. Their commands have tests of their own."""
 
@@ -44,13 +46,15 @@ def folders(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
 
 
 def test_long_pages_exist() -> None:
-    assert {page.stem for page, _ in EXAMPLES} >= LONG
+    assert {name_of(page) for page, _ in EXAMPLES} >= LONG
 
 
 @pytest.mark.parametrize(
     ("page", "number"),
     [
-        pytest.param(page, number, id=f"{page.stem}-{number}", marks=pytest.mark.slow if page.stem in LONG else ())
+        pytest.param(
+            page, number, id=f"{name_of(page)}-{number}", marks=pytest.mark.slow if name_of(page) in LONG else ()
+        )
         for page, number in EXAMPLES
     ],
 )
@@ -70,7 +74,7 @@ def test_example_runs(page: Path, number: int, folders: dict[Path, Path]) -> Non
 
 def test_model_with_a_custom_operator_says_what_is_missing(folders: dict[Path, Path]) -> None:
     """Runs after the examples above, whose model has an operator of a plugin."""
-    folder = folders[ROOT / "docs" / "plugins.md"]
+    folder = folders[ROOT / "docs" / "guides" / "custom-operators.md"]
     done = subprocess.run(
         [sys.executable, "-m", "tpuconvert", "inspect", "net.tpum"], cwd=folder, capture_output=True, text=True
     )
@@ -84,13 +88,14 @@ def test_first_commands_are_demo_and_test() -> None:
 
 
 def test_links_lead_somewhere(repository: Path) -> None:
-    for page in (*PAGES, repository / "CONTRIBUTING.md", repository / "CHANGELOG.md"):
-        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+    for page in (README, *DOCS.rglob("*.md"), repository / "CONTRIBUTING.md", repository / "CHANGELOG.md"):
+        text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+        for target in re.findall(r"\]\(([^)#]+)\)", text):
             assert target.startswith("https://") or (page.parent / target).exists(), f"{page.name}: {target}"
 
 
 def test_exit_codes_are_those_of_the_errors() -> None:
-    text = (ROOT / "docs" / "exit_codes.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "reference" / "exit_codes.md").read_text(encoding="utf-8")
     told = {name: int(code) for code, name in re.findall(r"^\| (\d+) \| `(\w+)`", text, re.MULTILINE)}
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and kind.__module__ == errors.__name__]
     mine = {kind.__name__: kind.exit_code for kind in kinds if issubclass(kind, errors.TpuConvertError)}
@@ -140,7 +145,37 @@ def test_addresses_of_the_project() -> None:
     assert urls["Issues"].startswith(f"{urls['Source']}/")
 
 
-def test_every_page_can_be_found() -> None:
-    """The index leads to every page in one click."""
-    linked = set(re.findall(r"\]\(([\w-]+\.md)\)", (ROOT / "docs" / "index.md").read_text(encoding="utf-8")))
-    assert linked >= {page.name for page in PAGES if page.parent.name == "docs"} - {"index.md"}
+def links_of(page: Path) -> list[str]:
+    """Return the pages that a page links to, in its order, relative to ``docs``."""
+    targets = re.findall(r"\]\(([^):#]+\.md)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    found = [(page.parent / target).resolve() for target in targets]
+    return [path.relative_to(DOCS).as_posix() for path in found if path.is_relative_to(DOCS)]
+
+
+PARTS = ("Start", "Guides", "Reference", "Inside")
+
+
+def test_order_of_the_parts() -> None:
+    """The navigation has four parts, and the list of the index has the same pages in the same order."""
+    assert tuple(navigation()) == PARTS
+    text = (DOCS / "index.md").read_text(encoding="utf-8")
+    headings = [heading for heading in re.findall(r"^## (.+)$", text, re.MULTILINE) if heading in PARTS]
+    assert tuple(headings) == PARTS
+    for part, names in navigation().items():
+        section = re.split(r"^## ", text.partition(f"\n## {part}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
+        assert re.findall(r"^- .*?\]\(([^):#]+\.md)\)", section, re.MULTILINE) == names, part
+
+
+def test_readme_has_the_order_of_the_navigation() -> None:
+    order = [name for names in navigation().values() for name in names]
+    table = README.read_text(encoding="utf-8").partition("## I want to")[2]
+    named = [name for name in re.findall(r"/main/docs/([^)#]+\.md)\)", table) if name != "index.md"]
+    assert named == sorted(named, key=order.index)
+
+
+def test_every_page_is_two_clicks_from_the_index() -> None:
+    first = set(links_of(DOCS / "index.md"))
+    second = {name for page in first for name in links_of(DOCS / page)}
+    every = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
+    assert every - first - second - {"index.md"} == set()
+    assert {page.relative_to(DOCS).as_posix() for page in pages()} - {"index.md"} <= first

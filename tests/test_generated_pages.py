@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.support import programs
+from tests.support import documentation, programs
 from tests.support.onnx.reference import NEEDS_NEWEST
 from tests.support.syntax_trees import syntax_tree
 from tools.aarch64.environment import missing
@@ -47,60 +47,62 @@ class Page(NamedTuple):
 
 
 PAGES = {
-    "docs/command-line.md": Page("tools.pages.option_tables", is_fast=True),
-    "docs/drawing.md": Page("tools.pages.option_tables", is_fast=True),
-    "docs/comparison.md": Page("tools.pages.comparison_page", is_fast=True),
-    "docs/kernels.md": Page("tools.pages.kernel_page", is_fast=True),
-    "docs/operators/index.md": Page("tools.pages.operator_pages", is_fast=True),
-    "docs/python-api.md": Page("tools.pages.api_page", is_fast=True),
-    "docs/supported-operators.md": Page("tools.pages.supported_operators", is_fast=True),
-    "docs/accuracy.md": Page(
+    "docs/reference/commands.md": Page("tools.pages.option_tables", is_fast=True),
+    "docs/guides/drawing.md": Page("tools.pages.option_tables", is_fast=True),
+    "docs/inside/comparison.md": Page("tools.pages.comparison_page", is_fast=True),
+    "docs/inside/kernels.md": Page("tools.pages.kernel_page", is_fast=True),
+    "docs/reference/operators/index.md": Page("tools.pages.operator_pages", is_fast=True),
+    "docs/reference/python-api.md": Page("tools.pages.api_page", is_fast=True),
+    "docs/reference/supported-operators.md": Page("tools.pages.supported_operators", is_fast=True),
+    "docs/inside/accuracy.md": Page(
         "tools.accuracy ledger", is_fast=True, night="tests/models/test_int8_accuracy.py::test_accuracy_is_as_recorded"
     ),
-    "docs/accuracy-trained.md": Page("tools.accuracy trained", is_fast=True, is_measured=True),
-    "docs/optimizer.md": Page(
+    "docs/inside/accuracy-trained.md": Page("tools.accuracy trained", is_fast=True, is_measured=True),
+    "docs/inside/optimizer.md": Page(
         "tools.pages.optimizer_page",
         is_fast=True,
         sample="tests/optimizer/test_trained_models.py::test_page_has_the_node_counts_of_every_model",
     ),
-    "docs/onnx-conformance.md": Page(
+    "docs/inside/onnx-conformance.md": Page(
         sample="tests/converter/test_onnx_backend.py::test_sample_of_conformance_cases",
         night="tests/converter/test_onnx_backend.py::test_conformance",
     ),
-    "docs/integer-types.md": Page(
+    "docs/inside/integer-types.md": Page(
         "tools.exactness.integer_types",
         sample="tests/tools/test_integer_types.py::test_integers_are_exact_or_warned_about",
     ),
-    "docs/tflite-exactness.md": Page(
+    "docs/reference/tflite-exactness.md": Page(
         "tools.exactness.tflite_operator_table",
         sample="tests/optimizer/quantize/lowering/tflite/test_documented.py::test_page_promises_no_more_than_a_short_run_shows",
         night="tests/optimizer/quantize/lowering/tflite/test_documented.py::test_numbers_are_those_of_the_tool",
         is_measured=True,
     ),
-    "docs/fallbacks.md": Page("tools.pages.fallbacks", sample="tests/tools/test_fallbacks.py::test_sample_of_models"),
-    "docs/preprocessing.md": Page(
+    "docs/inside/fallbacks.md": Page(
+        "tools.pages.fallbacks", sample="tests/tools/test_fallbacks.py::test_sample_of_models"
+    ),
+    "docs/guides/preprocessing.md": Page(
         "tools.pages.preprocessing_table",
         sample="tests/tools/test_preprocessing_table.py::test_column_of_a_digit_classifier_is_that_of_the_page",
     ),
-    "docs/aarch64-costs.md": Page("tools.aarch64 costs", needs="cross compilers and llvm-mca"),
-    **{f"docs/{name}.md": Page(is_measured=True) for name in ("benchmarks", "benchmarks-without-amx")},
-    **{f"docs/benchmarks-{name}.md": Page(is_measured=True) for name in ("conversion", "load", "quantization")},
-    "docs/benchmarks-throughput.md": Page(is_measured=True),
-    "docs/benchmarks-accuracy.md": Page(is_measured=True),
-    "docs/device-models.md": Page(is_measured=True),
-    "docs/exporters.md": Page(is_measured=True),
+    "docs/inside/aarch64-costs.md": Page("tools.aarch64 costs", needs="cross compilers and llvm-mca"),
+    **{f"docs/inside/{name}.md": Page(is_measured=True) for name in ("benchmarks", "benchmarks-without-amx")},
+    **{f"docs/inside/benchmarks-{name}.md": Page(is_measured=True) for name in ("conversion", "load", "quantization")},
+    "docs/inside/benchmarks-throughput.md": Page(is_measured=True),
+    "docs/inside/benchmarks-accuracy.md": Page(is_measured=True),
+    "docs/inside/device-models.md": Page(is_measured=True),
+    "docs/inside/exporters.md": Page(is_measured=True),
 }
 FAST = sorted({page.tool for page in PAGES.values() if page.is_fast})
 SLOW = sorted({page.tool for page in PAGES.values() if page.tool and not page.is_fast})
 
 LISTS = {
-    "docs/command-line.md": "values of options",
-    "docs/engine.md: | instruction set ": "versions of instruction sets",
-    "docs/grouping.md: | chip ": "sizes of the chips",
-    "docs/preprocessing.md: | warning ": "limits of warnings",
-    "docs/quantization.md: | output ": "limits of outputs",
-    "docs/releasing.md: | file ": "versions of systems",
-    "docs/semantics.md": "formulas",
+    "docs/reference/commands.md": "values of options",
+    "docs/inside/engine.md: | instruction set ": "versions of instruction sets",
+    "docs/inside/grouping.md: | chip ": "sizes of the chips",
+    "docs/guides/preprocessing.md: | warning ": "limits of warnings",
+    "docs/reference/quantization.md: | output ": "limits of outputs",
+    "docs/inside/releasing.md: | file ": "versions of systems",
+    "docs/inside/semantics.md": "formulas",
 }
 """Tables with numbers that are not figures: a page, or the beginning of a table, and what the numbers are."""
 
@@ -138,8 +140,8 @@ def test_page_is_up_to_date_at_night(tool: str, data_root: Path) -> None:
 
 
 PRINTED = {
-    "tools.accuracy.outlier_channels": "docs/quantization.md",
-    "tools.accuracy.packed_weights_accuracy": "docs/language-models.md",
+    "tools.accuracy.outlier_channels": "docs/reference/quantization.md",
+    "tools.accuracy.packed_weights_accuracy": "docs/guides/language-models.md",
 }
 """Programs that print a table of accuracies, and the page that contains it."""
 TOLERANCE = {"": 0.005, "%": 2.0}
@@ -164,7 +166,7 @@ def test_printed_table_is_that_of_the_page(tool: str) -> None:
 
 @pytest.mark.slow
 def test_accuracies_of_bm1684_are_those_of_the_page(data_root: Path) -> None:
-    text = (ROOT / "docs" / "device.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "guides" / "board.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w[\w.]*)` \| ([\d,]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", text, re.MULTILINE)
     assert len(rows) == 6
     for name, images, *percent in rows:
@@ -181,7 +183,7 @@ def test_accuracies_of_bm1684_are_those_of_the_page(data_root: Path) -> None:
 
 def test_benchmark_of_accuracy_has_the_figures_of_the_ledger() -> None:
     """The nightly run measures the ledger again, so that the benchmark's rows of tpuconvert are measured again too."""
-    text = (ROOT / "docs" / "benchmarks-accuracy.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "inside" / "benchmarks-accuracy.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w[\w.]*)` \| (\d+) \| ([\d.]+) ± [^|]+ \| ([\d.]+) ± ", text, re.MULTILINE)
     assert len(rows) >= 15
     for name, count, *shares in rows:
@@ -204,9 +206,9 @@ def check(tool: str) -> None:
 def test_every_generated_page_is_listed() -> None:
     named = {name: MADE_BY.findall(path.read_text(encoding="utf-8")) for name, path in pages()}
     assert {name for name, tools in named.items() if tools} <= set(PAGES)
-    written = {f"docs/{file}" for path in (ROOT / "tools").glob("**/*.py") for file in page_constants(path)}
-    assert {name for name in written if (ROOT / name).is_file()} <= set(PAGES)
-    assert set(PAGES) <= {name for name, _ in pages()} | {"docs/operators/index.md"}
+    written = {file for path in (ROOT / "tools").glob("**/*.py") for file in page_constants(path)}
+    assert written <= {Path(name).name for name in PAGES}
+    assert set(PAGES) <= {name for name, _ in pages()} | {"docs/reference/operators/index.md"}
 
 
 def page_constants(path: Path) -> Iterator[str]:
@@ -263,7 +265,7 @@ def test_a_table_without_a_statement_is_found() -> None:
 
 def pages() -> Iterator[tuple[str, Path]]:
     """Yield name and path of the pages, without the pages of the operators."""
-    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+    for path in (ROOT / "README.md", *documentation.pages()):
         yield path.relative_to(ROOT).as_posix(), path
 
 

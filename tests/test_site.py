@@ -26,8 +26,11 @@ def site(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_site_has_all_pages(site: Path, repository: Path) -> None:
-    pages = {page.stem for page in (repository / "docs").glob("*.md")} - {"index"}
-    assert {page.parent.name for page in site.glob("*/index.html")} >= pages
+    docs = repository / "docs"
+    for page in docs.rglob("*.md"):
+        path = page.relative_to(docs).with_suffix("")
+        folder = path.parent if path.name == "index" else path
+        assert (site / folder / "index.html").is_file(), path
 
 
 _TAG = re.compile(r"<[a-z][^>]*>")
@@ -64,8 +67,8 @@ def test_every_link_leads_to_a_file_of_the_site(site: Path) -> None:
 
 @pytest.mark.slow
 def test_sources_that_pages_link_to_are_pages(site: Path, repository: Path) -> None:
-    quantization = (site / "quantization" / "index.html").read_text(encoding="utf-8")
-    assert 'href="../source/optimizer/prepare_quantization.py/"' in quantization
+    quantization = (site / "reference" / "quantization" / "index.html").read_text(encoding="utf-8")
+    assert 'href="../../source/optimizer/prepare_quantization.py/"' in quantization
     shown = (site / "source" / "optimizer" / "prepare_quantization.py" / "index.html").read_text(encoding="utf-8")
     first = (repository / "optimizer" / "prepare_quantization.py").read_text(encoding="utf-8").split("\n")[0]
     assert first.strip('"') in shown.replace("&quot;", '"')

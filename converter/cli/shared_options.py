@@ -91,7 +91,10 @@ def report_option(function: F) -> F:
         return function(*arguments, report=report or page, **keywords)
 
     add_report = click.option(
-        "--report", type=OutputFile(), metavar="FILE", help="Write a report: .html, .json (docs/report.md) or text."
+        "--report",
+        type=OutputFile(),
+        metavar="FILE",
+        help="Write a report: .html, .json (docs/guides/report.md) or text.",
     )
     add_page = click.option(
         "--html", "page", type=OutputFile(), metavar="OUT.html", help="Write the report as one self-contained page."

@@ -98,7 +98,7 @@ def group_notes(notes: Sequence[NoteDescription], operators: Mapping[str, str] |
             operator, reason = _split(reason, operator)
         if note["kind"] == "chip":
             reason = _UNFINISHED.sub(
-                r"the vendor marks this as unfinished on \1 (docs/semantics.md, section 17)", reason
+                r"the vendor marks this as unfinished on \1 (docs/inside/semantics.md, section 17)", reason
             )
         quoted = _QUOTED.findall(reason)
         is_alike = note["node"] or (note["kind"] == "source" and len(quoted) == 1)

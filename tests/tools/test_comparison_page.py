@@ -12,7 +12,7 @@ from tools.pages import comparison_page
 @pytest.fixture
 def docs(tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the pages, which the tool reads instead."""
-    for page in (repository / "docs").glob("*.md"):
+    for page in (repository / "docs" / "inside").glob("*.md"):
         (tmp_path / page.name).write_bytes(page.read_bytes())
     monkeypatch.setattr(comparison_page, "DOCS", tmp_path)
     monkeypatch.setattr(comparison_page, "PAGE", tmp_path / "comparison.md")

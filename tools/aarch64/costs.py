@@ -1,4 +1,4 @@
-"""Write docs/aarch64-costs.md: instructions and estimated cycles of the inner loops for AArch64.
+"""Write docs/inside/aarch64-costs.md: instructions and estimated cycles of the inner loops for AArch64.
 
     python -m tools.aarch64 costs [--llvm-mca PROGRAM] [--check]
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from tools.aarch64.environment import REPOSITORY
 from tools.aarch64.loops import Loop, main_loop, widest_loop
 
-PAGE = REPOSITORY / "docs" / "aarch64-costs.md"
+PAGE = REPOSITORY / "docs" / "inside" / "aarch64-costs.md"
 CPUS = ("cortex-a53", "cortex-a55", "neoverse-n1", "neoverse-v1", "apple-m1")
 FEATURES = {"dotprod": {"cortex-a53"}, "i8mm": {"cortex-a53", "cortex-a55", "neoverse-n1", "apple-m1"}}
 """Processors that lack an instruction set."""

@@ -5,9 +5,9 @@
     python -m tools.accuracy ledger --page                 # write the page only
     python -m tools.accuracy ledger --check                # exit code 1 if the page is out of date
 
-The file is ``tests/models/accuracy.yaml``, the page ``docs/accuracy.md``. A change of the quantization that changes the
-accuracy needs an update of the file, so that it shows up in the review of the change. Improvements must be recorded
-too: otherwise a later loss of the same size would not be noticed.
+The file is ``tests/models/accuracy.yaml``, the page ``docs/inside/accuracy.md``. A change of the quantization that
+changes the accuracy needs an update of the file, so that it shows up in the review of the change. Improvements must be
+recorded too: otherwise a later loss of the same size would not be noticed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tools.accuracy.labeled import classifiers, measure
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LEDGER = ROOT / "tests" / "models" / "accuracy.yaml"
-PAGE = ROOT / "docs" / "accuracy.md"
+PAGE = ROOT / "docs" / "inside" / "accuracy.md"
 CHIPS = ("bm1686", "bm1684")
 METHODS = ("auto", "minmax")
 SHARE = 0.005
@@ -45,7 +45,7 @@ INTRODUCTION = """\
 
 Written by `python -m tools.accuracy ledger --page` from `tests/models/accuracy.yaml`. The nightly tests measure every
 row again, and fail if it became worse or better. Calibration and evaluation images are different ones. All options
-except the [calibration method](quantization.md#steps-of-a-quantization) have their defaults.
+except the [calibration method](../reference/quantization.md#steps-of-a-quantization) have their defaults.
 """
 CLASSIFIERS = """\
 ## Classifiers

@@ -1,7 +1,7 @@
 """Measure every floating-point operator in the vendor's simulator, alone, for each chip and type of floats.
 
 ``TPU_MLIR_HOME=... VENDOR_PYTHON=... python -m tools.exactness.float_operators [CHIP[:TYPE] ...]`` writes
-docs/device-floats.json and docs/device-floats.md.
+docs/inside/device-floats.json and docs/inside/device-floats.md.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ from tpuconvert.schema.graph.graph import Value
 from tpuconvert.schema.graph.graph_copy import copy_subgraph
 
 ROOT = Path(__file__).resolve().parents[2]
-ROWS, PAGE = ROOT / "docs" / "device-floats.json", ROOT / "docs" / "device-floats.md"
+ROWS, PAGE = ROOT / "docs" / "inside" / "device-floats.json", ROOT / "docs" / "inside" / "device-floats.md"
 HEAD = f"""# Floating-point operators in the vendor's simulator
 
 Largest difference of each floating-point operator from tpuconvert's runtime, as a share of the largest magnitude, in
 the simulator of tpu_mlir {COMPILER_VERSION}. Each branch of `tests/support/vendor/float_families.py` is a program of
 its own, and a cell shows its worst branch. "Host": an export leaves the operator to the host. Empty: not measured.
 
-Operands and results have the type of the column; some operators [compute in FLOAT32](device.md#floating-point) with
-every type. A simulator is not a device. `python -m tools.exactness.float_operators` writes this page.
+Operands and results have the type of the column; some operators
+[compute in FLOAT32](../guides/board.md#floating-point) with every type. A simulator is not a device.
+`python -m tools.exactness.float_operators` writes this page.
 
 """
 

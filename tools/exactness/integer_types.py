@@ -1,4 +1,4 @@
-"""Run ONNX operators on extreme integers and write docs/integer-types.md: ``python -m tools.exactness.integer_types``.
+"""Run ONNX operators on extreme integers and write docs/inside/integer-types.md.
 
 Every case is one operator. It is converted for BM1684 and BM1686 and run by both engines. The expected integers are
 computed by ONNX Runtime without optimization or, for types that it lacks, by the evaluator of the ``onnx`` package.
@@ -22,7 +22,7 @@ from tools.pages import generated_file
 from tpuconvert.schema.types import Array
 
 TOOL = "tools.exactness.integer_types"
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "integer-types.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "inside" / "integer-types.md"
 CHIPS = ("bm1684", "bm1686")
 TYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 OPSET = 18
@@ -288,4 +288,4 @@ def _cell(outcomes: Mapping[str, set[str]]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(generated_file.write_or_check(PAGE, page, tool=TOOL, description="Write docs/integer-types.md."))
+    sys.exit(generated_file.write_or_check(PAGE, page, tool=TOOL, description="Write docs/inside/integer-types.md."))

@@ -3,8 +3,9 @@
     python -m tools.exactness.onnx_conformance [--operators A,B] [--write]
 
 Every case goes through the Backend interface of ``tpuconvert.conversion.onnx_backend``: prepare, run, compare with
-the tolerances of the case. The outcomes are compared with those stored in docs/onnx-conformance.json; with
-``--write`` they replace them, and the page docs/onnx-conformance.md is made from the stored outcomes of all cases.
+the tolerances of the case. The outcomes are compared with those stored in docs/inside/onnx-conformance.json;
+with ``--write`` they replace them, and the page docs/inside/onnx-conformance.md is made from the stored outcomes of all
+cases.
 Exit code 0 if every case passed or was refused with an error message, and no outcome is another than the stored one.
 """
 
@@ -34,7 +35,7 @@ from onnx.backend.test.runner import Runner
 from tpuconvert.conversion import onnx_backend
 from tpuconvert.schema.errors import UNKNOWN_SHAPE, TpuConvertError, UnsupportedError, UsageError
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "onnx-conformance.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "inside" / "onnx-conformance.md"
 STORE = PAGE.with_suffix(".json")
 
 FILE_KINDS = ("simple", "pytorch-operator", "pytorch-converted")

@@ -1,4 +1,4 @@
-"""Write the table of models in the vendor's simulator into docs/device-models.md.
+"""Write the table of models in the vendor's simulator into docs/inside/device-models.md.
 
 ``pytest -m vendor tests/vendor/test_models.py --junitxml build/vendor.xml``, then
 ``python -m tools.exactness.simulator_table build/vendor.xml``. Several files can be named; a later one counts.
@@ -20,7 +20,7 @@ from tools.bench.machine import measured_on
 
 ROOT = Path(__file__).resolve().parents[2]
 
-PAGE = ROOT / "docs" / "device-models.md"
+PAGE = ROOT / "docs" / "inside" / "device-models.md"
 HEAD = """# Trained models in the vendor's simulator
 
 Each network is exported, compiled and run by `export --compile`, from its input to its output, with up to two

@@ -1,7 +1,7 @@
 """Write the page of the Python API: ``python -m tools.pages.api_page [--check]``.
 
-``docs/python-api.md`` is derived from the signatures and docstrings of the names that ``tpuconvert`` exports. With
-``--check`` nothing is written, and the exit code is 1 if the page is stale.
+``docs/reference/python-api.md`` is derived from the signatures and docstrings of the names that ``tpuconvert`` exports.
+With ``--check`` nothing is written, and the exit code is 1 if the page is stale.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tpuconvert.schema.graph.input_types import convert_input
 from tpuconvert.schema.text import plain_values
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "python-api.md"
+PAGE = ROOT / "docs" / "reference" / "python-api.md"
 COMMAND = "python -m tools.pages.api_page"
 
 LONGEST = 100

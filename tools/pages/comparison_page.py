@@ -1,4 +1,4 @@
-"""Write the figures of docs/comparison.md: ``python -m tools.pages.comparison_page [--check]``.
+"""Write the figures of docs/inside/comparison.md: ``python -m tools.pages.comparison_page [--check]``.
 
 The figures come from the tables of the benchmark pages, which their own programs write. With ``--check`` nothing is
 written; the exit code is 1 when the page is out of date.
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tools.pages.generated_file import replace_section, write_or_check
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "inside"
 PAGE = DOCS / "comparison.md"
 Row = dict[str, str]
 

@@ -2,7 +2,7 @@
 
 Every model of the data set is converted in float and to INT8 for each chip, every single layer in float, and the
 models of a zoo (``python -m tools.zoo``) in float and to INT8. The nodes without a native kernel are
-written to docs/fallbacks.md, grouped by operator, types and reason.
+written to docs/inside/fallbacks.md, grouped by operator, types and reason.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tpuconvert.schema.errors import TpuConvertError
 from tpuconvert.schema.graph.graph import Node
 from tpuconvert.schema.types import Array
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "fallbacks.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "inside" / "fallbacks.md"
 CHIPS = ("bm1686", "bm1684", "bm1682")
 CALIBRATION = 8
 HEADER = """\

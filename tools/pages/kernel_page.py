@@ -1,4 +1,4 @@
-"""Write docs/kernels.md, the table of kernels: ``python -m tools.pages.kernel_page [--check]``.
+"""Write docs/inside/kernels.md, the table of kernels: ``python -m tools.pages.kernel_page [--check]``.
 
 The rows are the matchers of ``runtime/native/matchers`` and the kernels that the compiled extension lists. With
 ``--check`` nothing is written; the exit code is 1 when the page is out of date.
@@ -16,7 +16,7 @@ from tpuconvert.runtime.native.matchers.matcher import MatcherEntry, matchers
 from tpuconvert.schema.definition.op import Op, OpKind, all_ops
 from tpuconvert.schema.graph.control_flow import ControlFlowOp
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "kernels.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "inside" / "kernels.md"
 ISAS = ("scalar", "avx2", "avxvnni", "avx512vnni", "amx", "neon", "dotprod", "i8mm")
 HEADER = """\
 # Kernels of the native engine

@@ -15,8 +15,8 @@ from tpuconvert.outputs.head import DetectorHead, all_heads
 from tpuconvert.schema.types import Chip
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMAND_LINE = ROOT / "docs" / "command-line.md"
-DRAWING = ROOT / "docs" / "drawing.md"
+COMMAND_LINE = ROOT / "docs" / "reference" / "commands.md"
+DRAWING = ROOT / "docs" / "guides" / "drawing.md"
 
 
 def options_table() -> list[str]:

@@ -1,4 +1,4 @@
-"""Write docs/supported-operators.md: ``python -m tools.pages.supported_operators [--check]``.
+"""Write docs/reference/supported-operators.md: ``python -m tools.pages.supported_operators [--check]``.
 
 The page lists the source formats, the chips, and the registered converters, as ``tpuconvert ops --format`` does. With
 ``--check`` nothing is written, and the exit code is 1 if the page is stale.
@@ -17,7 +17,7 @@ from tpuconvert.schema.definition.op import OpKind, all_ops
 from tpuconvert.schema.types import Chip, DType
 
 COMMAND = "python -m tools.pages.supported_operators"
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "supported-operators.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "supported-operators.md"
 FILES = {
     "onnx": "`.onnx`, external data included",
     "tflite": "`.tflite`, float and quantized",

@@ -32,7 +32,7 @@ def page(outcomes: Sequence[Outcome], folder: Path, explanations: Mapping[str, s
     lines = [
         "# Exporters",
         "",
-        "<!-- Made by `python -m tools.zoo run FOLDER --markdown docs/exporters.md`. -->",
+        "<!-- Made by `python -m tools.zoo run FOLDER --markdown docs/inside/exporters.md`. -->",
         "",
         "Well-known network architectures, exported by both exporters of",
         f"{_packages(export_facts)},",
@@ -52,7 +52,7 @@ def page(outcomes: Sequence[Outcome], folder: Path, explanations: Mapping[str, s
         "",
         "```text",
         "python -m tools.zoo make FOLDER",
-        "python -m tools.zoo run FOLDER --markdown docs/exporters.md",
+        "python -m tools.zoo run FOLDER --markdown docs/inside/exporters.md",
         "```",
         "",
         "The first command needs the extra `zoo` (PyTorch), the second does not; `make zoo` runs each in a",

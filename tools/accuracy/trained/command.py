@@ -21,8 +21,8 @@ from tools.accuracy.trained.wheels import fetch, model_folder
 from tools.bench.machine import ABSENT, facts
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
-RECORD = ROOT / "docs" / "accuracy-trained.json"
-PAGE = ROOT / "docs" / "accuracy-trained.md"
+RECORD = ROOT / "docs" / "inside" / "accuracy-trained.json"
+PAGE = ROOT / "docs" / "inside" / "accuracy-trained.md"
 PACKAGES = ("ai-edge-quantizer",)
 TOLERANCE = 1.0
 """Points that a score may lose beyond two standard errors: fonts and voices of another machine change the samples."""

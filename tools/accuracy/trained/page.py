@@ -21,8 +21,8 @@ INTRODUCTION = """\
 
 INT8 models of tpuconvert and of other quantizers, for {count} trained models that packages on the package registry
 contain. Written by `{command} --page` from [accuracy-trained.json](accuracy-trained.json), which has every
-measurement. [`catalog.yaml`](../tools/accuracy/trained/catalog.yaml) has the packages, checksums, samples and metrics;
-nothing of the models is stored in the repository. To measure all of them again, which takes hours:
+measurement. [`catalog.yaml`](../../tools/accuracy/trained/catalog.yaml) has the packages, checksums, samples and
+metrics; nothing of the models is stored in the repository. To measure all of them again, which takes hours:
 
     pip install '.[bench,images]'    # and the programs espeak-ng and fonts DejaVu and Liberation
     {command} --draws 0 1 2 --update
