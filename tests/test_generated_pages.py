@@ -48,7 +48,7 @@ class Page(NamedTuple):
 
 PAGES = {
     "docs/reference/commands.md": Page("tools.pages.option_tables", is_fast=True),
-    "docs/guides/drawing.md": Page("tools.pages.option_tables", is_fast=True),
+    "docs/guides/evaluation.md": Page("tools.pages.option_tables", is_fast=True),
     "docs/inside/comparison.md": Page("tools.pages.comparison_page", is_fast=True),
     "docs/inside/kernels.md": Page("tools.pages.kernel_page", is_fast=True),
     "docs/reference/operators/index.md": Page("tools.pages.operator_pages", is_fast=True),
@@ -71,7 +71,7 @@ PAGES = {
         "tools.exactness.integer_types",
         sample="tests/tools/test_integer_types.py::test_integers_are_exact_or_warned_about",
     ),
-    "docs/reference/tflite-exactness.md": Page(
+    "docs/reference/tflite.md": Page(
         "tools.exactness.tflite_operator_table",
         sample="tests/optimizer/quantize/lowering/tflite/test_documented.py::test_page_promises_no_more_than_a_short_run_shows",
         night="tests/optimizer/quantize/lowering/tflite/test_documented.py::test_numbers_are_those_of_the_tool",
@@ -98,7 +98,7 @@ SLOW = sorted({page.tool for page in PAGES.values() if page.tool and not page.is
 LISTS = {
     "docs/reference/commands.md": "values of options",
     "docs/inside/engine.md: | instruction set ": "versions of instruction sets",
-    "docs/inside/grouping.md: | chip ": "sizes of the chips",
+    "docs/inside/optimizer.md: | chip ": "sizes of the chips",
     "docs/guides/preprocessing.md: | warning ": "limits of warnings",
     "docs/reference/quantization.md: | output ": "limits of outputs",
     "docs/inside/releasing.md: | file ": "versions of systems",

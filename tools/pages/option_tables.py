@@ -16,7 +16,7 @@ from tpuconvert.schema.types import Chip
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND_LINE = ROOT / "docs" / "reference" / "commands.md"
-DRAWING = ROOT / "docs" / "guides" / "drawing.md"
+DRAWING = ROOT / "docs" / "guides" / "evaluation.md"
 
 
 def options_table() -> list[str]:
