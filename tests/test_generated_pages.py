@@ -1,6 +1,7 @@
 """Generated pages and pages with figures: each is made again, sampled, or states when and how it was measured.
 
-``PAGES`` is the list of these pages. A table of figures on a page that is not in it must state its measurement too.
+``PAGES`` is the list of these pages, and of the sections of pages with several programs. A table of figures that is in
+none of them must state its measurement too.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ PAGES = {
     "docs/reference/commands.md": Page("tools.pages.option_tables", is_fast=True),
     "docs/guides/evaluation.md": Page("tools.pages.option_tables", is_fast=True),
     "docs/inside/comparison.md": Page("tools.pages.comparison_page", is_fast=True),
-    "docs/inside/kernels.md": Page("tools.pages.kernel_page", is_fast=True),
+    "docs/inside/kernels.md#kernels": Page("tools.pages.kernel_page", is_fast=True),
     "docs/reference/operators/index.md": Page("tools.pages.operator_pages", is_fast=True),
     "docs/reference/python-api.md": Page("tools.pages.api_page", is_fast=True),
     "docs/reference/supported-operators.md": Page("tools.pages.supported_operators", is_fast=True),
@@ -63,11 +64,11 @@ PAGES = {
         is_fast=True,
         sample="tests/optimizer/test_trained_models.py::test_page_has_the_node_counts_of_every_model",
     ),
-    "docs/inside/onnx-conformance.md": Page(
+    "docs/inside/conformance.md#conformance": Page(
         sample="tests/converter/test_onnx_backend.py::test_sample_of_conformance_cases",
         night="tests/converter/test_onnx_backend.py::test_conformance",
     ),
-    "docs/inside/integer-types.md": Page(
+    "docs/inside/conformance.md#integers": Page(
         "tools.exactness.integer_types",
         sample="tests/tools/test_integer_types.py::test_integers_are_exact_or_warned_about",
     ),
@@ -77,19 +78,19 @@ PAGES = {
         night="tests/optimizer/quantize/lowering/tflite/test_documented.py::test_numbers_are_those_of_the_tool",
         is_measured=True,
     ),
-    "docs/inside/fallbacks.md": Page(
+    "docs/inside/kernels.md#fallbacks": Page(
         "tools.pages.fallbacks", sample="tests/tools/test_fallbacks.py::test_sample_of_models"
     ),
     "docs/guides/preprocessing.md": Page(
         "tools.pages.preprocessing_table",
         sample="tests/tools/test_preprocessing_table.py::test_column_of_a_digit_classifier_is_that_of_the_page",
     ),
-    "docs/inside/aarch64-costs.md": Page("tools.aarch64 costs", needs="cross compilers and llvm-mca"),
+    "docs/inside/kernels.md#costs": Page("tools.aarch64 costs", needs="cross compilers and llvm-mca"),
     **{f"docs/inside/{name}.md": Page(is_measured=True) for name in ("benchmarks", "benchmarks-without-amx")},
     **{f"docs/inside/benchmarks-{name}.md": Page(is_measured=True) for name in ("conversion", "load", "quantization")},
     "docs/inside/benchmarks-throughput.md": Page(is_measured=True),
     "docs/inside/benchmarks-accuracy.md": Page(is_measured=True),
-    "docs/inside/device-models.md": Page(is_measured=True),
+    **{f"docs/inside/simulator.md#{name}": Page(is_measured=True) for name in ("models", "floats")},
     "docs/inside/exporters.md": Page(is_measured=True),
 }
 FAST = sorted({page.tool for page in PAGES.values() if page.is_fast})
@@ -205,10 +206,11 @@ def check(tool: str) -> None:
 
 def test_every_generated_page_is_listed() -> None:
     named = {name: MADE_BY.findall(path.read_text(encoding="utf-8")) for name, path in pages()}
-    assert {name for name, tools in named.items() if tools} <= set(PAGES)
+    files = {name.partition("#")[0] for name in PAGES}
+    assert {name for name, tools in named.items() if tools} <= files
     written = {file for path in (ROOT / "tools").glob("**/*.py") for file in page_constants(path)}
-    assert written <= {Path(name).name for name in PAGES}
-    assert set(PAGES) <= {name for name, _ in pages()} | {"docs/reference/operators/index.md"}
+    assert written <= {Path(name).name for name in files}
+    assert files <= {name for name, _ in pages()} | {"docs/reference/operators/index.md"}
 
 
 def page_constants(path: Path) -> Iterator[str]:
@@ -237,15 +239,27 @@ def test_figures_state_their_measurement() -> None:
     """A table of figures that no run makes again has command, version and date in its section or at the beginning."""
     wrong = []
     for name, path in pages():
-        page = PAGES.get(name)
-        if page is not None and not page.is_measured:
-            continue
-        for place, heading, before in tables(path.read_text(encoding="utf-8")):
+        text = path.read_text(encoding="utf-8")
+        for place, heading, before in tables(text):
+            page = PAGES.get(name, PAGES.get(f"{name}#{section_at(text, place)}"))
+            if page is not None and not page.is_measured:
+                continue
             is_list = name in LISTS or any(f"{name}: {heading}".startswith(item) for item in LISTS)
             is_made = page is not None and "made by python -m tools." in before.split("\n")[-2]
             if not is_list and not is_made and not (COMMAND.search(before) and STATED.search(before)):
                 wrong.append(f"{name}:{place}: {heading[:60]}")
     assert wrong == [], "\n".join([*wrong, "state the command, and 'DATE with tpuconvert VERSION'"])
+
+
+def test_sections_of_pages_exist() -> None:
+    for name in PAGES:
+        path, _, section = name.partition("#")
+        assert f"<!-- {section}: made by" in (ROOT / path).read_text(encoding="utf-8") or not section
+
+
+def test_section_of_a_line() -> None:
+    text = "a\n<!-- b c: made by python -m tools.x -->\nd\n<!-- end of b c -->\ne\n"
+    assert [section_at(text, line) for line in (1, 3, 5)] == ["", "b c", ""]
 
 
 def test_the_lists_exist() -> None:
@@ -261,6 +275,13 @@ def test_a_table_without_a_statement_is_found() -> None:
     assert (line, heading) == (3, "| a | b |") and not STATED.search(before)
     ((_, _, before),) = tables(f"# A\n\n2026-01-02 with tpuconvert 0.1\n\n## B\n\n`python -m tools.x.y`\n\n{table}")
     assert STATED.search(before) and COMMAND.search(before)
+
+
+def section_at(text: str, line: int) -> str:
+    """Return the name of the generated section that contains a line, or an empty string."""
+    before = "\n".join(text.split("\n")[: line - 1])
+    markers = re.findall(r"^<!-- (end of )?([\w ]+?)(?:: made by .*)? -->$", before, re.MULTILINE)
+    return markers[-1][1] if markers and not markers[-1][0] else ""
 
 
 def pages() -> Iterator[tuple[str, Path]]:
