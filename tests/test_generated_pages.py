@@ -21,6 +21,7 @@ from tests.support.syntax_trees import syntax_tree
 from tools.aarch64.environment import missing
 from tools.accuracy import labeled, ledger
 from tools.accuracy.datasets import entries, labeled_set
+from tools.pages.benchmark_record import Place
 from tpuconvert.runtime.native.builder.loader import extension
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -55,10 +56,11 @@ PAGES = {
     "docs/reference/operators/index.md": Page("tools.pages.operator_pages", is_fast=True),
     "docs/reference/python-api.md": Page("tools.pages.api_page", is_fast=True),
     "docs/reference/supported-operators.md": Page("tools.pages.supported_operators", is_fast=True),
-    "docs/inside/accuracy.md": Page(
+    "docs/inside/accuracy.md#ledger": Page(
         "tools.accuracy ledger", is_fast=True, night="tests/models/test_int8_accuracy.py::test_accuracy_is_as_recorded"
     ),
-    "docs/inside/accuracy-trained.md": Page("tools.accuracy trained", is_fast=True, is_measured=True),
+    "docs/inside/accuracy.md#trained": Page("tools.accuracy trained", is_fast=True, is_measured=True),
+    "docs/inside/accuracy.md#quantizers": Page("tools.pages.benchmark_page", is_fast=True, is_measured=True),
     "docs/inside/optimizer.md": Page(
         "tools.pages.optimizer_page",
         is_fast=True,
@@ -86,10 +88,7 @@ PAGES = {
         sample="tests/tools/test_preprocessing_table.py::test_column_of_a_digit_classifier_is_that_of_the_page",
     ),
     "docs/inside/kernels.md#costs": Page("tools.aarch64 costs", needs="cross compilers and llvm-mca"),
-    **{f"docs/inside/{name}.md": Page(is_measured=True) for name in ("benchmarks", "benchmarks-without-amx")},
-    **{f"docs/inside/benchmarks-{name}.md": Page(is_measured=True) for name in ("conversion", "load", "quantization")},
-    "docs/inside/benchmarks-throughput.md": Page(is_measured=True),
-    "docs/inside/benchmarks-accuracy.md": Page(is_measured=True),
+    "docs/inside/benchmarks.md": Page("tools.pages.benchmark_page", is_fast=True, is_measured=True),
     **{f"docs/inside/simulator.md#{name}": Page(is_measured=True) for name in ("models", "floats")},
     "docs/inside/exporters.md": Page(is_measured=True),
 }
@@ -184,11 +183,12 @@ def test_accuracies_of_bm1684_are_those_of_the_page(data_root: Path) -> None:
 
 def test_benchmark_of_accuracy_has_the_figures_of_the_ledger() -> None:
     """The nightly run measures the ledger again, so that the benchmark's rows of tpuconvert are measured again too."""
-    text = (ROOT / "docs" / "inside" / "benchmarks-accuracy.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(\w[\w.]*)` \| (\d+) \| ([\d.]+) ± [^|]+ \| ([\d.]+) ± ", text, re.MULTILINE)
+    rows = [row for heading in ("Flips of classifiers", "Detections kept") for row in Place("accuracy", heading).rows()]
     assert len(rows) >= 15
-    for name, count, *shares in rows:
-        for chip, share in zip(("bm1686", "bm1684"), map(float, shares), strict=True):
+    for cells in rows:
+        name, count = cells["network"].strip("`"), cells["images or detections"]
+        for chip in ("bm1686", "bm1684"):
+            share = float(cells[chip.upper()].split()[0])
             row = ledger.read_ledger()[name, chip, "auto"]
             total = row.get("images", row.get("detections"))
             field = "flips" if "images" in row else "kept"
