@@ -90,7 +90,9 @@ PAGES = {
     "docs/inside/kernels.md#costs": Page("tools.aarch64 costs", needs="cross compilers and llvm-mca"),
     "docs/inside/benchmarks.md": Page("tools.pages.benchmark_page", is_fast=True, is_measured=True),
     **{f"docs/inside/simulator.md#{name}": Page(is_measured=True) for name in ("models", "floats")},
-    "docs/inside/exporters.md": Page(is_measured=True),
+    "docs/inside/exporters.md": Page(
+        sample="tests/tools/test_zoo.py::test_the_table_of_the_page_has_the_raw_rows", is_measured=True
+    ),
 }
 FAST = sorted({page.tool for page in PAGES.values() if page.is_fast})
 SLOW = sorted({page.tool for page in PAGES.values() if page.tool and not page.is_fast})

@@ -33,6 +33,24 @@ def test_site_has_all_pages(site: Path, repository: Path) -> None:
         assert (site / folder / "index.html").is_file(), path
 
 
+@pytest.mark.slow
+def test_filter_of_a_table(site: Path) -> None:
+    pytest.importorskip("playwright", reason="the extra browser is not installed")
+    from tools.pages.browser import find_browser, open_browser  # imports Playwright
+
+    if find_browser() is None:
+        pytest.skip("no Chromium is installed")
+    with open_browser() as browser:
+        page = browser.new_page()
+        page.goto((site / "inside" / "exporters" / "index.html").as_uri())
+        page.fill(".table-filter input", "ResNetV2 torchscript")
+        shown = page.locator("table:has(th:text-is('INT8 share')) tbody tr:visible")
+        assert [row.startswith("resnetv2") for row in shown.all_inner_texts()] == [True]
+        assert page.locator(".table-filter output").inner_text().startswith("1 of ")
+        page.fill(".table-filter input", "")
+        assert shown.count() > 100
+
+
 _TAG = re.compile(r"<[a-z][^>]*>")
 _ADDRESS = re.compile(r"""\s(?:href|src)=(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""")
 
