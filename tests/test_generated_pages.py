@@ -21,6 +21,7 @@ from tests.support.syntax_trees import syntax_tree
 from tools.aarch64.environment import missing
 from tools.accuracy import labeled, ledger
 from tools.accuracy.datasets import entries, labeled_set
+from tools.pages import api_page
 from tools.pages.benchmark_record import Place
 from tpuconvert.runtime.native.builder.loader import extension
 
@@ -54,7 +55,10 @@ PAGES = {
     "docs/inside/comparison.md": Page("tools.pages.comparison_page", is_fast=True),
     "docs/inside/kernels.md#kernels": Page("tools.pages.kernel_page", is_fast=True),
     "docs/reference/operators/index.md": Page("tools.pages.operator_pages", is_fast=True),
-    "docs/reference/python-api.md": Page("tools.pages.api_page", is_fast=True),
+    **{
+        f"docs/reference/python/{name}.md": Page("tools.pages.api_page", is_fast=True)
+        for name in ("index", *api_page.TASKS)
+    },
     "docs/reference/supported-operators.md": Page("tools.pages.supported_operators", is_fast=True),
     "docs/inside/accuracy.md#ledger": Page(
         "tools.accuracy ledger", is_fast=True, night="tests/models/test_int8_accuracy.py::test_accuracy_is_as_recorded"
@@ -212,7 +216,13 @@ def test_every_generated_page_is_listed() -> None:
     assert {name for name, tools in named.items() if tools} <= files
     written = {file for path in (ROOT / "tools").glob("**/*.py") for file in page_constants(path)}
     assert written <= {Path(name).name for name in files}
-    assert files <= {name for name, _ in pages()} | {"docs/reference/operators/index.md"}
+    every = {path.relative_to(ROOT).as_posix() for path in documentation.DOCS.rglob("*.md")}
+    assert files <= every
+
+
+def test_every_public_name_has_one_task() -> None:
+    listed = [name for file in api_page.TASKS for name in api_page.names_of(file)]
+    assert sorted(listed) == sorted(api_page.exported())
 
 
 def page_constants(path: Path) -> Iterator[str]:

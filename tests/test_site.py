@@ -84,13 +84,19 @@ def test_every_link_leads_to_a_file_of_the_site(site: Path) -> None:
 
 
 @pytest.mark.slow
-def test_sources_that_pages_link_to_are_pages(site: Path, repository: Path) -> None:
+def test_links_to_sources_lead_to_the_repository(site: Path) -> None:
     quantization = (site / "reference" / "quantization" / "index.html").read_text(encoding="utf-8")
-    assert 'href="../../source/optimizer/prepare_quantization.py/"' in quantization
-    shown = (site / "source" / "optimizer" / "prepare_quantization.py" / "index.html").read_text(encoding="utf-8")
-    first = (repository / "optimizer" / "prepare_quantization.py").read_text(encoding="utf-8").split("\n")[0]
-    assert first.strip('"') in shown.replace("&quot;", '"')
-    folder = (site / "source" / "schema" / "ops" / "index.html").read_text(encoding="utf-8")
-    assert 'href="attention.py/"' in folder
-    index = (site / "search" / "search_index.json").read_text(encoding="utf-8")
-    assert '"location":"source/' not in index, "code is not in the search"
+    home = "https://github.com/tpuconvert/tpuconvert"
+    assert f'href="{home}/blob/main/optimizer/prepare_quantization.py"' in quantization
+    engine = (site / "inside" / "engine" / "index.html").read_text(encoding="utf-8")
+    assert f'href="{home}/tree/main/schema/ops"' in engine
+    assert not (site / "source").exists()
+
+
+def test_address_of_a_file_of_the_repository() -> None:
+    pytest.importorskip("mkdocs", reason="mkdocs is not installed")
+    from tools.pages.site_sources import address_of
+
+    assert address_of("setup.py") == "https://github.com/tpuconvert/tpuconvert/blob/main/setup.py"
+    assert address_of("docs/images") == "https://github.com/tpuconvert/tpuconvert/tree/main/docs/images"
+    assert address_of("docs/index.md") is None and address_of("absent.py") is None and address_of("../x") is None

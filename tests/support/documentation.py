@@ -8,14 +8,14 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-LISTED_ELSEWHERE = {"operators", "errors", "contributing"}
-"""Folders with one page per operator, error and task of a developer: an index page leads to them."""
+LISTED_ELSEWHERE = {"operators", "python", "errors", "contributing"}
+"""Folders with pages of one form: per operator, task in Python, error, task of a developer. An index leads to them."""
 
 
 def pages() -> list[Path]:
-    """Return the pages, without the ones of the folders with many pages of one form."""
+    """Return the pages, of the folders with pages of one form only the index."""
     every = sorted(DOCS.rglob("*.md"))
-    return [page for page in every if page.parent.name not in LISTED_ELSEWHERE]
+    return [page for page in every if page.parent.name not in LISTED_ELSEWHERE or page.stem == "index"]
 
 
 def name_of(page: Path) -> str:
