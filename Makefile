@@ -25,7 +25,7 @@ help:
 	@echo "make nnsmith       graphs of NNSmith, compared with ONNX Runtime; installs PyTorch into build/nnsmith-venv"
 	@echo "make vendor-env    the vendor's compiler and simulator in build/vendor; needs Python 3.10 on Linux x86-64"
 	@echo "make test-vendor   exports, compiled and compared in the vendor's simulator"
-	@echo "make accuracy      trained models of public packages in INT8, compared with docs/accuracy-trained.json"
+	@echo "make accuracy      trained models of public packages in INT8, compared with docs/inside/accuracy-trained.json"
 	@echo "make accuracy-vendor  the same models, quantized by the vendor's compiler; needs Python 3.10 on Linux x86-64"
 	@echo "make nightly       test-nightly, sanitize, zoo, nnsmith and accuracy"
 	@echo "make dist          a release in dist/, built by pinned packages, with its bill of materials"

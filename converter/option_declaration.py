@@ -1,7 +1,7 @@
 """Declaration of an option: a field of a frozen dataclass, with type, default, help text and the reader of its values.
 
 Derived from the fields are the options of the commands (``cli/conversion_options.py``), the keys of configuration files
-and manifests, the recipe in a model file, the docstrings of the groups and the table in ``docs/command-line.md``.
+and manifests, the recipe in a model file, the docstrings of the groups and the table in ``docs/reference/commands.md``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Data types, chips, tensor types and quantization parameters.
 
-Source: docs/semantics.md, sections 1 and 17.
+Source: docs/inside/semantics.md, sections 1 and 17.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ else:
     Array = np.ndarray  # importing numpy.typing takes time, and annotations are not evaluated
 
 MAX_RANK = 8
-"""Largest rank of an operand: the shape field of the operators has eight extents (docs/semantics.md, section 1)."""
+"""Largest rank: the shape field of the operators has eight extents (docs/inside/semantics.md, section 1)."""
 
 EXACT_FLOAT32 = 1 << 24
 """Float32 represents all integers up to this magnitude: its significand has 24 bits. The next integer is rounded."""

@@ -1,4 +1,4 @@
-"""The pages of docs/contributing, executed in a copy of the repository.
+"""The pages of docs/inside/contributing, executed in a copy of the repository.
 
 A block of Python or C++ that begins with a comment ``# path/of/file.py`` is that file. Blocks in ``bash`` are commands.
 No other file is edited.
@@ -18,7 +18,7 @@ import pytest
 from tpuconvert.optimizer.rule_order import ORDER
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ROOT / "docs" / "contributing"
+PAGES = ROOT / "docs" / "inside" / "contributing"
 FOLDERS = ("converter", "examples", "frontends", "optimizer", "runtime", "schema", "tests", "tools", "docs")
 FILES = ("setup.cfg", "pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md")
 LOOP_SECONDS = 10
@@ -136,7 +136,9 @@ def stale_pages(copy: Copy, page: Page) -> dict[str, str]:
 
 def test_every_page_is_linked_and_followed() -> None:
     names = {page.stem for page in PAGES.glob("*.md")}
-    assert names == set(re.findall(r"\(docs/contributing/(\w+)\.md\)", (ROOT / "CONTRIBUTING.md").read_text("utf-8")))
+    assert names == set(
+        re.findall(r"\(docs/inside/contributing/(\w+)\.md\)", (ROOT / "CONTRIBUTING.md").read_text("utf-8"))
+    )
     assert names == set(re.findall(r"contributing/(\w+)\.md", (ROOT / "mkdocs.yml").read_text("utf-8")))
     assert names == set(re.findall(r'Page\("(\w+)"\)', Path(__file__).read_text("utf-8")))
 
@@ -155,13 +157,17 @@ def test_operator_page(copy: Copy) -> None:
     for command in page.generators():  # they also cure pages that were stale before
         assert copy.run(command).returncode == 0, command
     generated = copy.changed_files() - {definition}
-    assert generated >= {"docs/operators/soft_shrink.md", "docs/operators/index.md", "README.md"}
+    assert generated >= {
+        "docs/reference/operators/soft_shrink.md",
+        "docs/reference/operators/index.md",
+        "docs/reference/supported-operators.md",
+    }
     explained = copy.run(".venv/bin/python -m tpuconvert ops soft_shrink --chip bm1686")
     assert explained.returncode == 0, explained.stderr
     assert "y = sign(x) * max(|x| - limit, 0)" in explained.stdout
     assert "FLOAT32, FLOAT16, the same for all operands and results" in explained.stdout
-    copy.root.joinpath("docs/operators/soft_shrink.md").unlink()
-    assert "docs/operators/soft_shrink.md" in "".join(stale_pages(copy, page).values())
+    copy.root.joinpath("docs/reference/operators/soft_shrink.md").unlink()
+    assert "docs/reference/operators/soft_shrink.md" in "".join(stale_pages(copy, page).values())
 
 
 CONVERTER = '''
@@ -307,7 +313,7 @@ def test_option_page(copy: Copy) -> None:
     assert copy.changed_files() == changed
     for command in page.generators():
         assert copy.run(command).returncode == 0, command
-    assert copy.changed_files() - changed == {"docs/command-line.md", "docs/python-api.md"}
+    assert copy.changed_files() - changed == {"docs/reference/commands.md", "docs/reference/python/convert.md"}
     checked = [sys.executable, "-m", "ruff", "check", *changed]
     assert subprocess.run(checked, cwd=copy.root, capture_output=True).returncode == 0
 

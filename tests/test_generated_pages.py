@@ -1,6 +1,7 @@
 """Generated pages and pages with figures: each is made again, sampled, or states when and how it was measured.
 
-``PAGES`` is the list of these pages. A table of figures on a page that is not in it must state its measurement too.
+``PAGES`` is the list of these pages, and of the sections of pages with several programs. A table of figures that is in
+none of them must state its measurement too.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.support import programs
+from tests.support import documentation, programs
 from tests.support.onnx.reference import NEEDS_NEWEST
 from tests.support.syntax_trees import syntax_tree
 from tools.aarch64.environment import missing
 from tools.accuracy import labeled, ledger
 from tools.accuracy.datasets import entries, labeled_set
+from tools.pages import api_page
+from tools.pages.benchmark_record import Place
 from tpuconvert.runtime.native.builder.loader import extension
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -47,61 +50,65 @@ class Page(NamedTuple):
 
 
 PAGES = {
-    "README.md": Page("tools.pages.readme_tables", is_fast=True),
-    "docs/command-line.md": Page("tools.pages.readme_tables", is_fast=True),
-    "docs/drawing.md": Page("tools.pages.readme_tables", is_fast=True),
-    "docs/comparison.md": Page("tools.pages.comparison_page", is_fast=True),
-    "docs/kernels.md": Page("tools.pages.kernel_page", is_fast=True),
-    "docs/operators/index.md": Page("tools.pages.operator_pages", is_fast=True),
-    "docs/python-api.md": Page("tools.pages.api_page", is_fast=True),
-    "docs/supported-operators.md": Page("tools.pages.supported_operators", is_fast=True),
-    "docs/accuracy.md": Page(
+    "docs/reference/commands.md": Page("tools.pages.option_tables", is_fast=True),
+    "docs/guides/evaluation.md": Page("tools.pages.option_tables", is_fast=True),
+    "docs/inside/comparison.md": Page("tools.pages.comparison_page", is_fast=True),
+    "docs/inside/kernels.md#kernels": Page("tools.pages.kernel_page", is_fast=True),
+    "docs/reference/operators/index.md": Page("tools.pages.operator_pages", is_fast=True),
+    **{
+        f"docs/reference/python/{name}.md": Page("tools.pages.api_page", is_fast=True)
+        for name in ("index", *api_page.TASKS)
+    },
+    "docs/reference/supported-operators.md": Page("tools.pages.supported_operators", is_fast=True),
+    "docs/inside/accuracy.md#ledger": Page(
         "tools.accuracy ledger", is_fast=True, night="tests/models/test_int8_accuracy.py::test_accuracy_is_as_recorded"
     ),
-    "docs/accuracy-trained.md": Page("tools.accuracy trained", is_fast=True, is_measured=True),
-    "docs/optimizer.md": Page(
+    "docs/inside/accuracy.md#trained": Page("tools.accuracy trained", is_fast=True, is_measured=True),
+    "docs/inside/accuracy.md#quantizers": Page("tools.pages.benchmark_page", is_fast=True, is_measured=True),
+    "docs/inside/optimizer.md": Page(
         "tools.pages.optimizer_page",
         is_fast=True,
         sample="tests/optimizer/test_trained_models.py::test_page_has_the_node_counts_of_every_model",
     ),
-    "docs/onnx-conformance.md": Page(
+    "docs/inside/conformance.md#conformance": Page(
         sample="tests/converter/test_onnx_backend.py::test_sample_of_conformance_cases",
         night="tests/converter/test_onnx_backend.py::test_conformance",
     ),
-    "docs/integer-types.md": Page(
+    "docs/inside/conformance.md#integers": Page(
         "tools.exactness.integer_types",
         sample="tests/tools/test_integer_types.py::test_integers_are_exact_or_warned_about",
     ),
-    "docs/tflite-exactness.md": Page(
+    "docs/reference/tflite.md": Page(
         "tools.exactness.tflite_operator_table",
         sample="tests/optimizer/quantize/lowering/tflite/test_documented.py::test_page_promises_no_more_than_a_short_run_shows",
         night="tests/optimizer/quantize/lowering/tflite/test_documented.py::test_numbers_are_those_of_the_tool",
         is_measured=True,
     ),
-    "docs/fallbacks.md": Page("tools.pages.fallbacks", sample="tests/tools/test_fallbacks.py::test_sample_of_models"),
-    "docs/preprocessing.md": Page(
+    "docs/inside/kernels.md#fallbacks": Page(
+        "tools.pages.fallbacks", sample="tests/tools/test_fallbacks.py::test_sample_of_models"
+    ),
+    "docs/guides/preprocessing.md": Page(
         "tools.pages.preprocessing_table",
         sample="tests/tools/test_preprocessing_table.py::test_column_of_a_digit_classifier_is_that_of_the_page",
     ),
-    "docs/aarch64-costs.md": Page("tools.aarch64 costs", needs="cross compilers and llvm-mca"),
-    **{f"docs/{name}.md": Page(is_measured=True) for name in ("benchmarks", "benchmarks-without-amx")},
-    **{f"docs/benchmarks-{name}.md": Page(is_measured=True) for name in ("conversion", "load", "quantization")},
-    "docs/benchmarks-throughput.md": Page(is_measured=True),
-    "docs/benchmarks-accuracy.md": Page(is_measured=True),
-    "docs/device-models.md": Page(is_measured=True),
-    "docs/exporters.md": Page(is_measured=True),
+    "docs/inside/kernels.md#costs": Page("tools.aarch64 costs", needs="cross compilers and llvm-mca"),
+    "docs/inside/benchmarks.md": Page("tools.pages.benchmark_page", is_fast=True, is_measured=True),
+    **{f"docs/inside/simulator.md#{name}": Page(is_measured=True) for name in ("models", "floats")},
+    "docs/inside/exporters.md": Page(
+        sample="tests/tools/test_zoo.py::test_the_table_of_the_page_has_the_raw_rows", is_measured=True
+    ),
 }
 FAST = sorted({page.tool for page in PAGES.values() if page.is_fast})
 SLOW = sorted({page.tool for page in PAGES.values() if page.tool and not page.is_fast})
 
 LISTS = {
-    "docs/command-line.md": "values of options",
-    "docs/engine.md: | instruction set ": "versions of instruction sets",
-    "docs/grouping.md: | chip ": "sizes of the chips",
-    "docs/preprocessing.md: | warning ": "limits of warnings",
-    "docs/quantization.md: | output ": "limits of outputs",
-    "docs/releasing.md: | file ": "versions of systems",
-    "docs/semantics.md": "formulas",
+    "docs/reference/commands.md": "values of options",
+    "docs/inside/engine.md: | instruction set ": "versions of instruction sets",
+    "docs/inside/optimizer.md: | chip ": "sizes of the chips",
+    "docs/guides/preprocessing.md: | warning ": "limits of warnings",
+    "docs/reference/quantization.md: | output ": "limits of outputs",
+    "docs/inside/releasing.md: | file ": "versions of systems",
+    "docs/inside/semantics.md": "formulas",
 }
 """Tables with numbers that are not figures: a page, or the beginning of a table, and what the numbers are."""
 
@@ -117,7 +124,6 @@ FIGURE = re.compile(r"\d\.\d|\d ?%|\d of \d")
 
 CONDITIONS = {
     "tools.pages.kernel_page": pytest.mark.skipif(extension() is None, reason="the native engine was not built"),
-    "tools.pages.readme_tables": NEEDS_NEWEST,
     "tools.pages.supported_operators": NEEDS_NEWEST,
 }
 
@@ -140,8 +146,8 @@ def test_page_is_up_to_date_at_night(tool: str, data_root: Path) -> None:
 
 
 PRINTED = {
-    "tools.accuracy.outlier_channels": "docs/quantization.md",
-    "tools.accuracy.packed_weights_accuracy": "docs/language-models.md",
+    "tools.accuracy.outlier_channels": "docs/reference/quantization.md",
+    "tools.accuracy.packed_weights_accuracy": "docs/guides/language-models.md",
 }
 """Programs that print a table of accuracies, and the page that contains it."""
 TOLERANCE = {"": 0.005, "%": 2.0}
@@ -166,7 +172,7 @@ def test_printed_table_is_that_of_the_page(tool: str) -> None:
 
 @pytest.mark.slow
 def test_accuracies_of_bm1684_are_those_of_the_page(data_root: Path) -> None:
-    text = (ROOT / "docs" / "device.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "guides" / "board.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w[\w.]*)` \| ([\d,]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", text, re.MULTILINE)
     assert len(rows) == 6
     for name, images, *percent in rows:
@@ -183,11 +189,12 @@ def test_accuracies_of_bm1684_are_those_of_the_page(data_root: Path) -> None:
 
 def test_benchmark_of_accuracy_has_the_figures_of_the_ledger() -> None:
     """The nightly run measures the ledger again, so that the benchmark's rows of tpuconvert are measured again too."""
-    text = (ROOT / "docs" / "benchmarks-accuracy.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(\w[\w.]*)` \| (\d+) \| ([\d.]+) ± [^|]+ \| ([\d.]+) ± ", text, re.MULTILINE)
+    rows = [row for heading in ("Flips of classifiers", "Detections kept") for row in Place("accuracy", heading).rows()]
     assert len(rows) >= 15
-    for name, count, *shares in rows:
-        for chip, share in zip(("bm1686", "bm1684"), map(float, shares), strict=True):
+    for cells in rows:
+        name, count = cells["network"].strip("`"), cells["images or detections"]
+        for chip in ("bm1686", "bm1684"):
+            share = float(cells[chip.upper()].split()[0])
             row = ledger.read_ledger()[name, chip, "auto"]
             total = row.get("images", row.get("detections"))
             field = "flips" if "images" in row else "kept"
@@ -205,10 +212,17 @@ def check(tool: str) -> None:
 
 def test_every_generated_page_is_listed() -> None:
     named = {name: MADE_BY.findall(path.read_text(encoding="utf-8")) for name, path in pages()}
-    assert {name for name, tools in named.items() if tools} <= set(PAGES)
-    written = {f"docs/{file}" for path in (ROOT / "tools").glob("**/*.py") for file in page_constants(path)}
-    assert {name for name in written if (ROOT / name).is_file()} <= set(PAGES)
-    assert set(PAGES) <= {name for name, _ in pages()} | {"docs/operators/index.md"}
+    files = {name.partition("#")[0] for name in PAGES}
+    assert {name for name, tools in named.items() if tools} <= files
+    written = {file for path in (ROOT / "tools").glob("**/*.py") for file in page_constants(path)}
+    assert written <= {Path(name).name for name in files}
+    every = {path.relative_to(ROOT).as_posix() for path in documentation.DOCS.rglob("*.md")}
+    assert files <= every
+
+
+def test_every_public_name_has_one_task() -> None:
+    listed = [name for file in api_page.TASKS for name in api_page.names_of(file)]
+    assert sorted(listed) == sorted(api_page.exported())
 
 
 def page_constants(path: Path) -> Iterator[str]:
@@ -237,15 +251,27 @@ def test_figures_state_their_measurement() -> None:
     """A table of figures that no run makes again has command, version and date in its section or at the beginning."""
     wrong = []
     for name, path in pages():
-        page = PAGES.get(name)
-        if page is not None and not page.is_measured:
-            continue
-        for place, heading, before in tables(path.read_text(encoding="utf-8")):
+        text = path.read_text(encoding="utf-8")
+        for place, heading, before in tables(text):
+            page = PAGES.get(name, PAGES.get(f"{name}#{section_at(text, place)}"))
+            if page is not None and not page.is_measured:
+                continue
             is_list = name in LISTS or any(f"{name}: {heading}".startswith(item) for item in LISTS)
             is_made = page is not None and "made by python -m tools." in before.split("\n")[-2]
             if not is_list and not is_made and not (COMMAND.search(before) and STATED.search(before)):
                 wrong.append(f"{name}:{place}: {heading[:60]}")
     assert wrong == [], "\n".join([*wrong, "state the command, and 'DATE with tpuconvert VERSION'"])
+
+
+def test_sections_of_pages_exist() -> None:
+    for name in PAGES:
+        path, _, section = name.partition("#")
+        assert f"<!-- {section}: made by" in (ROOT / path).read_text(encoding="utf-8") or not section
+
+
+def test_section_of_a_line() -> None:
+    text = "a\n<!-- b c: made by python -m tools.x -->\nd\n<!-- end of b c -->\ne\n"
+    assert [section_at(text, line) for line in (1, 3, 5)] == ["", "b c", ""]
 
 
 def test_the_lists_exist() -> None:
@@ -263,9 +289,16 @@ def test_a_table_without_a_statement_is_found() -> None:
     assert STATED.search(before) and COMMAND.search(before)
 
 
+def section_at(text: str, line: int) -> str:
+    """Return the name of the generated section that contains a line, or an empty string."""
+    before = "\n".join(text.split("\n")[: line - 1])
+    markers = re.findall(r"^<!-- (end of )?([\w ]+?)(?:: made by .*)? -->$", before, re.MULTILINE)
+    return markers[-1][1] if markers and not markers[-1][0] else ""
+
+
 def pages() -> Iterator[tuple[str, Path]]:
     """Yield name and path of the pages, without the pages of the operators."""
-    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+    for path in (ROOT / "README.md", *documentation.pages()):
         yield path.relative_to(ROOT).as_posix(), path
 
 

@@ -18,25 +18,28 @@ from tpuconvert.schema.definition.op import ALL_SAME, Op, Operand, OpKind, all_o
 from tpuconvert.schema.types import F16, F32, I8, I32, U8, Array, Chip, Scalar, TensorType
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = sorted((ROOT / "docs" / "operators").glob("*.md"))
+PAGES = sorted((ROOT / "docs" / "reference" / "operators").glob("*.md"))
 OPERATORS = [definition for definition in all_ops().values() if definition.kind is not OpKind.CUSTOM]
 
 
 def test_what_is_out_of_date_is_named_with_the_command(tmp_path: Path) -> None:
-    wanted = {Path("docs/operators/add.md"): "new", Path("docs/operators/sub.md"): "same"}
-    folder = tmp_path / "docs" / "operators"
+    wanted = {Path("docs/reference/operators/add.md"): "new", Path("docs/reference/operators/sub.md"): "same"}
+    folder = tmp_path / "docs" / "reference" / "operators"
     folder.mkdir(parents=True)
     (folder / "add.md").write_text("old", encoding="utf-8")
     (folder / "sub.md").write_text("same", encoding="utf-8")
     (folder / "gone.md").write_text("of an operator that is no more", encoding="utf-8")
-    assert operator_pages.out_of_date(tmp_path, wanted) == ["docs/operators/add.md", "docs/operators/gone.md"]
+    assert operator_pages.out_of_date(tmp_path, wanted) == [
+        "docs/reference/operators/add.md",
+        "docs/reference/operators/gone.md",
+    ]
     assert operator_pages.COMMAND == "python -m tools.pages.operator_pages"
 
 
 def test_every_operator_has_a_page_and_stands_in_the_index() -> None:
     names = [definition.name for definition in OPERATORS]
     assert [page.stem for page in PAGES if page.stem != "index"] == sorted(names)
-    index = (ROOT / "docs" / "operators" / "index.md").read_text(encoding="utf-8")
+    index = (ROOT / "docs" / "reference" / "operators" / "index.md").read_text(encoding="utf-8")
     assert sorted(re.findall(r"^\| \[([\w.]+)\]\([\w.]+\.md\)", index, re.MULTILINE)) == sorted(names)
 
 

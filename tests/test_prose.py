@@ -133,9 +133,9 @@ def matches(source: str, suffix: str) -> Iterator[tuple[int, str, str]]:
 def matches_below(*folders: str) -> Iterator[tuple[str, int, str, str]]:
     """Yield file, line number, matched words and advice for the tracked files below some folders, or for all.
 
-    Without ``docs/operators``: its pages consist of docstrings, and of texts of the contract of the operator set.
+    Without ``docs/reference/operators``: its pages consist of docstrings and of texts of the operator contract.
     """
-    for file in tracked("*.md", "*.py", ":!docs/operators"):
+    for file in tracked("*.md", "*.py", ":!docs/reference/operators"):
         name = file.relative_to(ROOT).as_posix()
         if file != Path(__file__).resolve() and (not folders or name.startswith(folders)):
             for line, words, advice in matches(file.read_text(encoding="utf-8"), file.suffix):

@@ -1,6 +1,6 @@
 """Rooms: folders and modules with the same parent, and the direction of imports between them.
 
-``docs/architecture.md`` has a table for each folder with rooms, in the order of the imports.
+``docs/inside/architecture.md`` has a table for each folder with rooms, in the order of the imports.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def room(name: str, package: str) -> str | None:
 
 def tables(repository: Path) -> dict[str, list[str]]:
     """Rooms in the order of the imports, by the folder of the heading."""
-    page = (repository / "docs" / "architecture.md").read_text(encoding="utf-8")
+    page = (repository / "docs" / "inside" / "architecture.md").read_text(encoding="utf-8")
     found = {}
     for heading, body in re.findall(r"^### `([\w/]+)/`\n(.*?)(?=^#|\Z)", page, re.M | re.S):
         cells = [line.split("|")[1] for line in body.splitlines() if line.startswith("| `")]
@@ -105,7 +105,7 @@ def test_imports_follow_the_tables(repository: Path, folder: str) -> None:
     rank = {name: number for number, name in enumerate(table)}
     outer = set(FOLDERS) if folder == "converter" else set()
     found = {room(name, package) for name in modules(repository)} - {None, "__main__"} - outer
-    assert found == set(table), "docs/architecture.md has a row for each room"
+    assert found == set(table), "docs/inside/architecture.md has a row for each room"
     against = [
         f"{name} imports {target}"
         for name, target in arrows(repository)

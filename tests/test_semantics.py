@@ -1,4 +1,4 @@
-"""docs/semantics.md contains every section and decision that code and tests cite."""
+"""docs/inside/semantics.md contains every section and decision that code and tests cite."""
 
 import re
 from pathlib import Path
@@ -8,9 +8,9 @@ import pytest
 
 from tpuconvert.schema.arithmetic.fixed_point import RoundingMode, round_shift
 
-PAGE = "docs/semantics.md"
+PAGE = "docs/inside/semantics.md"
 CITATION = re.compile(
-    r"docs/semantics\.md,\s+sections?\s+(\d+(?:\.\d+)?(?:,\s+\d+(?:\.\d+)?)*(?:\s+and\s+\d+(?:\.\d+)?)?)"
+    r"docs/inside/semantics\.md,\s+sections?\s+(\d+(?:\.\d+)?(?:,\s+\d+(?:\.\d+)?)*(?:\s+and\s+\d+(?:\.\d+)?)?)"
 )
 
 
@@ -56,7 +56,7 @@ def test_citations_have_the_form_that_is_checked(sources: dict[str, str]) -> Non
         for name, text in sources.items()
         if name != own and len(re.findall(r"semantics\.md, ", text)) != len(CITATION.findall(text))
     }
-    assert wrong == set(), "write: docs/semantics.md, section 9.1"
+    assert wrong == set(), "write: docs/inside/semantics.md, section 9.1"
     vague = r"(?i)operator set's semantics|section [\d.]+ of the semantics"
     assert [name for name, text in sources.items() if name != own and re.search(vague, text)] == []
 

@@ -26,8 +26,29 @@ def site(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_site_has_all_pages(site: Path, repository: Path) -> None:
-    pages = {page.stem for page in (repository / "docs").glob("*.md")} - {"index"}
-    assert {page.parent.name for page in site.glob("*/index.html")} >= pages
+    docs = repository / "docs"
+    for page in docs.rglob("*.md"):
+        path = page.relative_to(docs).with_suffix("")
+        folder = path.parent if path.name == "index" else path
+        assert (site / folder / "index.html").is_file(), path
+
+
+@pytest.mark.slow
+def test_filter_of_a_table(site: Path) -> None:
+    pytest.importorskip("playwright", reason="the extra browser is not installed")
+    from tools.pages.browser import find_browser, open_browser  # imports Playwright
+
+    if find_browser() is None:
+        pytest.skip("no Chromium is installed")
+    with open_browser() as browser:
+        page = browser.new_page()
+        page.goto((site / "inside" / "exporters" / "index.html").as_uri())
+        page.fill(".table-filter input", "ResNetV2 torchscript")
+        shown = page.locator("table:has(th:text-is('INT8 share')) tbody tr:visible")
+        assert [row.startswith("resnetv2") for row in shown.all_inner_texts()] == [True]
+        assert page.locator(".table-filter output").inner_text().startswith("1 of ")
+        page.fill(".table-filter input", "")
+        assert shown.count() > 100
 
 
 _TAG = re.compile(r"<[a-z][^>]*>")
@@ -63,13 +84,19 @@ def test_every_link_leads_to_a_file_of_the_site(site: Path) -> None:
 
 
 @pytest.mark.slow
-def test_sources_that_pages_link_to_are_pages(site: Path, repository: Path) -> None:
-    quantization = (site / "quantization" / "index.html").read_text(encoding="utf-8")
-    assert 'href="../source/optimizer/prepare_quantization.py/"' in quantization
-    shown = (site / "source" / "optimizer" / "prepare_quantization.py" / "index.html").read_text(encoding="utf-8")
-    first = (repository / "optimizer" / "prepare_quantization.py").read_text(encoding="utf-8").split("\n")[0]
-    assert first.strip('"') in shown.replace("&quot;", '"')
-    folder = (site / "source" / "schema" / "ops" / "index.html").read_text(encoding="utf-8")
-    assert 'href="attention.py/"' in folder
-    index = (site / "search" / "search_index.json").read_text(encoding="utf-8")
-    assert '"location":"source/' not in index, "code is not in the search"
+def test_links_to_sources_lead_to_the_repository(site: Path) -> None:
+    quantization = (site / "reference" / "quantization" / "index.html").read_text(encoding="utf-8")
+    home = "https://github.com/tpuconvert/tpuconvert"
+    assert f'href="{home}/blob/main/optimizer/prepare_quantization.py"' in quantization
+    engine = (site / "inside" / "engine" / "index.html").read_text(encoding="utf-8")
+    assert f'href="{home}/tree/main/schema/ops"' in engine
+    assert not (site / "source").exists()
+
+
+def test_address_of_a_file_of_the_repository() -> None:
+    pytest.importorskip("mkdocs", reason="mkdocs is not installed")
+    from tools.pages.site_sources import address_of
+
+    assert address_of("setup.py") == "https://github.com/tpuconvert/tpuconvert/blob/main/setup.py"
+    assert address_of("docs/images") == "https://github.com/tpuconvert/tpuconvert/tree/main/docs/images"
+    assert address_of("docs/index.md") is None and address_of("absent.py") is None and address_of("../x") is None

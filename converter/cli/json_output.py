@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tpuconvert.text.result import Result
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-"""The option --json of every command that prints a result. The JSON Schema files are in docs/schemas."""
+"""The option --json of every command that prints a result. The JSON Schema files are in docs/reference/schemas."""
 
 
 def print_json(content: Any) -> None:
@@ -69,7 +69,7 @@ class ErrorDescription:
     """An error.
 
     Args:
-        id: an entry of docs/errors.md.
+        id: an entry of docs/reference/errors.md.
         hint: the next step.
         problems: what prevents a conversion, one entry per node.
     """

@@ -247,7 +247,7 @@ def run_self_test() -> SelfTest:
 def _count_differences() -> int:
     """Return the number of samples for which the backends return different bytes.
 
-    Only integers are the same in both (docs/engine.md), so that the model ends before its softmax.
+    Only integers are the same in both (docs/inside/engine.md), so that the model ends before its softmax.
     """
     folder = example_folder()
     source, _, layout = SOURCES["onnx"]

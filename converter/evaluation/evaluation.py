@@ -65,10 +65,10 @@ def evaluate(
         reference: another model or its file, usually the float one. It is measured on the same samples, and the
             predictions for each sample are compared with its predictions.
         unlabeled: the samples have no labels. The predictions are only compared with the predictions of ``reference``.
-        decode: for ``map``, how the outputs become boxes: the name of a decoder listed in ``docs/evaluation.md``, or a
-            function of the outputs by name and of the size (height, width) of the image, also as
-            ``module:function``. The function returns boxes [N, 4] (left, top, right, bottom in pixels of the image),
-            scores [N] and class indices [N].
+        decode: for ``map``, how the outputs become boxes: the name of a decoder listed in
+            ``docs/guides/evaluation.md``, or a function of the outputs by name and of the size (height, width) of the
+            image, also as ``module:function``. The function returns boxes [N, 4] (left, top, right, bottom in pixels of
+            the image), scores [N] and class indices [N].
         scores: for ``topK`` and ``miou``, the output with the scores; the first one when None.
         preprocess: preprocessing that replaces the model's, also as text ``key=value,...`` or as a mapping.
         min_score: smallest score of a detection of a built-in decoder.

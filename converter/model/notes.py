@@ -98,7 +98,7 @@ def group_notes(notes: Sequence[NoteDescription], operators: Mapping[str, str] |
             operator, reason = _split(reason, operator)
         if note["kind"] == "chip" and (unfinished := _UNFINISHED.search(reason)):
             # One line, also for operators that consist of unfinished ones.
-            reason = f"the vendor marks this as unfinished on {unfinished[1]} (docs/semantics.md, section 17)"
+            reason = f"the vendor marks this as unfinished on {unfinished[1]} (docs/inside/semantics.md, section 17)"
         quoted = _QUOTED.findall(reason)
         is_alike = note["node"] or (note["kind"] == "source" and len(quoted) == 1)
         pattern = _QUOTED.sub("''", reason) if is_alike else reason

@@ -1,6 +1,6 @@
 """Data of the report: one JSON block with a documented schema, for the scripts of the page and for other programs.
 
-docs/report.md describes the block. The nodes are stored as columns of
+docs/guides/report.md describes the block. The nodes are stored as columns of
 equal length. Numbers are rounded, keys without a value are left out, and so are columns without any value.
 """
 

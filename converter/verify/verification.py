@@ -36,7 +36,7 @@ class Thresholds:
         min_sqnr: smallest ratio of signal to difference, in decibel.
         max_different: largest number of integers, of all tensors, that differ from a quantized source.
         max_different_from_engine: the same for another engine that runs the source. There is no default limit, because
-            some operators are not exact by decision (docs/tflite-exactness.md).
+            some operators are not exact by decision (docs/reference/tflite.md).
 
     """
 

@@ -15,7 +15,7 @@ zeros. A guarded softmax also returns zeros. Some sources write it in one of the
 
 With a constant mask that hides a whole row, attention stays decomposed. A computed mask may hide a row in some runs
 only: the rule then fires although it replaces NaN by zeros, because no source needs NaN, and preserving it would cost a
-pass over the mask in every run (documented in docs/numerics.md).
+pass over the mask in every run (documented in docs/inside/engine.md).
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ that the size of the columns is bounded.
 The caller chooses the type in which the products are computed: binary64 for floating point, and for integers a type in
 which every partial sum is exact (see ``integer_product``).
 
-Source: docs/semantics.md, sections 4 and 8.
+Source: docs/inside/semantics.md, sections 4 and 8.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Arithmetic of element-wise operators, selected by data type and chip.
 
-Source: docs/semantics.md, sections 3.1, 4, 5 and 6.
+Source: docs/inside/semantics.md, sections 3.1, 4, 5 and 6.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 There is one function per rounding mode, which states its rule for ties. Integers are computed in INT64; a shift amount
 is a number or an array that broadcasts (per channel), never negative, and may exceed 63.
 
-Source: docs/semantics.md, sections 3 and 9.1.
+Source: docs/inside/semantics.md, sections 3 and 9.1.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Sliding-window sums, maxima and counts for the pooling operators.
 
-Source: docs/semantics.md, section 11.
+Source: docs/inside/semantics.md, section 11.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 All sums are exact integers; ``s`` is the scale rounded to float32, and every floating-point step is rounded to float32
 in the written order.
 
-Source: docs/semantics.md, section 7.
+Source: docs/inside/semantics.md, section 7.
 """
 
 from __future__ import annotations

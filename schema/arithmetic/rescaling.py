@@ -2,7 +2,7 @@
 
 Every step is rounded to float32 in the written order; the rounding modes are arguments.
 
-Source: docs/semantics.md, section 9.
+Source: docs/inside/semantics.md, section 9.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The kernel positions on the first spatial axis (depth or time, t here) become ch
 of the result for a transposed convolution, whose planes are then accumulated. As in the two-dimensional convolutions,
 integers are exact, memory is bounded, and floats are rounded once.
 
-Source: docs/semantics.md, sections 4 and 8.
+Source: docs/inside/semantics.md, sections 4 and 8.
 """
 
 from __future__ import annotations

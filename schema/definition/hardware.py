@@ -5,7 +5,8 @@ of a channel begins at a multiple of ``row_bytes``, the number of bytes that a l
 
 Source: lanes and memory sizes, ``bmrt_arch_info.cpp`` of the vendor's runtime (libsophon, get_npu_num, get_lmem_size,
 get_eu_num), and for BM1684 and BM1686 the same numbers in TPU-MLIR (include/tpu_mlir/Backend/BM168x, NPU_NUM,
-LMEM_BYTES, EU_BYTES). The sources of the peak rates are given at each chip; docs/grouping.md has them as a table.
+LMEM_BYTES, EU_BYTES). The sources of the peak rates are given at each chip; docs/inside/optimizer.md has them as a
+table.
 """
 
 from __future__ import annotations

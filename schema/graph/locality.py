@@ -3,7 +3,7 @@
 It is derived from the ``locality`` of the operator's definition. The grouping planner queries it for every node when
 shapes and data types are known.
 
-Source: docs/semantics.md, section 18.
+Source: docs/inside/semantics.md, section 18.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Interpolate(Op):
     too) with ``align_corners``, asymmetric ones with neither.
 
     Shapes: x [N, C, H, W], y [N, C, *size], or floor(extent * scale_factor) when ``size`` is empty.
-    Source: docs/semantics.md, section 16.
+    Source: docs/inside/semantics.md, section 16.
     """
 
     size: tuple[int, ...] = ()

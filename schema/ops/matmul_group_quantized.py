@@ -59,8 +59,8 @@ class MatmulGroupQuantized(Composite):
     """``y = x @ w^T + bias`` with ``w[n, k] = (code[n, k] - zero_point[n, g]) * scale[n, g]`` for ``g = k // group``.
 
     With ``activation_type`` FLOAT32, the weight w is computed in float32, with one rounding for the product and, for a
-    float zero point, one for the difference. The sum is accumulated in float64 and rounded once; docs/numerics.md
-    describes the native engine.
+    float zero point, one for the difference. The sum is accumulated in float64 and rounded once;
+    docs/inside/engine.md describes the native engine.
 
     With ``activation_type`` INT8, each group of a row is quantized: ``step = max(max(|x|) * (1 / 127), 2^-126)``,
     ``q = x / step`` rounded with ties away from zero. The sum starts with the bias and adds, for g = 0, 1, ...,

@@ -22,7 +22,7 @@ class SoftmaxInt(Op):
 
     Shapes: x [N, C] or [N, C, H, W], y the same.
     Units: ``table[d]`` is exp(-d * scale of x); ``scale`` is the reciprocal of the scale of y.
-    Source: docs/semantics.md, section 10.
+    Source: docs/inside/semantics.md, section 10.
     """
 
     table: tuple[float, ...]

@@ -109,7 +109,7 @@ def limited(**limits: int) -> Iterator[None]:
     """Change limits for the files that are read in a ``with`` block.
 
     Args:
-        limits: values by name; the names are in docs/security.md, with ``_`` instead of ``-``.
+        limits: values by name; the names are in docs/reference/security.md, with ``_`` instead of ``-``.
 
     Example:
         >>> with tc.limited(image_pixels=200_000_000):

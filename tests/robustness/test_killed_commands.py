@@ -1,6 +1,6 @@
 """Commands that are killed, interrupted or out of space leave the old file or the new one, and nothing else.
 
-The tests with the full counts have the marker ``slow``; docs/security.md has their results.
+The tests with the full counts have the marker ``slow``; docs/reference/security.md has their results.
 """
 
 from __future__ import annotations

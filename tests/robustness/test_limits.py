@@ -295,7 +295,7 @@ def test_a_loop_has_a_limit_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_the_page_has_all_limits() -> None:
-    page = (Path(tc.__file__).parents[1] / "docs" / "security.md").read_text(encoding="utf-8")
+    page = (Path(tc.__file__).parents[1] / "docs" / "reference" / "security.md").read_text(encoding="utf-8")
     rows = dict(line.strip("| ").split(" | ")[:2] for line in page.splitlines() if line.startswith("| `"))
     limits = {f"`{name}`": f"{getattr(DEFAULT_LIMITS, field):,}" for name, field in NAMES.items()}
     assert {name: rows.get(name) for name in limits} == limits

@@ -127,7 +127,7 @@ def test_ten_minutes(tmp_path: Path) -> None:
 
 
 def main() -> None:
-    """Run for some time and print the row of docs/security.md."""
+    """Run for some time and print the row of docs/reference/security.md."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seconds", type=float, default=600)
     seconds = parser.parse_args().seconds

@@ -1,4 +1,4 @@
-"""Damaged files of every format end with documented errors. docs/security.md has the counts of whole campaigns."""
+"""Damaged files of every format end with documented errors. docs/reference/security.md has the counts of campaigns."""
 
 import importlib.util
 import json
@@ -28,7 +28,7 @@ SAMPLE = 15
 
 def test_the_page_has_whole_campaigns_without_failures() -> None:
     """Rows that fewer cases gave would promise too much."""
-    page = (Path(tc.__file__).parents[1] / "docs" / "security.md").read_text(encoding="utf-8")
+    page = (Path(tc.__file__).parents[1] / "docs" / "reference" / "security.md").read_text(encoding="utf-8")
     part = page.split("<!-- campaign:")[1].split("<!-- end of campaign -->")[0]
     rows = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in part.splitlines()[3:] if line]
     assert rows

@@ -1,7 +1,7 @@
 """Paths that a model file or a manifest names lead no command out of the folder of the model.
 
 An audit hook records every file that is opened, created, moved or removed while a command runs, and every folder that
-is listed. docs/security.md has the number of vectors.
+is listed. docs/reference/security.md has the number of vectors.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Small models with one wrong shape, constant, type, option or operand end with documented errors.
 
-``structure_changes`` lists the changes. The full counts are rows of the table of campaigns in docs/security.md.
+``structure_changes`` lists the changes. docs/reference/security.md has the full counts, in the table of campaigns.
 """
 
 from pathlib import Path

@@ -253,12 +253,19 @@ def test_the_vendors_package_may_be_absent(tmp_path: Path, monkeypatch: pytest.M
         quantize_tpu_mlir(tmp_path / "net.onnx", [], tmp_path)
 
 
+def empty_page(folder: Path) -> Path:
+    """Write a page whose section is empty."""
+    page = folder / "page.md"
+    page.write_text(f"<!-- trained: made by python -m {command.TOOL} -->\n<!-- end of trained -->\n", encoding="utf-8")
+    return page
+
+
 def test_command_updates_the_record_and_compares(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Rows that the work folder has are not measured again."""
     monkeypatch.setattr(command, "RECORD", tmp_path / "record.json")
-    monkeypatch.setattr(command, "PAGE", tmp_path / "page.md")
+    monkeypatch.setattr(command, "PAGE", empty_page(tmp_path))
     call = [DETECTOR, "--quantizers", "default", "--work", str(tmp_path), "--cache", str(tmp_path)]
     append_row(tmp_path / "results.jsonl", row("default", 90.0))
     assert command.main([*call, "--update"]) == 0
@@ -266,7 +273,7 @@ def test_command_updates_the_record_and_compares(
     append_row(tmp_path / "results.jsonl", row("default", 60.0))
     assert command.main([*call, "--compare"]) == 1
     assert "nudenet_320n, default, 0: 60.0 ± 2.0, recorded is 90.0 ± 2.0" in capsys.readouterr().out
-    (tmp_path / "page.md").write_text("old", encoding="utf-8")
+    empty_page(tmp_path)
     assert command.main(["--check"]) == 1
     assert command.main(["--page"]) == 0 and command.main(["--check"]) == 0
 
@@ -275,7 +282,7 @@ def test_an_update_keeps_the_versions_of_packages_that_this_machine_does_not_hav
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "RECORD", tmp_path / "record.json")
-    monkeypatch.setattr(command, "PAGE", tmp_path / "page.md")
+    monkeypatch.setattr(command, "PAGE", empty_page(tmp_path))
     monkeypatch.setattr(command, "facts", lambda packages: {"measured": "today", "nncf": ABSENT, "numpy": "2.5"})
     home = tmp_path / "site" / "tpu_mlir"
     (tmp_path / "site" / "tpu_mlir-1.2.3.dist-info").mkdir(parents=True)

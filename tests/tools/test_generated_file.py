@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.pages.generated_file import replace_section, section
+from tools.pages.generated_file import replace_part, replace_section, section
 
 BEGIN, END = "<!-- sizes: made by python -m tools.sizes -->", "<!-- end of sizes -->"
 PAGE = Path("page.md")
@@ -15,6 +15,13 @@ def test_only_the_lines_between_the_markers_change() -> None:
     assert section(PAGE, text, "sizes", "tools.sizes") == "old\n"
     new = replace_section(PAGE, text, "sizes", "tools.sizes", [r"\1", "new"])
     assert new == f"before\n{BEGIN}\n\\1\nnew\n{END}\nafter\n"
+
+
+def test_headings_of_a_part_are_one_level_deeper(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"# Page\n{BEGIN}\nold\n{END}\n", encoding="utf-8")
+    new = replace_part(page, "sizes", "tools.sizes", "# Sizes\n\ntext # 1\n## More\n")
+    assert new == f"# Page\n{BEGIN}\n## Sizes\n\ntext # 1\n### More\n{END}\n"
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def test_costly_mistakes_are_counted() -> None:
 
 def test_the_page_keeps_what_it_promises(repository: Path) -> None:
     """At least 95 % of the costly mistakes of at least 12 kinds are detected with labels, without false alarms."""
-    text = (repository / "docs" / "preprocessing.md").read_text(encoding="utf-8")
+    text = (repository / "docs" / "guides" / "preprocessing.md").read_text(encoding="utf-8")
     pattern = r"^\| every model once \| (\d+) \| (\d+) \([^|]+\| [^|]+\| 0 of \d+ \|$"
     found = re.search(pattern, text, re.MULTILINE)
     assert found is not None
@@ -41,7 +41,7 @@ def test_the_page_keeps_what_it_promises(repository: Path) -> None:
 def test_column_of_a_digit_classifier_is_that_of_the_page(data_root: Path, repository: Path) -> None:
     """The nightly run compares all columns: ``tools/pages/preprocessing_table.py --check``."""
     name = "mnist_conv_tflite"
-    text = (repository / "docs" / "preprocessing.md").read_text(encoding="utf-8")
+    text = (repository / "docs" / "guides" / "preprocessing.md").read_text(encoding="utf-8")
     index = re.search(rf"\b(\d+) {name}\b", text)
     assert index is not None
     for line in table({name: measure(data_root, entries(data_root)[name], "test")}).split("\n\n")[0].splitlines()[2:]:

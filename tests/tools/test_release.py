@@ -13,10 +13,12 @@ VERSION = "1.2.3"
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "guides").mkdir(parents=True)
     (tmp_path / "setup.cfg").write_text(f"[metadata]\nversion = {VERSION}\n")
     (tmp_path / "CHANGELOG.md").write_text(f"# Changes\n\n## {VERSION} (2026-01-02)\n\n## 1.2.2\n")
-    (tmp_path / "docs" / "ci.md").write_text(f"uses: OWNER/tpuconvert@v{VERSION}\n  rev: v{VERSION}\nactions/x@v4\n")
+    (tmp_path / "docs" / "guides" / "ci.md").write_text(
+        f"uses: OWNER/tpuconvert@v{VERSION}\n  rev: v{VERSION}\nactions/x@v4\n"
+    )
     (tmp_path / "action.yml").write_text(f'Such as "tpuconvert=={VERSION}".\n')
     return tmp_path
 
@@ -29,7 +31,7 @@ def test_accepts_one_version_everywhere(project: Path) -> None:
     assert list(release.version_problems(project, f"v{VERSION}")) == []
 
 
-@pytest.mark.parametrize("name", ["CHANGELOG.md", "docs/ci.md", "action.yml"])
+@pytest.mark.parametrize("name", ["CHANGELOG.md", "docs/guides/ci.md", "action.yml"])
 def test_names_a_file_with_another_version(project: Path, name: str) -> None:
     text = (project / name).read_text()
     (project / name).write_text(text.replace(VERSION, "1.2.30", 1))

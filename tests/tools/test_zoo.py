@@ -1,5 +1,6 @@
 """Conversion runs of exported models, on models built here; no exporter is needed."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tools.zoo.files import Export, Made, exports, load_samples, save_samples
-from tools.zoo.page import is_int8_close, page
+from tools.zoo.page import is_int8_close, network_table, page, raw_file, raw_rows
 from tpuconvert.frontends.registry import registry
 
 pytest.importorskip("onnxruntime.quantization")  # it imports ml_dtypes, which an old onnx does not bring along
@@ -279,9 +280,15 @@ def test_the_page_joins_opsets_that_ended_alike(tmp_path: Path) -> None:
         Outcome(Export("other", "dynamo", 18, "fixed"), OK, difference=0.0, cosine=1.0),
     ]
     text = page(found, tmp_path, {"net": "one layer dominates"})
-    row = "| net | timm | dynamo | fixed | 18, 19 | ok | 2e-06 | 0.9800 to 0.9900 | 0.9500 to 0.9600 "
-    assert row + "| 0.9700 to 0.9800 | 20.0 |  | 100 % | 9, 3, 5 | 0.1, 0.5 |" in text
-    assert "| net | timm | dynamo | fixed | 20 | internal error |  |  |  |  |  |  |  |  |  |" in text
+    first, second, *_ = raw_rows(found, Made.load(tmp_path))
+    assert list(first.values()) == [
+        *("net", "timm", "dynamo", "fixed", "18, 19", "ok", "2e-06", "0.9800 to 0.9900", "0.9500 to 0.9600"),
+        *("0.9700 to 0.9800", "20.0", "", "100 %", "9, 3, 5", "0.1, 0.5"),
+    ]
+    assert list(second.values()) == ["net", "timm", "dynamo", "fixed", "20", "internal error", *[""] * 9]
+    assert json.loads(raw_file([first, second])) == [first, second]
+    row = "| net | timm | dynamo 18, 19; dynamo 20; dynamo 18 | ok, internal error, ok with a number | 2e-06 "
+    assert row + "| 0.9800 to 0.9900 | 0.9500 to 0.9600 |  | 100 % |" in text
     assert "| 1 | internal error | int8: KeyError: 'a/b' | net |" in text
     assert "| 1 | ok with a number | Range | net |" in text
     assert "PyTorch 2.13.0 (networks of timm 1.0 and hand-written ones)" in text
@@ -289,6 +296,13 @@ def test_the_page_joins_opsets_that_ended_alike(tmp_path: Path) -> None:
     assert "| float error at most 0.0001 for every export | 1 | 50.0 % |" in text  # one export has no result
     assert f"| {LIMITS}, for every export | 1 | 50.0 % |" in text
     assert "| net | 2 | cosine 0.9800 | 0.9500 | one layer dominates |" in text
+
+
+def test_the_table_of_the_page_has_the_raw_rows(repository: Path) -> None:
+    folder = repository / "docs" / "inside"
+    rows = json.loads((folder / "exporters.json").read_text(encoding="utf-8"))
+    assert len(rows) >= 300
+    assert "\n".join(network_table(rows)) in (folder / "exporters.md").read_text(encoding="utf-8")
 
 
 def test_a_model_mostly_in_float_does_not_count_as_int8() -> None:
@@ -315,7 +329,7 @@ def test_the_page_has_the_boxes_of_a_detector(tmp_path: Path) -> None:
     ]
     text = page(found, tmp_path, {"first": "its boxes are far apart", "second": "its scores are equal"})
     assert f"| {LIMITS}, for every export | 1 | 50.0 % |" in text
-    assert "| first |  | dynamo | fixed | 18 | ok | 0e+00 |  |  |  |  | 90 % |  |" in text
+    assert "| first |  | dynamo 18 | ok | 0e+00 |  |  | 90 % |  |" in text
     assert "| first | 1 | boxes 90 % |  | its boxes are far apart |" in text
     assert "| second | 1 | boxes 50 % |  | its scores are equal |" in text
 

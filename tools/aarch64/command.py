@@ -26,7 +26,7 @@ def _parser() -> argparse.ArgumentParser:
     building.add_argument("--jobs", type=int)
     packing = commands.add_parser("wheel", help="build a wheel, and run its smoke test on every emulated processor")
     packing.add_argument("folder", type=Path, help="folder for the wheel")
-    counting = commands.add_parser("costs", help="write docs/aarch64-costs.md")
+    counting = commands.add_parser("costs", help="write the costs into docs/inside/kernels.md")
     counting.add_argument("--llvm-mca", default="llvm-mca", help="the program, of LLVM 19 or newer")
     counting.add_argument("--check", action="store_true", help="only print whether the page is out of date")
     running = commands.add_parser("python", help="run the emulated Python, such as with -m pytest tests/runtime/native")

@@ -1,4 +1,4 @@
-"""Write docs/aarch64-costs.md: instructions and estimated cycles of the inner loops for AArch64.
+"""Write into docs/inside/kernels.md: instructions and estimated cycles of the inner loops for AArch64.
 
     python -m tools.aarch64 costs [--llvm-mca PROGRAM] [--check]
 
@@ -16,8 +16,9 @@ from pathlib import Path
 
 from tools.aarch64.environment import REPOSITORY
 from tools.aarch64.loops import Loop, main_loop, widest_loop
+from tools.pages.generated_file import replace_part
 
-PAGE = REPOSITORY / "docs" / "aarch64-costs.md"
+PAGE = REPOSITORY / "docs" / "inside" / "kernels.md"
 CPUS = ("cortex-a53", "cortex-a55", "neoverse-n1", "neoverse-v1", "apple-m1")
 FEATURES = {"dotprod": {"cortex-a53"}, "i8mm": {"cortex-a53", "cortex-a55", "neoverse-n1", "apple-m1"}}
 """Processors that lack an instruction set."""
@@ -85,7 +86,8 @@ HEADER = """\
 
 Made by `python -m tools.aarch64 costs` with {version}. No AArch64 machine was available for measurements. The
 instructions are counted in the compiled loops. The cycles are estimates of llvm-mca for data in the first-level cache;
-its model for apple-m1 describes an earlier Apple core. [engine.md](engine.md) explains the instruction sets.
+its model for apple-m1 describes an earlier Apple core. [Native engine](engine.md#aarch64) explains the instruction
+sets.
 """
 PRODUCT_TABLE = """
 ## Loops that multiply
@@ -178,7 +180,7 @@ def page(program: str) -> str:
 
 def write_page(program: str, *, check: bool) -> int:
     """Write the page, or print whether it is out of date, and return the exit code."""
-    text = page(program)
+    text = replace_part(PAGE, "costs", "tools.aarch64 costs", page(program))
     if not check:
         PAGE.write_text(text, encoding="utf-8")
     elif PAGE.read_text(encoding="utf-8") != text:

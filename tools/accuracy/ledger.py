@@ -5,9 +5,9 @@
     python -m tools.accuracy ledger --page                 # write the page only
     python -m tools.accuracy ledger --check                # exit code 1 if the page is out of date
 
-The file is ``tests/models/accuracy.yaml``, the page ``docs/accuracy.md``. A change of the quantization that changes the
-accuracy needs an update of the file, so that it shows up in the review of the change. Improvements must be recorded
-too: otherwise a later loss of the same size would not be noticed.
+The file is ``tests/models/accuracy.yaml``, the page ``docs/inside/accuracy.md``. A change of the quantization that
+changes the accuracy needs an update of the file, so that it shows up in the review of the change. Improvements must be
+recorded too: otherwise a later loss of the same size would not be noticed.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from tools.accuracy.datasets import data_root, entries, labeled_set
 from tools.accuracy.detections import DETECTORS
 from tools.accuracy.detections import measure as measure_detections
 from tools.accuracy.labeled import classifiers, measure
+from tools.pages.generated_file import replace_part
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 LEDGER = ROOT / "tests" / "models" / "accuracy.yaml"
-PAGE = ROOT / "docs" / "accuracy.md"
+PAGE = ROOT / "docs" / "inside" / "accuracy.md"
 CHIPS = ("bm1686", "bm1684")
 METHODS = ("auto", "minmax")
 SHARE = 0.005
@@ -41,22 +42,15 @@ Key = tuple[str, str, str]
 Numbers = Mapping[str, float]
 
 INTRODUCTION = """\
-# Accuracy of INT8
+# Labeled test models
 
-Written by `python -m tools.accuracy ledger --page` from `tests/models/accuracy.yaml`. The nightly tests measure every
-row again, and fail if it became worse or better. Calibration and evaluation images are different ones. All options
-except the [calibration method](quantization.md#steps-of-a-quantization) have their defaults.
-"""
-CLASSIFIERS = """\
-## Classifiers
+Top-1 accuracy in percent with the default options, and *flips*: the images whose predicted class differs from the class
+of the float model. A float detection is *kept* if the INT8 model detects the same class with an intersection over union
+of at least 0.9. Calibration and evaluation images are different ones.
 
-Top-1 accuracy in percent. *Flips* are the images whose predicted class differs from the class of the float model.
-*Cosine* is the mean cosine similarity of the outputs of both models.
-"""
-DETECTION = """\
-## Detectors
-
-A float detection is *kept* if the INT8 model detects the same class with an intersection over union of at least 0.9.
+`python -m tools.accuracy ledger --update` measures and writes `tests/models/accuracy.yaml`, which also has the method
+`minmax` and the cosine similarity of the outputs; `--page` writes this section. The nightly tests measure every row
+again, and fail if it became worse or better.
 """
 
 
@@ -128,21 +122,26 @@ def ledger_text(ledger: Mapping[Key, Numbers]) -> str:
 
 
 def page(ledger: Mapping[Key, Numbers]) -> str:
-    """The page: a table of classifiers and one of detectors."""
-    images = [key for key in sorted(ledger) if "images" in ledger[key]]
-    boxes = [key for key in sorted(ledger) if "detections" in ledger[key]]
-    first: list[tuple[str, ...]] = [("model", "chip", "method", "images", "float", "INT8", "flips", "cosine")]
-    for key in images:
-        row = ledger[key]
-        share = 100 / row["images"]
-        percent = (f"{share * row[name]:.2f}" for name in ("float_correct", "int8_correct", "flips"))
-        first.append((f"`{key[0]}`", *key[1:], str(row["images"]), *percent, f"{row['cosine']:.5f}"))
-    second: list[tuple[str, ...]] = [("model", "chip", "method", "float detections", "kept")]
-    for key in boxes:
-        row = ledger[key]
-        kept_share = f"{100 * row['kept'] / row['detections']:.1f} %"
-        second.append((f"`{key[0]}`", *key[1:], str(row["detections"]), kept_share))
-    return f"{INTRODUCTION}\n{CLASSIFIERS}\n{_table(first)}\n{DETECTION}\n{_table(second)}"
+    """The section: a table of classifiers and one of detectors, for the default method."""
+    rows = {(name, chip): row for (name, chip, method), row in sorted(ledger.items()) if method == METHODS[0]}
+    first: list[tuple[str, ...]] = [("model", "images", "float", *(f"{chip.upper()}, flips" for chip in CHIPS))]
+    second: list[tuple[str, ...]] = [("model", "float detections", *(f"{chip.upper()}, kept" for chip in CHIPS))]
+    for name in dict.fromkeys(name for name, _ in rows):
+        of_chips = [rows[name, chip] for chip in CHIPS]
+        if "images" in of_chips[0]:
+            images, correct = (of_chips[0][field] for field in ("images", "float_correct"))
+            cells = (f"{100 * row['int8_correct'] / images:.2f}, {100 * row['flips'] / images:.2f}" for row in of_chips)
+            first.append((f"`{name}`", f"{images:,}", f"{100 * correct / images:.2f}", *cells))
+        else:
+            detections = of_chips[0]["detections"]
+            shares = (f"{100 * row['kept'] / detections:.1f} %" for row in of_chips)
+            second.append((f"`{name}`", str(detections), *shares))
+    return f"{INTRODUCTION}\n{_table(first)}\n{_table(second)}"
+
+
+def written_page(ledger: Mapping[Key, Numbers]) -> str:
+    """Return the page of accuracies with this section."""
+    return replace_part(PAGE, "ledger", "tools.accuracy ledger", page(ledger))
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> str:
@@ -163,7 +162,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     ledger = read_ledger() if LEDGER.exists() else {}
     if options.check:
-        is_current = PAGE.read_text(encoding="utf-8") == page(ledger)
+        is_current = PAGE.read_text(encoding="utf-8") == written_page(ledger)
         if not is_current:
             print(f"{PAGE} is out of date: run python -m tools.accuracy ledger --page", file=sys.stderr)
         return 0 if is_current else 1
@@ -177,6 +176,6 @@ def main(arguments: Sequence[str]) -> int:
             ledger[key] = numbers
             LEDGER.write_text(ledger_text(ledger), encoding="utf-8")
     if options.update or options.page:
-        PAGE.write_text(page(ledger), encoding="utf-8")
+        PAGE.write_text(written_page(ledger), encoding="utf-8")
         return 0
     return 1 if count else 0

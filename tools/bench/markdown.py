@@ -10,8 +10,8 @@ from tools.bench.rounds import Measured
 INTRODUCTION = """\
 # {title}
 
-Speed of the native engine on networks, compared with widely used CPU engines. All results of this page come from one
-call of the program that wrote it:
+Speed of the native engine on networks, compared with widely used CPU engines. All results come from one call of
+the program that wrote them:
 
     {command}
 
@@ -20,9 +20,6 @@ engine divided by the time of tpuconvert in the same round: above 1, tpuconvert 
 the rounds and, in brackets, the smallest and the largest. Networks have seeded random weights and matching
 BatchNormalization statistics; `tools/bench/README.md` describes them and their quantization for each engine.
 tpuconvert computes the exact integers of the TPU operators; the other engines may round differently.
-
-Pages: [networks](benchmarks.md), [networks without AMX](benchmarks-without-amx.md),
-[load time and memory](benchmarks-load.md), [throughput](benchmarks-throughput.md).
 """
 
 

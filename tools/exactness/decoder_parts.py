@@ -1,7 +1,7 @@
 """Compare the parts of a decoder with tpuconvert's runtime in the vendor's simulator, for weights and types.
 
 ``TPU_MLIR_HOME=... VENDOR_PYTHON=... python -m tools.exactness.decoder_parts [CHIP]`` prints the table of
-docs/language-models.md. The decoder has one block with the sizes of a decoder of 135 million weights.
+docs/guides/language-models.md. The decoder has one block with the sizes of a decoder of 135 million weights.
 """
 
 from __future__ import annotations

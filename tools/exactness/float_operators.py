@@ -1,7 +1,7 @@
 """Measure every floating-point operator in the vendor's simulator, alone, for each chip and type of floats.
 
 ``TPU_MLIR_HOME=... VENDOR_PYTHON=... python -m tools.exactness.float_operators [CHIP[:TYPE] ...]`` writes
-docs/device-floats.json and docs/device-floats.md.
+docs/inside/device-floats.json and docs/inside/simulator.md.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import tpuconvert as tc
 from tests.support.vendor.float_families import FAMILIES, Family, built
 from tests.support.vendor.vendor_tools import Vendor
 from tools.bench.machine import measured_on
+from tools.pages.generated_file import replace_part
 from tpuconvert.exporters.tpu_mlir.chips import TARGETS
 from tpuconvert.exporters.tpu_mlir.dialect import COMPILER_VERSION
 from tpuconvert.schema.file.file_model import FileModel
@@ -26,15 +27,16 @@ from tpuconvert.schema.graph.graph import Value
 from tpuconvert.schema.graph.graph_copy import copy_subgraph
 
 ROOT = Path(__file__).resolve().parents[2]
-ROWS, PAGE = ROOT / "docs" / "device-floats.json", ROOT / "docs" / "device-floats.md"
+ROWS, PAGE = ROOT / "docs" / "inside" / "device-floats.json", ROOT / "docs" / "inside" / "simulator.md"
 HEAD = f"""# Floating-point operators in the vendor's simulator
 
 Largest difference of each floating-point operator from tpuconvert's runtime, as a share of the largest magnitude, in
 the simulator of tpu_mlir {COMPILER_VERSION}. Each branch of `tests/support/vendor/float_families.py` is a program of
 its own, and a cell shows its worst branch. "Host": an export leaves the operator to the host. Empty: not measured.
 
-Operands and results have the type of the column; some operators [compute in FLOAT32](device.md#floating-point) with
-every type. A simulator is not a device. `python -m tools.exactness.float_operators` writes this page.
+Operands and results have the type of the column; some operators
+[compute in FLOAT32](../guides/board.md#floating-point) with every type.
+`python -m tools.exactness.float_operators` writes this page.
 
 """
 
@@ -115,7 +117,8 @@ def main() -> None:
             rows = [row for row in rows if (row["chip"], row["floats"]) != (chip, floats)]
             rows += measure_type(vendor, chip, floats)
             ROWS.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n", encoding="utf-8")
-            PAGE.write_text(page(rows, measured_on()), encoding="utf-8")
+            text = replace_part(PAGE, "floats", "tools.exactness.float_operators", page(rows, measured_on()))
+            PAGE.write_text(text, encoding="utf-8")
 
 
 def measure_type(vendor: Vendor, chip: str, floats: str) -> list[dict[str, object]]:

@@ -1,4 +1,4 @@
-"""Run ONNX operators on extreme integers and write docs/integer-types.md: ``python -m tools.exactness.integer_types``.
+"""Run ONNX operators on extreme integers and write their outcomes into docs/inside/conformance.md.
 
 Every case is one operator. It is converted for BM1684 and BM1686 and run by both engines. The expected integers are
 computed by ONNX Runtime without optimization or, for types that it lacks, by the evaluator of the ``onnx`` package.
@@ -22,7 +22,7 @@ from tools.pages import generated_file
 from tpuconvert.schema.types import Array
 
 TOOL = "tools.exactness.integer_types"
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "integer-types.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "inside" / "conformance.md"
 CHIPS = ("bm1684", "bm1686")
 TYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
 OPSET = 18
@@ -275,7 +275,8 @@ def page() -> bytes:
     for op in sorted(rows):
         lines.append(f"| {op} | " + " | ".join(_cell(rows[op].get(type_, {})) for type_ in TYPES) + " |")
     count = len(CHIPS) * sum(is_standard(case) for case in cases())
-    return (_TEXT.format(count=count) + "\n".join(lines) + "\n").encode()
+    text = _TEXT.format(count=count) + "\n".join(lines)
+    return generated_file.replace_part(PAGE, "integers", TOOL, text).encode()
 
 
 def _cell(outcomes: Mapping[str, set[str]]) -> str:
@@ -288,4 +289,4 @@ def _cell(outcomes: Mapping[str, set[str]]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(generated_file.write_or_check(PAGE, page, tool=TOOL, description="Write docs/integer-types.md."))
+    sys.exit(generated_file.write_or_check(PAGE, page, tool=TOOL, description="Write the integer types."))

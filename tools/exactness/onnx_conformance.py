@@ -3,8 +3,9 @@
     python -m tools.exactness.onnx_conformance [--operators A,B] [--write]
 
 Every case goes through the Backend interface of ``tpuconvert.conversion.onnx_backend``: prepare, run, compare with
-the tolerances of the case. The outcomes are compared with those stored in docs/onnx-conformance.json; with
-``--write`` they replace them, and the page docs/onnx-conformance.md is made from the stored outcomes of all cases.
+the tolerances of the case. The outcomes are compared with those stored in docs/inside/onnx-conformance.json;
+with ``--write`` they replace them, and the page docs/inside/conformance.md is made from the stored outcomes of all
+cases.
 Exit code 0 if every case passed or was refused with an error message, and no outcome is another than the stored one.
 """
 
@@ -31,11 +32,13 @@ from onnx import numpy_helper
 from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
 
+from tools.pages.generated_file import replace_part
 from tpuconvert.conversion import onnx_backend
 from tpuconvert.schema.errors import UNKNOWN_SHAPE, TpuConvertError, UnsupportedError, UsageError
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "onnx-conformance.md"
-STORE = PAGE.with_suffix(".json")
+TOOL = "tools.exactness.onnx_conformance"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "inside" / "conformance.md"
+STORE = PAGE.with_name("onnx-conformance.json")
 
 FILE_KINDS = ("simple", "pytorch-operator", "pytorch-converted")
 """Cases that are stored as files in the ``onnx`` package; the cases of kind ``node`` are generated."""
@@ -432,7 +435,7 @@ def write_page(stored: Store, cases: Sequence[Any], outcomes: Sequence[Outcome],
     ]
     store = Store(onnx.__version__, *plain)
     write_store(store)
-    PAGE.write_text(markdown(store), encoding="utf-8")
+    PAGE.write_text(replace_part(PAGE, "conformance", TOOL, markdown(store)), encoding="utf-8")
 
 
 def native_outcomes(cases: Sequence[Any], outcomes: Sequence[Outcome], seconds: float, chip: str) -> list[Outcome]:

@@ -1,4 +1,4 @@
-"""Write the table of models in the vendor's simulator into docs/device-models.md.
+"""Write the table of models in the vendor's simulator into docs/inside/simulator.md.
 
 ``pytest -m vendor tests/vendor/test_models.py --junitxml build/vendor.xml``, then
 ``python -m tools.exactness.simulator_table build/vendor.xml``. Several files can be named; a later one counts.
@@ -17,10 +17,11 @@ from typing import Any
 from tests.support.networks.data_models import names
 from tests.vendor import test_models as cases
 from tools.bench.machine import measured_on
+from tools.pages.generated_file import replace_part, section
 
 ROOT = Path(__file__).resolve().parents[2]
-
-PAGE = ROOT / "docs" / "device-models.md"
+TOOL = "tools.exactness.simulator_table"
+PAGE = ROOT / "docs" / "inside" / "simulator.md"
 HEAD = """# Trained models in the vendor's simulator
 
 Each network is exported, compiled and run by `export --compile`, from its input to its output, with up to two
@@ -31,7 +32,7 @@ multiply-accumulates that `run.py` computes on the host, and the first operator 
 of layer grouping, if it is not 2. Of some large networks only the outputs are compared.
 Empty cells: not compared; BM1684 has no form of quantized sources, whose scales would have to be powers of two.
 
-`make test-vendor` runs these comparisons. The simulator is not a device.
+`make test-vendor` runs these comparisons.
 
 """
 COLUMNS = {
@@ -108,8 +109,9 @@ def page(measured: dict[tuple[str, str, str], str], before: str, date: str) -> s
 
 def main() -> None:
     """Write the page."""
-    text = page(results(sys.argv[1:]), PAGE.read_text(encoding="utf-8"), measured_on())
-    PAGE.write_text(text, encoding="utf-8")
+    before = section(PAGE, PAGE.read_text(encoding="utf-8"), "models", TOOL)
+    text = page(results(sys.argv[1:]), before, measured_on())
+    PAGE.write_text(replace_part(PAGE, "models", TOOL, text), encoding="utf-8")
 
 
 if __name__ == "__main__":

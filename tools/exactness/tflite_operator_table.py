@@ -1,4 +1,4 @@
-"""Write the tables of exact and inexact operators of docs/tflite-exactness.md.
+"""Write the tables of exact and inexact operators of docs/reference/tflite.md.
 
     python -m tools.exactness.tflite_operator_table [--check] [--quick]
 
@@ -27,7 +27,7 @@ from tools.exactness.tflite_exactness import Line, Oracle, outputs_by_name
 from tools.pages.generated_file import replace_section, section
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "tflite-exactness.md"
+PAGE = ROOT / "docs" / "reference" / "tflite.md"
 TOOL = "tools.exactness.tflite_operator_table"
 COUNT = 4
 """Seeds of the whole run; each gives every variant of every operator and type."""

@@ -1,7 +1,7 @@
-"""Write the page of the Python API: ``python -m tools.pages.api_page [--check]``.
+"""Write the pages of the Python API by task: ``python -m tools.pages.api_page [--check]``.
 
-``docs/python-api.md`` is derived from the signatures and docstrings of the names that ``tpuconvert`` exports. With
-``--check`` nothing is written, and the exit code is 1 if the page is stale.
+``docs/reference/python`` is derived from the signatures and docstrings of the names that ``tpuconvert`` exports. With
+``--check`` nothing is written, and the exit code is 1 if a page is stale.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from tpuconvert.schema.graph.input_types import convert_input
 from tpuconvert.schema.text import plain_values
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "python-api.md"
+FOLDER = ROOT / "docs" / "reference" / "python"
 COMMAND = "python -m tools.pages.api_page"
+MARK = f"<!-- Made by `{COMMAND}` from the docstrings. -->"
 
 LONGEST = 100
 """Longest signature on one line, in characters."""
@@ -38,7 +39,7 @@ LEAD = (
     "document, and notebooks show a table. A source (`AnySource`) is a path, bytes of an ONNX or TFLite file or of a "
     "prototxt, or an `onnx.ModelProto`; weights are a path or bytes. Options of a conversion are fields of three "
     "frozen dataclasses, `SourceOptions`, `Quantization` and `PackedWeights`, with the names of the command line. All "
-    "exceptions are listed under [Errors](#errors)."
+    "exceptions are on the page of [errors](errors.md)."
 )
 
 INPUT_TYPES = (
@@ -51,100 +52,126 @@ INPUT_TYPES = (
 WANTED_TYPES = ("float32", "float16", "int64", "int32", "uint8", "quantized uint8", "quantized int8", "bool")
 GIVEN_TYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
 
-CHAPTERS: dict[str, tuple[str, ...]] = {
-    "Convert": (
-        "check",
-        "Check",
-        "convert",
-        "SourceOptions",
-        "Quantization",
-        "PackedWeights",
-        "Preprocess",
-        "show_progress",
-        "load",
-        "Model",
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A page: what a user wants to do, and the names that it takes."""
+
+    title: str
+    about: str
+    names: tuple[str, ...]
+
+
+TASKS = {
+    "convert": Task(
+        "Convert",
+        "Read a source, and load and save models.",
+        (
+            *("check", "Check", "convert", "SourceOptions", "Quantization", "PackedWeights", "Preprocess"),
+            *("show_progress", "load", "Model", "limited"),
+        ),
     ),
-    "Quantize": ("calibrate", "MeasuredRanges", "quantize"),
-    "Run": (
-        "Session",
-        "Drawing",
-        "TensorInfo",
-        "generate",
-        "Generation",
-        "Generator",
-        "Sampling",
-        "TokenStream",
-        "Token",
-        "bench",
-        "Benchmark",
+    "quantize": Task(
+        "Quantize", "Measure ranges once, and quantize with them.", ("calibrate", "MeasuredRanges", "quantize")
     ),
-    "Look at a model": ("inspect", "Inspection", "verify", "Verification", "report", "reproduce", "Reproduction"),
-    "Reduce a failing model": ("reduce", "Reduction"),
-    "Improve accuracy": ("doctor", "Diagnosis", "attribute", "Attribution", "tune", "Tuning", "evaluate", "Evaluation"),
-    "Read untrusted files": ("limited",),
-    "Compare": ("diff", "ModelDifference"),
-    "Export": ("export", "Export", "device_setup", "DeviceSetup"),
-    "Compare with a device": (
-        "device_plan",
-        "DevicePlan",
-        "device_compare",
-        "DumpComparison",
-        "device_check",
-        "GoldenCheck",
+    "run": Task(
+        "Run",
+        "Run models, draw results, and generate text.",
+        (
+            *("Session", "Drawing", "TensorInfo", "generate", "Generation", "Generator", "Sampling"),
+            *("TokenStream", "Token", "bench", "Benchmark"),
+        ),
     ),
-    "List operators and passes": (
-        "ops",
-        "OperatorList",
-        "describe_op",
-        "OperatorExplanation",
-        "passes",
-        "PassList",
+    "compare": Task(
+        "Verify and compare",
+        "Compare a model with its source or with another model, and reduce one that fails.",
+        (
+            *("verify", "Verification", "inspect", "Inspection", "report", "diff", "ModelDifference"),
+            *("reproduce", "Reproduction", "reduce", "Reduction"),
+        ),
     ),
-    "Extend": (
-        "register_op",
-        "op_test",
-        "OpTests",
-        "register_converter",
-        "register_rule",
-        "register_calibrator",
-        "register_metric",
-        "register_head",
-        "NativeKernel",
-        "include_folder",
-        "pattern",
-        "Skip",
-        "Range",
-        "Op",
-        "Operand",
+    "accuracy": Task(
+        "Measure and improve accuracy",
+        "Find wrong preprocessing and the nodes that cost accuracy.",
+        ("doctor", "Diagnosis", "evaluate", "Evaluation", "attribute", "Attribution", "tune", "Tuning"),
     ),
-    "Check the installation": ("installation", "Installation"),
-    "Look inside": ("Graph", "TensorType", "QuantParams", "DType", "Chip"),
+    "export": Task(
+        "Export",
+        "Write a model for the vendor's compiler or as ONNX, and compare it with a device.",
+        (
+            *("export", "Export", "device_setup", "DeviceSetup", "device_plan", "DevicePlan"),
+            *("device_compare", "DumpComparison", "device_check", "GoldenCheck"),
+        ),
+    ),
+    "extend": Task(
+        "Extend",
+        "Register operators, converters, rules, calibrators, metrics and heads.",
+        (
+            *("register_op", "op_test", "OpTests", "register_converter", "register_rule", "register_calibrator"),
+            *("register_metric", "register_head", "NativeKernel", "include_folder", "pattern", "Skip", "Range"),
+            *("Op", "Operand"),
+        ),
+    ),
+    "graph": Task(
+        "Look inside",
+        "List operators and passes, and read the graph of a model.",
+        (
+            *("ops", "OperatorList", "describe_op", "OperatorExplanation", "passes", "PassList"),
+            *("Graph", "TensorType", "QuantParams", "DType", "Chip"),
+        ),
+    ),
+    "errors": Task("Handle errors", "Check the installation, and catch exceptions.", ("installation", "Installation")),
 }
-"""Chapter -> names. Exceptions form a last chapter. This program fails if an exported name is in no chapter."""
+"""File of a page -> its task. The exceptions follow on the page of errors. A test checks that each name is in one."""
 
 
-def page() -> str:
-    """Return the page as Markdown."""
-    exported = {name: getattr(tpuconvert, name) for name in tpuconvert.__all__ if not name.startswith("_")}
-    errors = sorted(name for name, item in exported.items() if isinstance(item, type) and issubclass(item, Exception))
-    chapters = {**CHAPTERS, "Errors": ("TpuConvertError", *(name for name in errors if name != "TpuConvertError"))}
-    missing = set(exported) - {name for names in chapters.values() for name in names}
+def exported() -> dict[str, Any]:
+    """Return the public names of the package."""
+    return {name: getattr(tpuconvert, name) for name in tpuconvert.__all__ if not name.startswith("_")}
+
+
+def names_of(file: str) -> tuple[str, ...]:
+    """Return the names of a page.
+
+    Raises:
+        SystemExit: an exported name has no page.
+    """
+    items = exported()
+    errors = {name for name, item in items.items() if isinstance(item, type) and issubclass(item, Exception)}
+    missing = set(items) - errors - {name for task in TASKS.values() for name in task.names}
     if missing:
-        raise SystemExit(f"{Path(__file__).name}: no chapter for {', '.join(sorted(missing))}")
-    lines = ["# Python API", "", f"<!-- Made by `{COMMAND}` from the docstrings. -->", "", "```python"]
-    lines += ["import tpuconvert as tc", "```", "", *textwrap.wrap(LEAD, 118)]
-    for chapter, names in chapters.items():
-        lines += ["", f"## {chapter}"]
-        for name in names:
-            lines += ["", *_entry(name, exported[name], "###")]
-        if chapter == "Run":
-            lines += ["", *_input_types()]
+        raise SystemExit(f"{Path(__file__).name}: no task for {', '.join(sorted(missing))}; add them to TASKS")
+    first = "TpuConvertError"
+    return (*TASKS[file].names, *((first, *sorted(errors - {first})) if file == "errors" else ()))
+
+
+def pages() -> dict[Path, str]:
+    """Return the pages as Markdown, by path."""
+    return {FOLDER / "index.md": _index(), **{FOLDER / f"{file}.md": _page(file) for file in TASKS}}
+
+
+def _index() -> str:
+    lines = ["# Python", "", MARK, "", "```python", "import tpuconvert as tc", "```", "", *textwrap.wrap(LEAD, 118)]
+    lines += ["", "| task | names |", "|---|---|"]
+    for file, task in TASKS.items():
+        names = (f"[`{name}`]({file}.md#{name.lower()})" for name in names_of(file))
+        lines.append(f"| [{task.title}]({file}.md) | {', '.join(names)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _page(file: str) -> str:
+    task, items = TASKS[file], exported()
+    lines = [f"# {task.title}", "", MARK, "", f"{task.about} [Python](index.md) lists all tasks."]
+    for name in names_of(file):
+        lines += ["", *_entry(name, items[name], "##")]
+    if file == "run":
+        lines += ["", *_input_types()]
     return "\n".join(lines) + "\n"
 
 
 def _input_types() -> Iterator[str]:
     """Return the table of the array types that each input type accepts."""
-    yield from ("### Types of inputs", "")
+    yield from ("## Types of inputs", "")
     yield from textwrap.wrap(INPUT_TYPES, 116)
     yield ""
     yield f"| input | {' | '.join(GIVEN_TYPES)} |"
@@ -288,15 +315,18 @@ def _prose(text: str) -> Iterable[str]:
 
 
 def main() -> int:
-    """Write or check the page. Return the exit code."""
-    text = page()
-    if sys.argv[1:] == ["--check"]:
-        if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text:
-            print(f"{PAGE.relative_to(ROOT)} is not up to date: run {COMMAND}", file=sys.stderr)
-            return 1
-        return 0
-    PAGE.write_text(text, encoding="utf-8")
-    return 0
+    """Write or check the pages. Return the exit code."""
+    wanted = pages()
+    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    stale += sorted(set(FOLDER.glob("*.md")) - set(wanted))
+    for path in stale:
+        if sys.argv[1:] == ["--check"]:
+            print(f"{path.relative_to(ROOT)} is not up to date: run {COMMAND}", file=sys.stderr)
+        elif path in wanted:
+            path.write_text(wanted[path], encoding="utf-8")
+        else:
+            path.unlink()
+    return int(sys.argv[1:] == ["--check"] and bool(stale))
 
 
 if __name__ == "__main__":

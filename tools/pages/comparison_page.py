@@ -1,50 +1,30 @@
-"""Write the figures of docs/comparison.md: ``python -m tools.pages.comparison_page [--check]``.
+"""Write the figures of docs/inside/comparison.md: ``python -m tools.pages.comparison_page [--check]``.
 
-The figures come from the tables of the benchmark pages, which their own programs write. With ``--check`` nothing is
+The measurements come from benchmarks.json, into which the benchmarks are stored. With ``--check`` nothing is
 written; the exit code is 1 when the page is out of date.
 """
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from tools.pages.benchmark_record import Place, Row
 from tools.pages.generated_file import replace_section, write_or_check
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "inside"
 PAGE = DOCS / "comparison.md"
-Row = dict[str, str]
 
 
-@dataclass(frozen=True)
-class Place:
-    """A table: the first one after a heading of a page. The heading is its whole line."""
-
-    page: str
-    heading: str
-
-    def rows(self) -> list[Row]:
-        """Return one dictionary per row, from the name of a column to the cell."""
-        text = (DOCS / self.page).read_text(encoding="utf-8")
-        _, separator, section = f"\n{text}".partition(f"\n{self.heading}\n")
-        section = re.split(r"^#+ ", section, maxsplit=1, flags=re.MULTILINE)[0]
-        lines = [_cells(line) for line in section.splitlines() if line.startswith("|")]
-        if not separator or len(lines) < 3:
-            sys.exit(f"comparison_page.py: {self.page} has no table below '{self.heading}'; name its heading in Place")
-        return [dict(zip(lines[0], row, strict=True)) for row in lines[2:]]
-
-
-INT8 = Place("benchmarks.md", "## INT8, one thread")
-THREADS = Place("benchmarks.md", "## INT8, 2 threads")
-FLOAT = Place("benchmarks.md", "## float32, one thread")
-LOADING = Place("benchmarks.md", "## Loading, one thread")
-CONVERSION = Place("benchmarks-conversion.md", "# Benchmarks of conversions")
-QUANTIZATION = Place("benchmarks-quantization.md", "# Benchmarks of quantization")
-FLIPS = Place("benchmarks-accuracy.md", "## Flips of classifiers")
-KEPT = Place("benchmarks-accuracy.md", "## Detections kept")
+INT8 = Place("networks", "INT8, one thread")
+THREADS = Place("networks", "INT8, 2 threads")
+FLOAT = Place("networks", "float32, one thread")
+LOADING = Place("networks", "Loading, one thread")
+CONVERSION = Place("conversion", "Benchmarks of conversions")
+QUANTIZATION = Place("quantization", "Benchmarks of quantization")
+FLIPS = Place("accuracy", "Flips of classifiers")
+KEPT = Place("accuracy", "Detections kept")
 ENGINES = ("ONNX Runtime", "OpenVINO", "LiteRT")
 QUANTIZERS = ("ONNX Runtime", "NNCF", "LiteRT")
 CONVERTERS = {"mnnconvert": "MNN", "ovc": "OpenVINO, `ovc`", "openvino": "OpenVINO, `read_model`"}
@@ -131,10 +111,6 @@ def _worse(table: Place, chip: str, is_better: Callable[[float, float], bool]) -
 def _accuracy_table(table: Place) -> list[str]:
     columns = ["network", "images or detections", "BM1686", "BM1684", *QUANTIZERS]
     return _table(columns, [[row[name].split(" (")[0] for name in columns] for row in table.rows()])
-
-
-def _cells(line: str) -> list[str]:
-    return [cell.strip() for cell in line.strip().strip("|").split("|")]
 
 
 def _code(name: str) -> str:

@@ -2,7 +2,7 @@
 
 Every model of the data set is converted in float and to INT8 for each chip, every single layer in float, and the
 models of a zoo (``python -m tools.zoo``) in float and to INT8. The nodes without a native kernel are
-written to docs/fallbacks.md, grouped by operator, types and reason.
+written to docs/inside/kernels.md, grouped by operator, types and reason.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ import numpy as np
 import tpuconvert as tc
 from tools.accuracy.datasets import data_root, entries
 from tools.pages.converted_models import convert_model, is_quantized
+from tools.pages.generated_file import replace_part
 from tpuconvert.schema.errors import TpuConvertError
 from tpuconvert.schema.graph.graph import Node
 from tpuconvert.schema.types import Array
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "fallbacks.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "inside" / "kernels.md"
 CHIPS = ("bm1686", "bm1684", "bm1682")
 CALIBRATION = 8
 HEADER = """\
@@ -33,8 +34,8 @@ HEADER = """\
 
 Made by `python -m tools.pages.fallbacks`: the models of the data set are converted in float and to INT8 for each chip,
 and its single layers in float for BM1686. With `--zoo FOLDER` the tool adds the networks of `make zoo`. A node without
-a kernel runs its NumPy reference, with the same result. [kernels.md](kernels.md) lists the kernels and the operators
-without one. `Session.reference_reasons` reports these nodes for any model.
+a kernel runs its NumPy reference, with the same result. [Operators without a
+kernel](#operators-without-a-kernel) has the reasons. `Session.reference_reasons` reports these nodes for any model.
 """
 
 EXCEPTIONS = {
@@ -210,13 +211,13 @@ def main(arguments: Sequence[str]) -> int:
         survey_layers(survey, root)
     for folder in options.zoo:
         survey_zoo(survey, folder)
-    text = page(survey)
+    text = replace_part(PAGE, "fallbacks", "tools.pages.fallbacks", page(survey))
     for title, reason in survey.refused.items():
         print(f"not converted: {title}: {reason}", file=sys.stderr)
     if options.print:
-        print(text)
+        print(page(survey))
     elif options.check and text != PAGE.read_text(encoding="utf-8"):
-        print("fallbacks.md is out of date: run python -m tools.pages.fallbacks", file=sys.stderr)
+        print("kernels.md is out of date: run python -m tools.pages.fallbacks", file=sys.stderr)
         return 1
     elif not options.check:
         PAGE.write_text(text, encoding="utf-8")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -15,7 +16,7 @@ def section(page: Path, text: str, name: str, tool: str) -> str:
         page: the file, for the error.
         text: its content.
         name: name of the section.
-        tool: name of the module that makes it, such as ``tools.pages.readme_tables``.
+        tool: name of the module that makes it, such as ``tools.pages.option_tables``.
     """
     return _split(page, text, name, tool)[1]
 
@@ -24,6 +25,19 @@ def replace_section(page: Path, text: str, name: str, tool: str, lines: Iterable
     """Return the text of a page with other lines in a generated section. Arguments as in ``section``."""
     before, _, after = _split(page, text, name, tool)
     return "".join([before, *(f"{line}\n" for line in lines), after])
+
+
+def replace_part(page: Path, name: str, tool: str, text: str) -> str:
+    """Return the text of a page in which a generated section is a document with headings of its own.
+
+    Args:
+        page: the file.
+        name: name of the section.
+        tool: name of the module that makes it, with its arguments.
+        text: the document. Its headings become one level deeper.
+    """
+    lines = re.sub(r"^(?=#+ )", "#", text, flags=re.MULTILINE).splitlines()
+    return replace_section(page, page.read_text(encoding="utf-8"), name, tool, lines)
 
 
 def _split(page: Path, text: str, name: str, tool: str) -> tuple[str, str, str]:

@@ -1,4 +1,4 @@
-"""Write docs/schemas: the JSON Schema of each document that ``--json`` prints, made of its result class.
+"""Write docs/reference/schemas: the JSON Schema of each document that ``--json`` prints, made of its result class.
 
 A dataclass gives its fields, and what ``Plain`` adds to them; a ``TypedDict`` gives its keys. Descriptions are from
 the ``Args:`` or ``Attributes:`` of the class, of properties, and texts in ``Annotated``. A type in ``Annotated``
@@ -57,7 +57,7 @@ from tpuconvert.schema.text.plain_values import MERGED, Keyword, Plain
 from tpuconvert.verify.verification import Verification
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDER = ROOT / "docs" / "schemas"
+FOLDER = ROOT / "docs" / "reference" / "schemas"
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -281,7 +281,7 @@ def schema_of(name: str) -> str:
 
 def main() -> int:
     """Write the schemas, or check that they are up to date."""
-    parser = argparse.ArgumentParser(description="write docs/schemas")
+    parser = argparse.ArgumentParser(description="write docs/reference/schemas")
     parser.add_argument("--check", action="store_true", help="write nothing, exit 1 when a file is out of date")
     check = parser.parse_args().check
     schemas = {FOLDER / f"{name}.schema.json": schema_of(name) for name in DOCUMENTS}

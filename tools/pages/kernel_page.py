@@ -1,4 +1,4 @@
-"""Write docs/kernels.md, the table of kernels: ``python -m tools.pages.kernel_page [--check]``.
+"""Write the table of kernels into docs/inside/kernels.md: ``python -m tools.pages.kernel_page [--check]``.
 
 The rows are the matchers of ``runtime/native/matchers`` and the kernels that the compiled extension lists. With
 ``--check`` nothing is written; the exit code is 1 when the page is out of date.
@@ -10,19 +10,19 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tools.pages.generated_file import write_or_check
+from tools.pages.generated_file import replace_part, write_or_check
 from tpuconvert.runtime.native.builder.loader import kernels, native
 from tpuconvert.runtime.native.matchers.matcher import MatcherEntry, matchers
 from tpuconvert.schema.definition.op import Op, OpKind, all_ops
 from tpuconvert.schema.graph.control_flow import ControlFlowOp
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "kernels.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "inside" / "kernels.md"
 ISAS = ("scalar", "avx2", "avxvnni", "avx512vnni", "amx", "neon", "dotprod", "i8mm")
 HEADER = """\
 # Kernels of the native engine
 
 Made by `python -m tools.pages.kernel_page` from the matchers in `runtime/native/matchers` and from the kernels in
-`runtime/kernels`. [engine.md](engine.md) explains how they work together. What no matcher takes runs its NumPy
+`runtime/kernels`. [Native engine](engine.md) explains how they work together. What no matcher takes runs its NumPy
 reference. Matchers with priority -1 also take single nodes for which the kernel of another matcher declined.
 
 ## Matchers
@@ -34,7 +34,7 @@ are tried from the highest priority down.
 WITHOUT = """
 ## Operators without a kernel
 
-These run their NumPy reference. `tools/pages/fallbacks.py` lists the nodes of real models that do.
+These run their NumPy reference. [Nodes without a kernel](#nodes-without-a-kernel) lists the nodes of real models.
 
 | operators | reason |
 |---|---|
@@ -106,7 +106,12 @@ def _matcher_row(entry: MatcherEntry) -> str:
     return f"| {operators} | {entry.dtypes} | {names} | {entry.conditions} | {entry.priority} |"
 
 
+def part() -> bytes:
+    """Return the page with this section."""
+    return replace_part(PAGE, "kernels", "tools.pages.kernel_page", page()).encode()
+
+
 if __name__ == "__main__":
     native()  # the list of kernels comes from the compiled extension
     description = (__doc__ or "").split(":")[0]
-    sys.exit(write_or_check(PAGE, lambda: page().encode(), tool="tools.pages.kernel_page", description=description))
+    sys.exit(write_or_check(PAGE, part, tool="tools.pages.kernel_page", description=description))

@@ -1,6 +1,6 @@
 """Write the pages of the operators: ``python -m tools.pages.operator_pages [--check]``.
 
-``docs/operators/`` gets one page per operator and an index, generated from the definitions.
+``docs/reference/operators/`` gets one page per operator and an index, generated from the definitions.
 ``converter/report/operator_notes.json`` gets information that is not in a definition: the family, the meanings of the
 parameters and a worked example, taken from the specification of the operator set in ``tests/support/operators/spec``.
 The results of an example are computed by the definition. With ``--check`` nothing is written, and the exit code reports
@@ -29,7 +29,7 @@ from tpuconvert.schema.types import Array, Chip, DType, TensorType
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = "python -m tools.pages.operator_pages"
 NOTES = Path("converter", "report", "operator_notes.json")
-PAGES = Path("docs", "operators")
+PAGES = Path("docs", "reference", "operators")
 INDEX = "index.md"
 SMALL = 64
 """Largest number of elements of an array that is shown in full. Examples without larger arrays are preferred."""
@@ -216,13 +216,13 @@ def _mark_code(text: str) -> str:
 
 
 def _link_sections(text: str) -> str:
-    """Turn citations of ``docs/semantics.md`` into links."""
-    return re.sub(r"docs/semantics\.md, section (\d+)(?:\.(\d+))?", _section_link, text)
+    """Turn citations of ``docs/inside/semantics.md`` into links."""
+    return re.sub(r"docs/inside/semantics\.md, section (\d+)(?:\.(\d+))?", _section_link, text)
 
 
 def _section_link(citation: re.Match[str]) -> str:
     numbers = [number for number in citation.groups() if number]
-    return f"[semantics, section {'.'.join(numbers)}](../semantics.md#section-{'.'.join(numbers)})"
+    return f"[semantics, section {'.'.join(numbers)}](../../inside/semantics.md#section-{'.'.join(numbers)})"
 
 
 def _escape(text: str) -> str:

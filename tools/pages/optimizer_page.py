@@ -1,4 +1,4 @@
-"""Write the tables of docs/optimizer.md: ``python -m tools.pages.optimizer_page [--check]``.
+"""Write the tables of docs/inside/optimizer.md: ``python -m tools.pages.optimizer_page [--check]``.
 
 The list of rules is derived from the registered rules. The other tables count the nodes of the models of the data set,
 and of their ONNX files simplified by onnxsim and onnxslim if these are installed. With ``--check`` nothing is written:
@@ -23,7 +23,7 @@ from tpuconvert.optimizer import optimize
 from tpuconvert.optimizer.pipeline import describe_passes
 from tpuconvert.schema.graph.graph import Graph
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "optimizer.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "inside" / "optimizer.md"
 TOOL = "tools.pages.optimizer_page"
 COMMAND = f"python -m {TOOL}"
 

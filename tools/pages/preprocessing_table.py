@@ -1,4 +1,4 @@
-"""Write the table of preprocessing mistakes that the doctor detects on labeled models into docs/preprocessing.md.
+"""Write the table of preprocessing mistakes that the doctor detects into docs/guides/preprocessing.md.
 
     python -m tools.pages.preprocessing_table [--check] [--part development] [MODEL ...]
 
@@ -37,7 +37,7 @@ from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.system.content_digest import digest_of
 from tpuconvert.schema.types import Array
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "preprocessing.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "preprocessing.md"
 COSTLY = 2.0
 """Loss of top-1 accuracy, in percentage points, above which a mistake should be found."""
 

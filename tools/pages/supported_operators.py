@@ -1,7 +1,7 @@
-"""Write docs/supported-operators.md: ``python -m tools.pages.supported_operators [--check]``.
+"""Write docs/reference/supported-operators.md: ``python -m tools.pages.supported_operators [--check]``.
 
-The page lists the registered converters, as ``tpuconvert ops --format`` does. With ``--check`` nothing is written, and
-the exit code is 1 if the page is stale.
+The page lists the source formats, the chips, and the registered converters, as ``tpuconvert ops --format`` does. With
+``--check`` nothing is written, and the exit code is 1 if the page is stale.
 """
 
 import sys
@@ -9,11 +9,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tpuconvert.frontends.registry import FORMATS
-from tpuconvert.operators.tables import refused_operators, source_operators
+import tpuconvert.optimizer.quantize  # noqa: F401  registers the lowerings
+from tpuconvert.frontends.registry import FORMATS, registry
+from tpuconvert.operators.tables import refused_operators, source_operators, tpu_operators
+from tpuconvert.optimizer.quantize.lowering.lowering import find_lowering
+from tpuconvert.schema.definition.op import OpKind, all_ops
+from tpuconvert.schema.types import Chip, DType
 
 COMMAND = "python -m tools.pages.supported_operators"
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "supported-operators.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "supported-operators.md"
+FILES = {
+    "onnx": "`.onnx`, external data included",
+    "tflite": "`.tflite`, float and quantized",
+    "caffe": "`.prototxt` and `.caffemodel`, V1 layers included",
+}
 NAMES = {"onnx": "ONNX", "tflite": "TFLite", "caffe": "Caffe"}
 VERSIONS = {"onnx": "opsets", "tflite": "versions", "caffe": ""}
 """Heading of the version column; Caffe has none."""
@@ -21,6 +30,9 @@ VERSIONS = {"onnx": "opsets", "tflite": "versions", "caffe": ""}
 INTRODUCTION = f"""# Supported operators
 
 <!-- made by {COMMAND} from the registered converters -->
+"""
+
+LIST = """## Source operators
 
 The output of `tpuconvert ops --format onnx` (`tflite`, `caffe`). Each row is a range of versions with one meaning. The
 third column states what an operator becomes:
@@ -38,7 +50,37 @@ Nodes that depend only on shapes and constants are evaluated at conversion time;
 
 def page() -> str:
     """Return the page as Markdown."""
-    return "\n".join([INTRODUCTION, *(line for name in FORMATS for line in _section(name))]).rstrip("\n") + "\n"
+    heads = [INTRODUCTION, "## Formats", "", *formats_table(), "", "## Chips", "", *chips_table(), "", LIST]
+    return "\n".join([*heads, *(line for name in FORMATS for line in _section(name))]).rstrip("\n") + "\n"
+
+
+def formats_table() -> list[str]:
+    """Return one row per source format."""
+    rows = ["| format | files | operators |", "|---|---|---|"]
+    for name in FORMATS:
+        count = len(source_operators(name))
+        newest = max((entry.since for entry in registry(name).entries()), default=0)
+        versions = f", meanings up to opset {newest}" if name == "onnx" else ""
+        rows.append(f"| {NAMES[name]} | {FILES[name]} | {count}{versions} |")
+    return rows
+
+
+def chips_table() -> list[str]:
+    """Return one row per chip."""
+    rows = ["| chip | TPU operators | data types of `conv` | `matrix_mul` | integer forms |", "|---|---|---|---|---|"]
+    for chip in Chip:
+        key = chip.value.lower()
+        count = sum(1 for row in tpu_operators(key) if row["kind"] == OpKind.TPU.value)
+        types = {row["operator"]: _short(row[key]) for row in tpu_operators(key)}
+        products = [types.get(name, "-") for name in ("conv", "matrix_mul")]
+        integer = sum(find_lowering(op, chip) is not None for op in all_ops().values())
+        rows.append(f"| {chip.value} | {count} | {' | '.join(products)} | {integer or 'none'} |")
+    hosts = sum(1 for definition in all_ops().values() if definition.kind is OpKind.HOST)
+    return [*rows, "", f"Operators that run on the host: {hosts}."] if hosts else rows
+
+
+def _short(types: list[str]) -> str:
+    return ", ".join(name.rstrip("*") for name in types if name.rstrip("*") in DType.__members__)
 
 
 def _section(name: str) -> Iterator[str]:

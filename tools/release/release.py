@@ -27,7 +27,7 @@ PLATFORMS = (
     r"win_amd64",
 )
 SHOWN = {
-    "docs/ci.md": re.compile(r"(?:/tpuconvert@v|rev: v)([0-9][0-9.]*[0-9])"),
+    "docs/guides/ci.md": re.compile(r"(?:/tpuconvert@v|rev: v)([0-9][0-9.]*[0-9])"),
     "action.yml": re.compile(r"tpuconvert==([0-9][0-9.]*[0-9])"),
 }
 """Files that show the version to users, and the pattern of it."""

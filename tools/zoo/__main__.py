@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.zoo.files import EXPORTERS, VARIANTS
+from tools.zoo.files import EXPORTERS, VARIANTS, Made
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -24,7 +24,7 @@ def main(arguments: Sequence[str]) -> int:
         if name == "run":
             command.add_argument("--chip", default="bm1686")
             command.add_argument("--log", type=Path, help="outcomes are appended to it; models in it are not run again")
-            command.add_argument("--markdown", type=Path, help="write the page about all outcomes")
+            command.add_argument("--markdown", type=Path, help="write the page about all outcomes, and its rows")
             command.add_argument("--seconds", type=float, default=300.0, help="limit of a model's CPU time")
     given = parser.parse_args(arguments)
     networks = [name for name in given.networks.split(",") if name]
@@ -36,12 +36,14 @@ def main(arguments: Sequence[str]) -> int:
         make(given.folder, networks, exporters, opsets)
         return 0
     from tools.zoo.outcome import INTERNAL
-    from tools.zoo.page import page
+    from tools.zoo.page import page, raw_file, raw_rows
     from tools.zoo.running import run
 
     outcomes = run(given.folder, networks, exporters, opsets, given.chip, given.seconds, given.log)
     if given.markdown:
         given.markdown.write_text(page(outcomes, given.folder), encoding="utf-8")
+        rows = raw_rows(outcomes, Made.load(given.folder))
+        given.markdown.with_suffix(".json").write_text(raw_file(rows), encoding="utf-8")
     return int(any(outcome.outcome == INTERNAL for outcome in outcomes))
 
 

@@ -1,5 +1,7 @@
 """The page about a zoo: families, exporters and opsets with their outcomes."""
 
+import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +18,8 @@ COLUMNS = (
     *("network", "package", "exporter", "batch", "opsets", "outcome", "float error", "cosine", "ONNX Runtime"),
     *("centered", "SQNR, dB", "boxes", "share", "nodes", "seconds"),
 )
-"""Columns of the table of networks."""
+"""Columns of the raw rows."""
+Row = dict[str, str]
 
 
 def page(outcomes: Sequence[Outcome], folder: Path, explanations: Mapping[str, str] = EXPLANATIONS) -> str:
@@ -32,14 +35,14 @@ def page(outcomes: Sequence[Outcome], folder: Path, explanations: Mapping[str, s
     lines = [
         "# Exporters",
         "",
-        "<!-- Made by `python -m tools.zoo run FOLDER --markdown docs/exporters.md`. -->",
+        "<!-- Made by `python -m tools.zoo run FOLDER --markdown docs/inside/exporters.md`. -->",
         "",
         "Well-known network architectures, exported by both exporters of",
         f"{_packages(export_facts)},",
         "with batch 1 or with a dynamic batch. Each model is checked and converted in float; a small one is also",
         "compared with its source, tensor by tensor. Then it is converted to INT8, calibrated with 8 samples. Both are",
         f"compared with ONNX Runtime {onnxruntime.__version__} on 4 other samples. A dynamic batch runs",
-        f"with extents 1 and 3. Measured {measured_on()}.",
+        f"with extents 1 and 3. [exporters.json](exporters.json) has a row for each export. Measured {measured_on()}.",
         "",
         "No network has trained weights: they are drawn so that activations have the range of trained networks, and",
         "batch norm statistics are computed from the samples. Biases of batch norms are drawn around 1. With biases "
@@ -52,7 +55,7 @@ def page(outcomes: Sequence[Outcome], folder: Path, explanations: Mapping[str, s
         "",
         "```text",
         "python -m tools.zoo make FOLDER",
-        "python -m tools.zoo run FOLDER --markdown docs/exporters.md",
+        "python -m tools.zoo run FOLDER --markdown docs/inside/exporters.md",
         "```",
         "",
         "The first command needs the extra `zoo` (PyTorch), the second does not; `make zoo` runs each in a",
@@ -79,9 +82,10 @@ def page(outcomes: Sequence[Outcome], folder: Path, explanations: Mapping[str, s
         "subtracted first: a network that ignores its input has a high cosine and a low centered one. For a detector",
         "that selects its boxes, the column boxes has the share of ONNX Runtime's boxes that the INT8 model finds,",
         "with the same label and an intersection over union of at least 0.5. The share is the part of",
-        "multiply-accumulates that is computed in integers, with an extent of 1 for symbolic ones. Nodes are counted",
-        "in the source, the float model and the INT8 model. Times are CPU seconds of the float conversion and of the",
-        "INT8 conversion with its calibration.",
+        "multiply-accumulates that is computed in integers, with an extent of 1 for symbolic ones: an INT8 model with",
+        "a small share is close because it computes in float. Cells have the range over the exports of a network. The",
+        "raw rows also have the number of nodes in the source, the float model and the INT8 model, and the CPU seconds",
+        "of the float conversion and of the INT8 conversion with its calibration.",
         "",
         "Some networks are also converted from other sources. Quantized ones keep their integers; they are compared",
         "with the same model in ONNX Runtime.",
@@ -90,9 +94,7 @@ def page(outcomes: Sequence[Outcome], folder: Path, explanations: Mapping[str, s
         "|---|---|",
         *(f"| {name} | {meaning} |" for name, meaning in VARIANTS.items()),
         "",
-        f"| {' | '.join(COLUMNS)} |",
-        "|---" * len(COLUMNS) + "|",
-        *_rows(outcomes, export_facts),
+        *network_table(raw_rows(outcomes, export_facts)),
     ]
     reasons = _reasons(outcomes)
     if reasons:
@@ -186,7 +188,7 @@ def is_peer_close(outcome: Outcome) -> bool:
     return outcome.peer is None or outcome.peer >= MIN_COSINE
 
 
-def _rows(outcomes: Iterable[Outcome], export_facts: Made) -> list[str]:
+def raw_rows(outcomes: Iterable[Outcome], export_facts: Made) -> list[Row]:
     """Return one row for each group of opsets with the same outcome."""
     groups: dict[tuple[str, str, str, str], list[Outcome]] = {}
     for outcome in outcomes:
@@ -203,8 +205,37 @@ def _rows(outcomes: Iterable[Outcome], export_facts: Made) -> list[str]:
         cells += [_range([outcome.sqnr for outcome in group], 1)]
         cells += [_percent(outcome.kept for outcome in group), _percent(outcome.share for outcome in group)]
         cells += [", ".join(_nodes(group)), ", ".join(_seconds(group))]
-        rows.append(f"| {' | '.join(cells)} |")
+        rows.append(dict(zip(COLUMNS, cells, strict=True)))
     return rows
+
+
+def raw_file(rows: Sequence[Row]) -> str:
+    """Return the text of the file with the raw rows, one per line."""
+    return "[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n"
+
+
+def network_table(rows: Iterable[Row]) -> list[str]:
+    """Return a table with one row for each network, after the mark of a table that the site filters."""
+    networks: dict[str, list[Row]] = {}
+    for row in rows:
+        networks.setdefault(row["network"], []).append(row)
+    lines = ['<p class="table-filter"></p>', ""]
+    lines += ["| network | package | exports | outcome | float error | cosine | ONNX Runtime | boxes | INT8 share |"]
+    lines += ["|---" * 9 + "|"]
+    for network, group in networks.items():
+        exports = "; ".join(dict.fromkeys(f"{row['exporter']} {row['opsets']}".strip() for row in group))
+        cells = [network, group[0]["package"], exports, ", ".join(dict.fromkeys(row["outcome"] for row in group))]
+        cells += [max((row["float error"] for row in group if row["float error"]), key=float, default="")]
+        cells += [_joined(group, "cosine", 4), _joined(group, "ONNX Runtime", 4)]
+        cells += [_joined(group, "boxes", 0, " %"), _joined(group, "share", 0, " %")]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _joined(group: Iterable[Row], column: str, digits: int, unit: str = "") -> str:
+    """Return the range over several rows of a column, whose cells are numbers or ranges."""
+    numbers = [float(number) for row in group for number in re.findall(r"-?\d+(?:\.\d+)?", row[column])]
+    return _range(numbers, digits, unit)
 
 
 def _nodes(group: Sequence[Outcome]) -> list[str]:

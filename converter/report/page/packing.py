@@ -1,6 +1,6 @@
 """Packing of the data block in a page: the same content in fewer characters. ``core.js`` unpacks it.
 
-docs/report.md describes the packed forms of a column and of the histograms.
+docs/guides/report.md describes the packed forms of a column and of the histograms.
 """
 
 from __future__ import annotations

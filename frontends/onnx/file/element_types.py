@@ -1,7 +1,7 @@
 """Element types of ONNX tensors: width in bits, NumPy type of constants, and dtype in the graph.
 
 Types that NumPy does not have are widened when they are read: bfloat16 and float8 to float32, 4- and 2-bit integers to
-8 bits. The graph has neither BOOL nor 64-bit types (docs/semantics.md, section 1).
+8 bits. The graph has neither BOOL nor 64-bit types (docs/inside/semantics.md, section 1).
 Unsigned integers of 32 bits become INT32 with the same check of their range.
 """
 

@@ -56,7 +56,7 @@ class Conv(QuantizedConvolution):
     Units: ``left_zero_point`` belongs to x, ``right_zero_point`` to w. These, ``scale`` and
     ``mode`` are for integers only.
     ``out_dtype`` None means the type of x.
-    Source: docs/semantics.md, section 7.
+    Source: docs/inside/semantics.md, section 7.
     """
 
     inputs = convolution_inputs("OIHW")

@@ -33,7 +33,7 @@ class MatrixMul(Op):
     Units: ``left_zero_point`` belongs to left, ``right_zero_point`` to right; they, ``scale`` and ``mode`` are for
     integers only.
     ``out_dtype`` None means the type of left.
-    Source: docs/semantics.md, section 7.
+    Source: docs/inside/semantics.md, section 7.
     """
 
     scale: float = 1.0

@@ -2,7 +2,7 @@
 
 ``quantized_sums`` implements their arithmetic.
 
-Source: docs/semantics.md, section 7.
+Source: docs/inside/semantics.md, section 7.
 """
 
 from __future__ import annotations

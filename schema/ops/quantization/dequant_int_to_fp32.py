@@ -15,7 +15,7 @@ class DequantIntToFp32(Op):
     """Dequantize: y = (x - offset) * scale. The exact difference is rounded to binary32, then the product.
 
     Shapes: x [...], y the same; per-channel vectors have one value per index of axis 1.
-    Source: docs/semantics.md, section 9.3.
+    Source: docs/inside/semantics.md, section 9.3.
     """
 
     is_scale_pc: bool = False

@@ -32,7 +32,7 @@ class RequantFp32ToInt(Op):
     Shapes: x [...], y the same; per-channel vectors have one value per index of axis 1.
     Units: ``scale`` is a factor: the reciprocal of the scale of the quantized tensor.
     ``out_dtype`` None means INT8.
-    Source: docs/semantics.md, section 9.2.
+    Source: docs/inside/semantics.md, section 9.2.
     """
 
     is_scale_pc: bool = False

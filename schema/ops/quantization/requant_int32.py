@@ -40,7 +40,7 @@ class RequantInt32(Op):
     Units: shifts are -64 to 31; positive ones shift left.
     ``scale_val`` and ``scale_vec``, the vendor's names of the shifts, are aliases of ``shift_val`` and ``shift_vec``.
     ``out_dtype`` None means INT8, which all modes support.
-    Source: docs/semantics.md, section 9.1.
+    Source: docs/inside/semantics.md, section 9.1.
     """
 
     is_mul_shift_pc: bool = False

@@ -266,8 +266,8 @@ def test_id_is_told(number: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_every_id_has_a_call_and_a_page(repository: Path) -> None:
     ids = {*EXCEPTIONS, *KINDS}
     assert set(CALLS) == ids
-    assert {page.stem for page in (repository / "docs" / "errors").glob("*.md")} == ids
-    index = (repository / "docs" / "errors.md").read_text(encoding="utf-8")
+    assert {page.stem for page in (repository / "docs" / "reference" / "errors").glob("*.md")} == ids
+    index = (repository / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
     linked = re.findall(r"^\| \[(TC\d{4})\]\(errors/(TC\d{4})\.md\) \| (\d) \|", index, re.MULTILINE)
     codes = {**dict.fromkeys(KINDS, 3), **{number: kind.exit_code for number, kind in EXCEPTIONS.items()}}
     assert {(first, second, int(code)) for first, second, code in linked} == {(n, n, c) for n, c in codes.items()}
@@ -275,7 +275,7 @@ def test_every_id_has_a_call_and_a_page(repository: Path) -> None:
 
 @pytest.mark.parametrize("number", CALLS)
 def test_page_says_what_it_is_and_what_to_do(number: str, repository: Path) -> None:
-    text = (repository / "docs" / "errors" / f"{number}.md").read_text(encoding="utf-8")
+    text = (repository / "docs" / "reference" / "errors" / f"{number}.md").read_text(encoding="utf-8")
     name = KINDS[number].heading if number in KINDS else EXCEPTIONS[number].__name__
     assert text.startswith(f"# {number}: {name}\n")
     assert "```text\n" in text

@@ -22,7 +22,7 @@ WITHOUT_JSON = {"completion"}
 
 
 def schema(repository: Path, name: str) -> Any:
-    path = repository / "docs" / "schemas" / f"{name}.schema.json"
+    path = repository / "docs" / "reference" / "schemas" / f"{name}.schema.json"
     return json.loads(path.read_text(encoding="utf-8"))
 
 
@@ -35,7 +35,9 @@ def test_every_command_has_json_and_a_schema(repository: Path) -> None:
         for leaf in leaves:
             assert any("--json" in parameter.opts for parameter in leaf.params) == (name not in WITHOUT_JSON), name
     assert set(CALLS) == set(COMMANDS) - WITHOUT_JSON
-    files = {path.name.removesuffix(".schema.json") for path in (repository / "docs" / "schemas").iterdir()}
+    files = {
+        path.name.removesuffix(".schema.json") for path in (repository / "docs" / "reference" / "schemas").iterdir()
+    }
     assert files == {*CALLS, "error", "proof", "report"}
     for name in files:
         jsonschema.Draft202012Validator.check_schema(schema(repository, name))

@@ -144,7 +144,9 @@ def test_json(cache: Path, tmp_path: Path, repository: Path, capsys: Captured) -
     python = write_python(tmp_path / "python3.10", home)
     assert main(["device", "setup", str(tmp_path / "out"), "--python", python, "--progress", "none", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    jsonschema.validate(document, json.loads((repository / "docs" / "schemas" / "device.schema.json").read_text()))
+    jsonschema.validate(
+        document, json.loads((repository / "docs" / "reference" / "schemas" / "device.schema.json").read_text())
+    )
     assert document["folder"] == str(tmp_path / "out") and document["version"] == COMPILER_VERSION
     assert document["is_new"] and not document["is_default"]
 

@@ -23,7 +23,7 @@ Captured = pytest.CaptureFixture[str]
 
 @pytest.fixture
 def schema(repository: Path) -> Any:
-    return json.loads((repository / "docs" / "schemas" / "doctor.schema.json").read_text())
+    return json.loads((repository / "docs" / "reference" / "schemas" / "doctor.schema.json").read_text())
 
 
 def doctor(capsys: Captured, schema: Any) -> tuple[int, Any, str]:

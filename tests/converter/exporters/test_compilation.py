@@ -88,7 +88,7 @@ def test_a_program_is_compiled_and_compared(model, compiler, tmp_path, repositor
     proof = json.loads((folder / "proof.json").read_text())
     assert proof == result.proofs["out"]
     for name, document in (("proof", proof), ("export", result.to_dict())):
-        schema = json.loads((repository / "docs" / "schemas" / f"{name}.schema.json").read_text())
+        schema = json.loads((repository / "docs" / "reference" / "schemas" / f"{name}.schema.json").read_text())
         jsonschema.validate(document, schema)
     assert proof["is_accepted"] and proof["level"] == 2 and outcomes(proof) == [(2, "accepted")]
     assert proof["tensors"] == [

@@ -59,7 +59,9 @@ def test_every_kind_of_operator_has_a_text_in_the_legend() -> None:
 
 
 def test_columns_are_those_of_the_schema(repository: Path) -> None:
-    schema = json.loads((repository / "docs" / "schemas" / "report.schema.json").read_text(encoding="utf-8"))
+    schema = json.loads(
+        (repository / "docs" / "reference" / "schemas" / "report.schema.json").read_text(encoding="utf-8")
+    )
     assert sorted(COLUMNS) == sorted(schema["$defs"]["NodeColumns"]["properties"])
 
 

@@ -27,7 +27,7 @@ MEGABYTE = 1_000_000
 
 @pytest.fixture
 def checker(repository: Path) -> jsonschema.Draft202012Validator:
-    text = (repository / "docs" / "schemas" / "report.schema.json").read_text(encoding="utf-8")
+    text = (repository / "docs" / "reference" / "schemas" / "report.schema.json").read_text(encoding="utf-8")
     return jsonschema.Draft202012Validator(strict(json.loads(text)))
 
 
@@ -90,7 +90,7 @@ def test_page_and_json_file_have_the_same_data() -> None:
 
 
 def unpack(column: Any) -> list[Any]:
-    """The entries of a packed column, as docs/report.md describes them."""
+    """The entries of a packed column, as docs/guides/report.md describes them."""
     if isinstance(column, list):
         return column
     if "at" in column:

@@ -1,4 +1,4 @@
-"""The three calculation modes of docs/semantics.md, section 7, one element at a time."""
+"""The three calculation modes of docs/inside/semantics.md, section 7, one element at a time."""
 
 import numpy as np
 import pytest

@@ -35,7 +35,7 @@ NO_DEFAULT = {("pool", "kernel_h"): 0, ("pool", "kernel_w"): 0}
 """Replacement for the empty default of parameters that are required only in combination with others."""
 
 STRICTER = {
-    "interpolate": "the contract leaves the reserved platforms to the chip check (docs/semantics.md, section 16)",
+    "interpolate": "the contract leaves reserved platforms to the chip check (docs/inside/semantics.md, section 16)",
 }
 """Definitions whose dtype table is stricter than the contract, with the reason."""
 
@@ -285,7 +285,7 @@ PER_CHANNEL = {
     "tpu_bdc_int_pc_dequant": ("offset", "multiplier", "shift"),
     "tpu_bdc_fp32_pc_dequant": ("offset",),
 }
-"""Columns of the parameter tensor, in the order of docs/semantics.md, section 9.4."""
+"""Columns of the parameter tensor, in the order of docs/inside/semantics.md, section 9.4."""
 
 
 @pytest.mark.parametrize("dtype", [DType.INT8, DType.UINT8], ids=lambda dtype: dtype.value)

@@ -59,7 +59,7 @@ class Outcome:
             setattr(self, record["outcome"], getattr(self, record["outcome"]) + 1)
 
     def row(self, name: str) -> str:
-        """Row of the table in docs/security.md."""
+        """Row of the table in docs/reference/security.md."""
         cells = (
             f"{self.tried:,}",
             f"{self.refused:,}",

@@ -101,7 +101,7 @@ def random_integers(rng: np.random.Generator, dtype: DType, shape: Sequence[int]
 def quantized_mode(
     mode: int, total: int, bias: Any, scale: float, out: DType, *, zero_total: int = 0, offset: int = 0, n: int = 0
 ) -> int:
-    """One result of docs/semantics.md, section 7, step by step.
+    """One result of docs/inside/semantics.md, section 7, step by step.
 
     ``bias`` is a Python int, an np.float32 for a float bias, or None.
     """

@@ -19,10 +19,12 @@ from tools.accuracy.trained.samples import needs_photos
 from tools.accuracy.trained.tpu_mlir import installed_version
 from tools.accuracy.trained.wheels import fetch, model_folder
 from tools.bench.machine import ABSENT, facts
+from tools.pages.generated_file import replace_part
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
-RECORD = ROOT / "docs" / "accuracy-trained.json"
-PAGE = ROOT / "docs" / "accuracy-trained.md"
+RECORD = ROOT / "docs" / "inside" / "accuracy-trained.json"
+PAGE = ROOT / "docs" / "inside" / "accuracy.md"
+TOOL = COMMAND.removeprefix("python -m ")
 PACKAGES = ("ai-edge-quantizer",)
 TOLERANCE = 1.0
 """Points that a score may lose beyond two standard errors: fonts and voices of another machine change the samples."""
@@ -32,12 +34,12 @@ def main(arguments: Sequence[str]) -> int:
     """Measure the selected networks with the selected quantizers."""
     options = _parser().parse_args(arguments)
     if options.check:
-        is_current = PAGE.read_text(encoding="utf-8") == page(Record.read(RECORD))
+        is_current = PAGE.read_text(encoding="utf-8") == written_page(Record.read(RECORD))
         if not is_current:
             print(f"{PAGE.name} is out of date: run {COMMAND} --page", file=sys.stderr)
         return 0 if is_current else 1
     if options.page:
-        PAGE.write_text(page(Record.read(RECORD)), encoding="utf-8")
+        PAGE.write_text(written_page(Record.read(RECORD)), encoding="utf-8")
         return 0
     folders = Folders(options.work, options.cache)
     if options.fetch:
@@ -55,8 +57,13 @@ def main(arguments: Sequence[str]) -> int:
     if options.update:
         updated = Record({**record.facts, **_present_facts()}, {**record.rows, **rows})
         updated.write(RECORD, measured_names())
-        PAGE.write_text(page(updated), encoding="utf-8")
+        PAGE.write_text(written_page(updated), encoding="utf-8")
     return 1 if lines else 0
+
+
+def written_page(record: Record) -> str:
+    """Return the page of accuracies with the section of a record."""
+    return replace_part(PAGE, "trained", TOOL, page(record))
 
 
 def _present_facts() -> dict[str, str]:

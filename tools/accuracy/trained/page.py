@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Iterable, Sequence
 
@@ -17,16 +18,18 @@ UNUSUAL = 99.9
 """Scores of the float model below this share are named: tpuconvert and the engine of the source disagree."""
 
 INTRODUCTION = """\
-# Accuracy of INT8 on trained models of public packages
+# Trained models of public packages
 
 INT8 models of tpuconvert and of other quantizers, for {count} trained models that packages on the package registry
 contain. Written by `{command} --page` from [accuracy-trained.json](accuracy-trained.json), which has every
-measurement. [`catalog.yaml`](../tools/accuracy/trained/catalog.yaml) has the packages, checksums, samples and metrics;
-nothing of the models is stored in the repository. To measure all of them again, which takes hours:
+measurement. [`catalog.yaml`](../../tools/accuracy/trained/catalog.yaml) has the packages, checksums, samples and
+metrics; nothing of the models is stored in the repository. To measure all of them again, which takes hours:
 
     pip install '.[bench,images]'    # and the programs espeak-ng and fonts DejaVu and Liberation
     {command} --draws 0 1 2 --update
     make accuracy-vendor             # the column TPU-MLIR; needs Python 3.10 on Linux x86-64
+
+tpuconvert's default has the best score, alone or with another quantizer, of {best} of these models.
 
 - Scores compare the decisions of an INT8 model with its **float model**, in percent, on samples that are not
   used for calibration: the F1 score of detections (the same class, an overlap of at least 50 %), the mean intersection
@@ -52,14 +55,16 @@ def page(record: Record) -> str:
     """Return the whole page."""
     rows = sorted(record.rows.values(), key=lambda row: row.key)  # the file has a different order than a run
     networks = measured_names()
-    introduction = INTRODUCTION.format(count=len(networks), command=COMMAND)
-    dates = sorted({row.measured for row in rows})
+    scores = _score_rows(rows)
+    best = sum(cells[3].startswith("**") for cells in scores)
+    introduction = INTRODUCTION.format(count=len(networks), command=COMMAND, best=best)
+    dates = sorted({re.sub(r" \(commit \w+\)", "", row.measured) for row in rows})
     facts = {"measured": "; ".join(dates), **record.facts}
     machine = "\n".join(f"- {name}: {value}" for name, value in facts.items())
     sections = [
         introduction,
         f"## Machine\n\n{machine}\n",
-        f"## Scores\n\n{_table(_score_rows(rows))}",
+        f"## Scores\n\n{_table(scores)}",
         f"## Models\n\n{_table(_model_rows())}",
         f"## Not measured\n\n{_failures(rows)}",
     ]

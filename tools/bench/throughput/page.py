@@ -16,7 +16,7 @@ wrote it:
 
     {command}
 
-Every client sends its next request as soon as the last one is answered. [Benchmarks](benchmarks.md) describes the
+Every client sends its next request as soon as the last one is answered. `tools/bench/README.md` describes the
 networks and their INT8 files. All engines are pinned to the same {threads} processors and run in turns; a ratio is the
 throughput of tpuconvert divided by the throughput of the engine in the same turn: above 1, tpuconvert is faster.
 Tables have the median over the turns and, in brackets, the smallest and the largest.

@@ -174,7 +174,7 @@ def _check_float(case: Case, chip: str, input_shapes: Shapes | None) -> Outcome:
                 reason = compare(case, feeds, expected, found) or against_declared(converted, found)
                 if reason:
                     if chip == "bm1684" and _is_near_tie(case, expected, found):
-                        return Outcome("documented", "docs/onnx.md, Quantized models: near ties of BM1684")
+                        return Outcome("documented", "docs/reference/onnx.md, Quantized models: near ties of BM1684")
                     warned = [note for note in converted.notes if note.kind == "deviation"]
                     return (
                         Outcome("warned", warned[0].message) if warned else Outcome("different", f"{engine}: {reason}")

@@ -341,7 +341,7 @@ class Drawing:
                 size = np.abs(array[np.isfinite(array)].astype(float))
                 if size.size and size.max() > (3e4 if array.dtype == F16 else MOST_MAGNITUDE):
                     raise Declined
-            # docs/onnx.md: 64-bit integers have 32 bits inside of the model
+            # docs/reference/onnx.md: 64-bit integers have 32 bits inside of the model
             elif array.size and (int(array.max()) > 2**31 - 1 or int(array.min()) < -(2**31)):
                 raise Declined
 

@@ -22,7 +22,7 @@ TRIALS = 3
 FACTOR = 6.0
 """The rounding errors of a sum of 100 terms are below 1e-6 of its terms; the factor is for trials without the worst."""
 _ERRORS = {"float32": 1e-6, "float64": 1e-6, "float16": 2e-3}
-"""FLOAT64 is computed in FLOAT32 (docs/onnx.md), which lacks larger numbers;
+"""FLOAT64 is computed in FLOAT32 (docs/reference/onnx.md), which lacks larger numbers;
 FLOAT16 rounds at 2^-11, in places that differ between engines."""
 _EXACT = names(
     """
@@ -49,7 +49,7 @@ _COMPARING = names(
 """Results of a NaN depend on the order of comparisons; the result of Sign in ONNX Runtime on the element type."""
 _RECURRENT = names("LSTM GRU RNN")
 _WITH_LIMIT = names("HardSwish Mish Gelu")
-"""ONNX Runtime multiplies 0 by minus infinity; the result here is the limit (docs/onnx.md)."""
+"""ONNX Runtime multiplies 0 by minus infinity; the result here is the limit (docs/reference/onnx.md)."""
 _APPROXIMATED = names(
     """
     Sigmoid Tanh Erf Softplus Gelu Mish Elu Selu Celu Asinh Acosh Atanh Sinh LSTM GRU RNN HardSwish HardSigmoid Loop If

@@ -218,7 +218,7 @@ def batch_is_free(name: str) -> bool:
 
 @dataclass
 class Rescale:
-    """Compute the last steps of docs/semantics.md, section 7, for one result at a time."""
+    """Compute the last steps of docs/inside/semantics.md, section 7, for one result at a time."""
 
     mode: int
     scale: float

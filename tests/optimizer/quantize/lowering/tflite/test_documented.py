@@ -1,4 +1,4 @@
-"""docs/tflite-exactness.md agrees with the tests: the exceptions, and results of measurements."""
+"""docs/reference/tflite.md agrees with the tests: the exceptions, and results of measurements."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support import programs
 from tests.support.tflite.integer_cases import CASES, EXCEPTIONS
 from tests.support.tflite.sweep import EXTRA, REASONS, Sample, samples, source_name
 
-PAGE = "docs/tflite-exactness.md"
+PAGE = "docs/reference/tflite.md"
 
 
 def rows(repository: Path, pattern: str) -> list[tuple[str, ...]]:
