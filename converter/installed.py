@@ -13,6 +13,9 @@ from collections.abc import Iterable
 
 NAME = "tpuconvert"
 
+PAGES = "https://github.com/tpuconvert/tpuconvert/blob/main/docs"
+"""Address of the documentation."""
+
 
 def version() -> str:
     """Return the version in the metadata of the installed package."""

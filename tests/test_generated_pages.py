@@ -51,6 +51,7 @@ class Page(NamedTuple):
 
 PAGES = {
     "docs/reference/commands.md": Page("tools.pages.option_tables", is_fast=True),
+    "docs/reference/options.md": Page("tools.pages.command_options", is_fast=True),
     "docs/guides/evaluation.md": Page("tools.pages.option_tables", is_fast=True),
     "docs/inside/comparison.md": Page("tools.pages.comparison_page", is_fast=True),
     "docs/inside/kernels.md#kernels": Page("tools.pages.kernel_page", is_fast=True),

@@ -7,6 +7,7 @@ import re
 import click
 
 from tpuconvert.conversion.options.options import GROUP_OF
+from tpuconvert.installed import PAGES
 from tpuconvert.option_declaration import OptionGroup
 
 FIRST = "Options"
@@ -56,6 +57,12 @@ class SectionedCommand(click.Command):
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records, col_max=34)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the address of the whole texts."""
+        name = ctx.command_path.removeprefix("tpuconvert ").replace(" ", "-")
+        formatter.write_paragraph()
+        formatter.write(f"In full: {PAGES}/reference/options.md#{name}\n")
 
 
 def topic_of(parameter: click.Option) -> str:

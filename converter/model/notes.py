@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tpuconvert.installed import PAGES
 from tpuconvert.model.description import NoteDescription
 from tpuconvert.schema.file.file_model import Note
 from tpuconvert.schema.text.plain_values import Plain
@@ -98,7 +99,7 @@ def group_notes(notes: Sequence[NoteDescription], operators: Mapping[str, str] |
             operator, reason = _split(reason, operator)
         if note["kind"] == "chip" and (unfinished := _UNFINISHED.search(reason)):
             # One line, also for operators that consist of unfinished ones.
-            reason = f"the vendor marks this as unfinished on {unfinished[1]} (docs/inside/semantics.md, section 17)"
+            reason = f"the vendor marks this as unfinished on {unfinished[1]}, see {PAGES}/inside/semantics.md#17-chips"
         quoted = _QUOTED.findall(reason)
         is_alike = note["node"] or (note["kind"] == "source" and len(quoted) == 1)
         pattern = _QUOTED.sub("''", reason) if is_alike else reason

@@ -169,15 +169,17 @@ def timed(run: Callable[[Array], Array], prompt: Array, steps: int) -> tuple[flo
     return times[1] - times[0], times[-1] - times[1]
 
 
-def measure(engines: dict[str, Engine], vocabulary: int, rounds: int) -> dict[tuple[str, str], list[float]]:
+def measure(
+    engines: dict[str, Engine], vocabulary: int, rounds: int, prompts: tuple[int, ...]
+) -> dict[tuple[str, str], list[float]]:
     """Tokens per CPU second of all rounds but the first, by phase and engine."""
     rng = np.random.default_rng(0)
-    longest = rng.integers(3, vocabulary, (1, max(PROMPTS)), np.int64)
+    longest = rng.integers(3, vocabulary, (1, max(prompts)), np.int64)
     rates: dict[tuple[str, str], list[float]] = {}
     names = list(engines)
     for number in range(rounds + 1):
-        for length in PROMPTS:
-            steps = STEPS if length == PROMPTS[0] else 0
+        for length in prompts:
+            steps = STEPS if length == prompts[0] else 0
             for name in names[number % len(names) :] + names[: number % len(names)]:
                 prefill, decode = engines[name].seconds(longest[:, :length], steps)
                 if number:  # the first round warms up
@@ -226,6 +228,7 @@ def main() -> None:
     )
     parser.add_argument("--cpu", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--prompts", type=int, nargs="+", default=PROMPTS, help="lengths; 64 tokens follow the first")
     parser.add_argument("--float-activations", action="store_true", help="measure tpuconvert without INT8, too")
     parser.add_argument("--gguf-type", default="Q4_1", help="type of the weights for llama.cpp, such as Q4_0")
     args = parser.parse_args()
@@ -250,7 +253,7 @@ def main() -> None:
         for path in args.others:
             engines[f"{OWN}, {path.stem}"] = Own(packed(path, "int8"))
             engines[f"{RUNTIME}, {path.stem}"] = Runtime(onnx.load(path))
-        print_rates(measure(engines, vocabulary, args.rounds), engines)
+        print_rates(measure(engines, vocabulary, args.rounds, tuple(args.prompts)), engines)
 
 
 if __name__ == "__main__":

@@ -78,7 +78,6 @@ def command(
     tpuconvert reduce net.onnx --until error
     tpuconvert reduce net.onnx --until difference --quantize int8 --min-cosine 0.99 -o small.onnx
     tpuconvert reduce net.tflite --until "python check.py {}" --budget 1h
-    tpuconvert reduce net.prototxt net.caffemodel -o small.prototxt
     """
     target = search.output or str(Path(model).with_suffix(f".reduced{SUFFIXES[Source(model).format]}"))
     ensure_writable(target)

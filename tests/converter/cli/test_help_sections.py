@@ -1,13 +1,16 @@
 """``COMMAND --help``: at most twelve options before those with a topic, one sentence each, and two screens."""
 
+import configparser
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
 
 from tpuconvert.cli.group import COMMAND_GROUPS, COMMANDS, WIDTH, group, load_command
 from tpuconvert.cli.help_sections import _TOPICS, FIRST, MOST, SectionedCommand, first_sentence, topic_of
+from tpuconvert.installed import PAGES
 
 SCREENS = 100
 """Lines of two screens."""
@@ -52,6 +55,18 @@ def test_every_option_is_in_the_help(name: str) -> None:
     for item in ALL[name].params:
         if isinstance(item, click.Option) and not item.hidden:
             assert item.opts[-1] in text
+
+
+def test_help_names_the_page_with_the_whole_texts(repository: Path) -> None:
+    setup = configparser.ConfigParser()
+    setup.read(repository / "setup.cfg")
+    assert PAGES.replace("/blob/", "/tree/") in setup["metadata"]["project_urls"]
+    page = (repository / "docs" / "reference" / "options.md").read_text(encoding="utf-8")
+    for name, command in ALL.items():
+        context = click.Context(command, parent=click.Context(group, info_name="tpuconvert"), info_name=name)
+        anchor = name.replace(" ", "-")
+        assert command.get_help(context).endswith(f"\nIn full: {PAGES}/reference/options.md#{anchor}")
+        assert f"\n## {name}\n" in page
 
 
 def test_topics_name_options() -> None:
