@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from tpuconvert.model.accuracy_notes import KEY as ACCURACY
+from tpuconvert.model.accuracy_notes import worst_messages
 from tpuconvert.model.description import (
     ConversionSettings,
     GraphNumbers,
@@ -194,7 +195,7 @@ def _accuracy_lines(summary: Summary) -> list[str]:
         lines.append(
             f"    {several(len(outputs) - OUTPUTS, 'more output')}: cosine {outputs[OUTPUTS]['cosine']:.4f} or more"
         )
-    return lines + [f"warning: {text}" for text in summary["warnings"]]
+    return lines + [f"warning: {text}" for text in worst_messages(summary["warnings"])]
 
 
 def _measures(item: Summary) -> str:

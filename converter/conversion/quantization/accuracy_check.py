@@ -73,8 +73,8 @@ class ModelAccuracy:
 
     @property
     def inaccurate(self) -> list[OutputAccuracy]:
-        """The outputs below a limit."""
-        return [output for output in self.outputs if not output.is_accurate]
+        """The outputs below a limit, the worst first."""
+        return sorted((output for output in self.outputs if not output.is_accurate), key=lambda output: output.cosine)
 
     @property
     def origin(self) -> str:

@@ -15,10 +15,12 @@ from tests.support.quantize.task_networks import DETECTORS
 from tpuconvert.__main__ import main
 from tpuconvert.conversion.options.options import group_options
 from tpuconvert.conversion.quantization import decisions, int16_nodes, quantization
+from tpuconvert.conversion.quantization.accuracy_check import ModelAccuracy
 from tpuconvert.conversion.quantization.sample_split import split_feeds
-from tpuconvert.model.accuracy_notes import AccuracyWarning
+from tpuconvert.model.accuracy_notes import AccuracyWarning, worst_messages
 from tpuconvert.model.description import describe_graph
 from tpuconvert.optimizer.quantize.search import accuracy_floor
+from tpuconvert.optimizer.quantize.search.output_accuracy import OutputAccuracy
 from tpuconvert.optimizer.quantize.search.output_error import count_held_out
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.schema.errors import ThresholdError, UsageError
@@ -257,3 +259,11 @@ def test_the_size_of_constants_counts_shared_arrays_once():
     model = tc.convert(net.model(net.add("MatMul", hidden, weights)))
     assert [node.op.name for node in model.graph.nodes].count("matrix_mul") == 2
     assert describe_graph(model.graph)["constant_bytes"] == 4 * 8 * 8
+
+
+def test_the_worst_outputs_have_messages_of_their_own():
+    accuracy = ModelAccuracy([OutputAccuracy(f"y{index}", 0.9 - index / 10, 0.5) for index in range(5)], 4, True, 4)
+    messages = [note.message for note in accuracy.notes()]
+    assert [text.split("'")[1] for text in messages] == ["y4", "y3", "y2", "y1", "y0"]
+    assert worst_messages(messages) == [*messages[:3], "2 more outputs below the limits"]
+    assert worst_messages(messages[:3]) == messages[:3]
