@@ -25,6 +25,7 @@ from tpuconvert.option_declaration import REQUIRED, option
 from tpuconvert.outputs.head import detector_names
 from tpuconvert.plugins import load_plugins
 from tpuconvert.report.report import report as write_model_report
+from tpuconvert.samples.finding import Finding
 from tpuconvert.schema.text.plain_values import MERGED, Plain
 from tpuconvert.text.styled_text import join_lines
 
@@ -53,6 +54,13 @@ class _Limit(click.ParamType):  # type: ignore[type-arg]  # a generic class only
             return name, float(number)
         except ValueError:
             self.fail(f"'{value}' is not NAME=NUMBER, such as top1=0.75", param, ctx)
+
+
+LOW_ACCURACY = 0.5
+"""Top-1 accuracy below which another preprocessing is tried without being asked for."""
+
+CAUSES = ("better-variant", "shifted-labels")
+"""Warnings of the doctor that explain a low accuracy by other samples or labels."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,13 +180,16 @@ def command(
     low, high = checks.limits()
     check_names([*low, *high], measure_names(asked, options.reference is not None, options.unlabeled))
     arguments = {**vars(options), "metrics": asked, "preprocess": options.rule}
-    examined = None
+    examined, causes = None, list[Finding]()
     with show_progress(progress_mode) as progress:
         evaluation = evaluate(file, progress=progress, **arguments)
-        if checks.doctor:
+        is_low = "top1" in evaluation.right and evaluation.values["top1"] < LOW_ACCURACY
+        if checks.doctor or is_low:
             shared = {name: arguments[name] for name in ("data", "scores", "backend", "threads", "preprocess")}
             labels = options.labels if evaluation.right else None
             examined = doctor(load(file), labels=labels, progress=progress, **shared)
+        if examined is not None and not checks.doctor:
+            causes, examined = [item for item in examined.findings if item.id in CAUSES], None
     if report is not None:
         write_model_report(file, report, evaluation=evaluation)
     if as_json:
@@ -187,4 +198,6 @@ def command(
         echo(join_lines(evaluation.lines(per_class=checks.per_class)))
         if examined is not None:
             echo_text(str(examined))
+    for cause in causes:
+        echo(f"warning: {cause.seen}: {cause.advice}; more with --doctor", err=True)
     evaluation.check(low, high)

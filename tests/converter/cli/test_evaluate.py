@@ -104,3 +104,14 @@ def test_the_doctor_names_the_preprocessing_that_classifies_better(right: int, c
     assert "0 warnings" in capsys.readouterr().out
     assert main([*call, "--preprocess", "color=GRAY,mean=16,scale=-0.0625"]) == 0
     assert "change:   --preprocess fit=stretch,color=GRAY,mean=0,scale=0.0625" in capsys.readouterr().out
+
+
+def test_a_low_accuracy_with_a_better_preprocessing_is_a_warning(right: int, capsys: Captured) -> None:
+    """Without --doctor; the message names the preprocessing, and nothing is said about right samples."""
+    call = ["evaluate", "net.tpum", "--data", "test.npz", "--threads", "1"]
+    assert main([*call, "--preprocess", "color=GRAY,mean=16,scale=-0.0625"]) == 0
+    shown = capsys.readouterr()
+    assert "warning: top-1 " in shown.err and "more with --doctor" in shown.err
+    assert "--preprocess fit=stretch,color=GRAY,mean=0,scale=0.0625" in shown.err
+    assert main(call) == 0
+    assert "warning" not in capsys.readouterr().err
