@@ -16,7 +16,7 @@ from tpuconvert.conversion.options.options import OPTIONS, Options, declaration
 from tpuconvert.conversion.provenance import make_statement, write_statement
 from tpuconvert.conversion.quantization.ranges_file import MeasuredRanges, read_ranges
 from tpuconvert.conversion.source import AnySource, Source, Weights, open_source
-from tpuconvert.model.model import Model, load
+from tpuconvert.model.model import Model, load, load_converted
 from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.schema.errors import CorruptInputError, ThresholdError, UsageError
@@ -160,7 +160,7 @@ def reproduce(
     if statement is not None:
         refuse_input(statement)
     load_plugins(plugins)
-    model = load(file)
+    model = load_converted(file, source)
     recipe, options = _recipe(model), read_options(model, allow_root)
     measured = ranges if ranges is None or isinstance(ranges, MeasuredRanges) else read_ranges(ranges)
     with open_source(source, weights) as opened:

@@ -121,12 +121,16 @@ def load_converted(model: Model | str | os.PathLike[str], source: object) -> Mod
     """Return a model, or load its file, for a comparison with its source.
 
     Raises:
-        UsageError: the source is a converted model.
+        UsageError: the source is a converted model, or its file.
 
     """
-    if isinstance(source, Model):
+    if isinstance(source, Model) or (isinstance(source, str | os.PathLike) and _has_suffix(source)):
         raise UsageError("the source is a converted model", hint="the order of the arguments is model, source")
     return model if isinstance(model, Model) else load(model)
+
+
+def _has_suffix(path: str | os.PathLike[str]) -> bool:
+    return os.fspath(path).lower().endswith(".tpum")
 
 
 def load(path: str | os.PathLike[str]) -> Model:

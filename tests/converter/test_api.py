@@ -235,3 +235,6 @@ def test_source_and_model_in_the_wrong_order(function: Any, tmp_path: Path) -> N
     with pytest.raises(UsageError, match="the source is a converted model") as raised:
         function(path, tc.convert(path))
     assert raised.value.hint == "the order of the arguments is model, source"
+    for function in (tc.verify, tc.attribute, tc.reproduce):
+        with pytest.raises(UsageError, match="the source is a converted model"):
+            function("net.onnx", Path("net.tpum"))  # type: ignore[operator]
