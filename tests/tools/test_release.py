@@ -1,5 +1,7 @@
 """Consistency of a release: versions, files to publish, and the workflows that make them."""
 
+import os
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -20,6 +22,7 @@ def project(tmp_path: Path) -> Path:
         f"uses: OWNER/tpuconvert@v{VERSION}\n  rev: v{VERSION}\nactions/x@v4\n"
     )
     (tmp_path / "action.yml").write_text(f'Such as "tpuconvert=={VERSION}".\n')
+    (tmp_path / "CITATION.cff").write_text(f"cff-version: 1.2.0\nversion: {VERSION}\n")
     return tmp_path
 
 
@@ -31,12 +34,47 @@ def test_accepts_one_version_everywhere(project: Path) -> None:
     assert list(release.version_problems(project, f"v{VERSION}")) == []
 
 
-@pytest.mark.parametrize("name", ["CHANGELOG.md", "docs/guides/ci.md", "action.yml"])
+@pytest.mark.parametrize("name", ["CHANGELOG.md", "docs/guides/ci.md", "action.yml", "CITATION.cff"])
 def test_names_a_file_with_another_version(project: Path, name: str) -> None:
     text = (project / name).read_text()
     (project / name).write_text(text.replace(VERSION, "1.2.30", 1))
     [problem] = release.version_problems(project, None)
     assert problem.startswith(f"{name}: ") and "1.2.30" in problem and f"expected {VERSION}" in problem
+
+
+def test_notes_are_the_section_of_the_version(project: Path) -> None:
+    (project / "CHANGELOG.md").write_text(
+        f"# Changes\n\n## {VERSION} (2026-01-02)\n\nNew.\n\n### Added\n\n- x\n\n## 1.2.2\n\nOld.\n"
+    )
+    assert release.release_notes(project) == "New.\n\n### Added\n\n- x\n"
+    (project / "CHANGELOG.md").write_text("# Changes\n\n## 1.2.30\n")
+    with pytest.raises(SystemExit, match=r"no heading for version 1\.2\.3"):
+        release.release_notes(project)
+    assert len(release.release_notes()) > 100  # of this repository
+
+
+def test_licenses_name_files_that_exist() -> None:
+    """The data of others have their license, and an installation contains the notice."""
+    reuse = tomllib.loads((release.ROOT / "REUSE.toml").read_text(encoding="utf-8"))
+    (everything, data) = reuse["annotations"]
+    assert everything["path"] == "**" and everything["SPDX-License-Identifier"] == "Apache-2.0"
+    assert data["SPDX-License-Identifier"] == "CC-BY-4.0"
+    assert all((release.ROOT / path).is_file() for path in data["path"])
+    assert "NOTICE" in (release.ROOT / "setup.cfg").read_text(encoding="utf-8")
+
+
+def test_the_action_installs_the_version_of_its_tag() -> None:
+    action = yaml.safe_load((release.ROOT / "action.yml").read_text(encoding="utf-8"))
+    script = next(step["run"] for step in action["runs"]["steps"] if "pip install" in step.get("run", ""))
+    for reference, package, expected in (
+        ("v0.1.0", "", "tpuconvert==0.1.0"),
+        ("main", "", "/action"),
+        ("v0.1.0", "tpuconvert==9.9", "tpuconvert==9.9"),
+    ):
+        variables = {"PACKAGE": package, "REFERENCE": reference, "FOLDER": "/action", "PATH": os.environ["PATH"]}
+        shown = script.replace("python -m pip install", "echo")
+        done = subprocess.run(["bash", "-e", "-c", shown], env=variables, capture_output=True, text=True, check=True)
+        assert done.stdout == f"{expected}\n"
 
 
 @pytest.mark.parametrize("tag", ["1.2.3", "v1.2.4", "v1.2.3-rc1"])
@@ -132,4 +170,4 @@ def test_only_the_publishing_job_can_write(repository: Path) -> None:
         workflow = yaml.safe_load(path.read_text(encoding="utf-8"))
         assert workflow["permissions"] == {"contents": "read"}, path.name
         writing = [name for name, job in workflow["jobs"].items() if "permissions" in job]
-        assert writing == (["publish"] if path.name == "wheels.yml" else []), path.name
+        assert writing == {"wheels.yml": ["publish"], "docs.yml": ["deploy"]}.get(path.name, []), path.name

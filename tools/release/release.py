@@ -1,4 +1,4 @@
-"""Check that a release is consistent: ``python -m tools.release.release [--tag v1.2.3] [--dist FOLDER]``.
+"""Check that a release is consistent: ``python -m tools.release.release [--tag v1.2.3] [--dist FOLDER] [--notes F]``.
 
 The version has one home, ``version`` in setup.cfg. The program compares it with the newest heading of CHANGELOG.md,
 with the versions that pages and action.yml show, and with the tag. With ``--dist``, it also checks the files to
@@ -29,6 +29,7 @@ PLATFORMS = (
 SHOWN = {
     "docs/guides/ci.md": re.compile(r"(?:/tpuconvert@v|rev: v)([0-9][0-9.]*[0-9])"),
     "action.yml": re.compile(r"tpuconvert==([0-9][0-9.]*[0-9])"),
+    "CITATION.cff": re.compile(r"^version: ([0-9][0-9.]*[0-9])", re.MULTILINE),
 }
 """Files that show the version to users, and the pattern of it."""
 
@@ -54,6 +55,16 @@ def version_problems(root: Path, tag: str | None) -> Iterator[str]:
         yield from (f"{name}: shows version {other}, expected {version}" for other in versions if other != version)
     if tag is not None and tag != f"v{version}":
         yield f"the tag is {tag}, expected v{version} as in setup.cfg"
+
+
+def release_notes(root: Path = ROOT) -> str:
+    """Return the section of CHANGELOG.md about the version, without its heading."""
+    text = (root / "CHANGELOG.md").read_text(encoding="utf-8")
+    version = re.escape(read_version(root))
+    section = re.search(rf"^## {version}\b.*?\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    if section is None:
+        sys.exit(f"CHANGELOG.md: no heading for version {read_version(root)}")
+    return section[1].strip() + "\n"
 
 
 def distribution_problems(folder: Path, version: str) -> Iterator[str]:
@@ -85,12 +96,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tag", help="tag of the release")
     parser.add_argument("--dist", type=Path, help="folder with the files to publish, and nothing else")
+    parser.add_argument("--notes", type=Path, help="file for the section of CHANGELOG.md about the version")
     options = parser.parse_args()
     problems = list(version_problems(ROOT, options.tag))
     if options.dist is not None:
         problems += distribution_problems(options.dist, read_version())
     for problem in problems:
         print(problem, file=sys.stderr)
+    if options.notes is not None and not problems:
+        options.notes.write_text(release_notes(), encoding="utf-8")
     if not problems:
         print(f"tpuconvert {read_version()}: consistent")
     return 1 if problems else 0
