@@ -28,6 +28,7 @@ from tpuconvert.model.accuracy_notes import KEY as ACCURACY
 from tpuconvert.model.model import Model, load
 from tpuconvert.plugins import load_plugins
 from tpuconvert.runtime.session.session import Session
+from tpuconvert.schema.definition.chip_names import device_of
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph.shape_buckets import buckets_of
 from tpuconvert.schema.ops.permute import Permute
@@ -68,7 +69,8 @@ def convert_and_measure(job: Job, target: Path) -> Measurement:
         require_environment()  # before a conversion that can take minutes
     options = Options.of(**job.options)
     started = time.perf_counter()
-    converted = Conversion(options, job.files.get("calibration")).of_source(_source(job))
+    device = device_of(job.options.get("chip", options.chip))
+    converted = Conversion(options, job.files.get("calibration"), device=device).of_source(_source(job))
     seconds = time.perf_counter() - started
     converted.save(target)
     model = load(target)

@@ -16,6 +16,7 @@ from tpuconvert.model.description import describe_model
 from tpuconvert.model.notes import SHARE, NoteGroup, group_line, group_notes, operators_of
 from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import SILENT, Progress
+from tpuconvert.schema.definition.chip_names import device_of
 from tpuconvert.schema.types import Chip
 from tpuconvert.text.result import Result
 from tpuconvert.text.text_format import several
@@ -108,6 +109,11 @@ def check(
         graph = load_source(opened, settings, require_weights=False)
     if target is None:
         converted = Conversion(settings, progress=watcher).of_graph(graph)
+        if device := device_of(chip):
+            # 30 ms: imports the exporter
+            from tpuconvert.conversion.device_checks import with_device_notes
+
+            converted = with_device_notes(converted, device)
     else:
         # 150 ms: imports the quantizer and the exporters
         from tpuconvert.conversion.export_readiness import check_export

@@ -116,7 +116,7 @@ class Conversion:
         self._prepare_samples(graph)
         model = self._with_golden_vectors(self._measured(self.of_graph(graph)))
         mapped = large_files(model.graph)
-        recipe = make_recipe(source, self._options, self._feeds, self._ranges, files, mapped)
+        recipe = make_recipe(source, self._options, self._feeds, self._ranges, files, mapped, self._device)
         others = model.metadata
         metadata = LateMetadata(others, "recipe", recipe) if mapped else {**others, "recipe": recipe()}
         return Model(replace(model.content, metadata=metadata))

@@ -14,6 +14,7 @@ from tpuconvert.model.accuracy_notes import warn_of_inaccurate_outputs
 from tpuconvert.model.model import Model
 from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import SILENT, Progress
+from tpuconvert.schema.definition.chip_names import device_of
 from tpuconvert.schema.graph.mapped_constants import own_constants
 from tpuconvert.schema.system.input_files import noting_inputs
 from tpuconvert.schema.system.memory_errors import MemoryErrors
@@ -104,7 +105,7 @@ def convert(
     with MemoryErrors("the conversion"), noting_inputs() as read:
         load_plugins(plugins)
         options = Options.of(source_options, packed_weights, **named)
-        conversion = Conversion(options, calibration, progress=progress or SILENT, watch=watch)
+        conversion = Conversion(options, calibration, progress=progress or SILENT, watch=watch, device=device_of(chip))
         with open_source(source, weights) as opened:
             model = conversion.of_source(opened)
             own_constants(model.graph)

@@ -15,6 +15,7 @@ from tpuconvert.model.accuracy_notes import warn_of_inaccurate_outputs
 from tpuconvert.model.model import Model
 from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import SILENT, Progress
+from tpuconvert.schema.definition.chip_names import device_of
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.graph.mapped_constants import own_constants
 from tpuconvert.schema.types import Chip
@@ -86,7 +87,9 @@ def quantize(
     )
     measured = ranges if ranges is None or isinstance(ranges, MeasuredRanges) else read_ranges(ranges)
     with open_source(source, weights) as opened:
-        conversion = Conversion(settings, calibration, ranges=measured, progress=progress or SILENT)
+        conversion = Conversion(
+            settings, calibration, ranges=measured, progress=progress or SILENT, device=device_of(chip)
+        )
         model = conversion.of_source(opened)
         own_constants(model.graph)
     warn_of_inaccurate_outputs(model, stacklevel=4)

@@ -40,11 +40,13 @@ def make_recipe(
     ranges: RangesDigest | None = None,
     external: Sequence[str | os.PathLike[str]] = (),
     mapped: Sequence[MappedFile] = (),
+    device: str = "",
 ) -> Callable[[], dict[str, Json]]:
     """Return a function that computes the recipe of a conversion as plain values.
 
     ``external`` lists the external data files of the source. Files in ``mapped`` are memory-mapped: they are digested
-    later, while their constants are written or when the recipe is computed, without opening them again.
+    later, while their constants are written or when the recipe is computed, without opening them again. ``device`` is
+    the chip of the vendor's compiler whose notes the model has.
     """
     digest_of_source = _digest_when_written(source.model, mapped) or _known(source.digest())
     digests = [_digest_when_written(file, mapped) or _known(file_digest(file)) for file in external]
@@ -59,6 +61,8 @@ def make_recipe(
         recipe["calibration"] = {"samples": calibration.samples, ALGORITHM: calibration.digest()}
     if ranges is not None:
         recipe["ranges"] = {"samples": ranges.samples, ALGORITHM: ranges.digest()}
+    if device:
+        recipe["device"] = device
     recipe["options"] = write_options(options)
 
     def complete() -> dict[str, Json]:

@@ -19,6 +19,7 @@ from tpuconvert.conversion.source import AnySource, Source, Weights, open_source
 from tpuconvert.model.model import Model, load, load_converted
 from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import SILENT, Progress
+from tpuconvert.schema.definition.chip_names import device_of
 from tpuconvert.schema.errors import CorruptInputError, ThresholdError, UsageError
 from tpuconvert.schema.graph.control_flow import subgraphs_of
 from tpuconvert.schema.system.bounded_files import open_regular
@@ -173,7 +174,9 @@ def reproduce(
             raise UsageError(f"{file}: was quantized {needs}", hint="--ranges FILE names what calibrate has written")
         if measured is not None:
             _check_same("ranges", recipe["ranges"], measured.digest(), "the given file")
-        converted = Conversion(options, calibration, ranges=measured, progress=progress or SILENT).of_source(opened)
+        converted = Conversion(
+            options, calibration, ranges=measured, progress=progress or SILENT, device=_device_of(recipe, file)
+        ).of_source(opened)
         parts = converted.metadata["recipe"]
         if "external" in parts:
             _check_same("external data", recipe.get("external"), parts["external"][ALGORITHM], _name(opened))
@@ -190,6 +193,20 @@ def reproduce(
             text = make_statement(outcome.file, outcome.found, model.chip.name, recipe, hashed, outcome.version)
             write_statement(statement, text)
         return outcome
+
+
+def _device_of(recipe: Mapping[str, Any], file: str | os.PathLike[str]) -> str:
+    """Return the chip of the vendor's compiler in a recipe, or empty text.
+
+    Raises:
+        CorruptInputError: there is no such chip.
+    """
+    device = recipe.get("device", "")
+    if isinstance(device, str) and (not device or device_of(device) == device):
+        return device
+    raise CorruptInputError(
+        f"its recipe has the device {str(device)[:80]!r}", file=os.fspath(file), hint="convert again"
+    )
 
 
 def _compare(
