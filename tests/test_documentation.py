@@ -148,8 +148,8 @@ def test_addresses_of_the_project() -> None:
 def links_of(page: Path) -> list[str]:
     """Return the pages that a page links to, in its order, relative to ``docs``."""
     targets = re.findall(r"\]\(([^):#]+\.md)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
-    found = [(page.parent / target).resolve() for target in targets]
-    return [path.relative_to(DOCS).as_posix() for path in found if path.is_relative_to(DOCS)]
+    paths = [(page.parent / target).resolve() for target in targets]
+    return [path.relative_to(DOCS).as_posix() for path in paths if path.is_relative_to(DOCS)]
 
 
 PARTS = ("Start", "Guides", "Reference", "Inside")

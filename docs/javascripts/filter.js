@@ -1,7 +1,7 @@
 // Input fields that filter the rows of a table: one for each element with the class `table-filter`, for the next table.
-for (const place of document.querySelectorAll(".table-filter")) {
+for (const element of document.querySelectorAll(".table-filter")) {
   const tables = [...document.querySelectorAll("table")];
-  const table = tables.find((each) => place.compareDocumentPosition(each) & Node.DOCUMENT_POSITION_FOLLOWING);
+  const table = tables.find((each) => element.compareDocumentPosition(each) & Node.DOCUMENT_POSITION_FOLLOWING);
   if (table === undefined) continue;
   const rows = [...table.querySelectorAll("tbody tr")];
   const input = Object.assign(document.createElement("input"), { type: "search", placeholder: "words of a row" });
@@ -17,5 +17,5 @@ for (const place of document.querySelectorAll(".table-filter")) {
     }
     count.value = words.length ? `${shown} of ${rows.length} rows` : "";
   });
-  place.append(input, " ", count);
+  element.append(input, " ", count);
 }

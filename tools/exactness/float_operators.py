@@ -36,7 +36,7 @@ its own, and a cell shows its worst branch. "Host": an export leaves the operato
 
 Operands and results have the type of the column; some operators
 [compute in FLOAT32](../guides/board.md#floating-point) with every type.
-`python -m tools.exactness.float_operators` writes this page.
+`python -m tools.exactness.float_operators` writes this section.
 
 """
 

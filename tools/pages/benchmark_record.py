@@ -66,12 +66,12 @@ class Place:
 
     def rows(self) -> list[Row]:
         """Return one dictionary per row, from the name of a column to the cell."""
-        found = [each for each in read(self.run) if each.heading == self.heading and each.rows]
-        if not found:
+        tables = [each for each in read(self.run) if each.heading == self.heading and each.rows]
+        if not tables:
             sys.exit(
                 f"{RECORD.name}: the run '{self.run}' has no table below '{self.heading}'; name its heading in Place"
             )
-        return found[0].by_column()
+        return tables[0].by_column()
 
 
 def read(run: str) -> list[Section]:

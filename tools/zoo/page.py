@@ -42,7 +42,46 @@ def page(outcomes: Sequence[Outcome], folder: Path, explanations: Mapping[str, s
         "with batch 1 or with a dynamic batch. Each model is checked and converted in float; a small one is also",
         "compared with its source, tensor by tensor. Then it is converted to INT8, calibrated with 8 samples. Both are",
         f"compared with ONNX Runtime {onnxruntime.__version__} on 4 other samples. A dynamic batch runs",
-        f"with extents 1 and 3. [exporters.json](exporters.json) has a row for each export. Measured {measured_on()}.",
+        "with extents 1 and 3. [exporters.json](exporters.json) has the rows of all exports.",
+        f"Measured {measured_on()}.",
+        "",
+        *_summary(outcomes, export_facts),
+        "",
+        "| outcome | models | meaning |",
+        "|---|---|---|",
+        *(f"| {name} | {counts[name]} | {meaning} |" for name, meaning in OUTCOMES.items()),
+        f"| all | {len(outcomes)} | |",
+        f"| not run | {sum(1 for _ in exports(folder)) - len(outcomes)} | exported, and left out of this run |",
+        "",
+        *_left_out(outcomes, folder),
+        *_earlier(outcomes),
+        "## Networks",
+        "",
+        "Cells have the range over the exports of a network; [Method](#method) explains the columns. A model with a",
+        "small INT8 share is close because it computes in float.",
+        "",
+        *network_table(raw_rows(outcomes, export_facts)),
+    ]
+    reasons = _reasons(outcomes)
+    if reasons:
+        lines += ["", "## Reasons", "", "| models | outcome | reason | networks |", "|---|---|---|---|", *reasons]
+    missed = _missed(outcomes, explanations)
+    if missed:
+        lines += [
+            "",
+            "## Explanations",
+            "",
+            "| network | exports | result | ONNX Runtime | explanation |",
+            "|---|---|---|---|---|",
+            *missed,
+        ]
+    return "\n".join([*lines, "", *_method()]) + "\n"
+
+
+def _method() -> list[str]:
+    """Return the section about weights, samples and columns."""
+    return [
+        "## Method",
         "",
         "No network has trained weights: they are drawn so that activations have the range of trained networks, and",
         "batch norm statistics are computed from the samples. Biases of batch norms are drawn around 1. With biases "
@@ -61,18 +100,6 @@ def page(outcomes: Sequence[Outcome], folder: Path, explanations: Mapping[str, s
         "The first command needs the extra `zoo` (PyTorch), the second does not; `make zoo` runs each in a",
         "separate environment.",
         "",
-        *_summary(outcomes, export_facts),
-        "",
-        "| outcome | models | meaning |",
-        "|---|---|---|",
-        *(f"| {name} | {counts[name]} | {meaning} |" for name, meaning in OUTCOMES.items()),
-        f"| all | {len(outcomes)} | |",
-        f"| not run | {sum(1 for _ in exports(folder)) - len(outcomes)} | exported, and left out of this run |",
-        "",
-        *_left_out(outcomes, folder),
-        *_earlier(outcomes),
-        "## Networks",
-        "",
         "The float error is the largest difference from ONNX Runtime as a share of an output's range; more than",
         f"{FLOAT_TOLERANCE:g} is accepted up to twice the difference that ONNX Runtime's own graph optimizations make,",
         "as for keypoints that are the largest element of a map. Cosine and SQNR",
@@ -82,10 +109,9 @@ def page(outcomes: Sequence[Outcome], folder: Path, explanations: Mapping[str, s
         "subtracted first: a network that ignores its input has a high cosine and a low centered one. For a detector",
         "that selects its boxes, the column boxes has the share of ONNX Runtime's boxes that the INT8 model finds,",
         "with the same label and an intersection over union of at least 0.5. The share is the part of",
-        "multiply-accumulates that is computed in integers, with an extent of 1 for symbolic ones: an INT8 model with",
-        "a small share is close because it computes in float. Cells have the range over the exports of a network. The",
-        "raw rows also have the number of nodes in the source, the float model and the INT8 model, and the CPU seconds",
-        "of the float conversion and of the INT8 conversion with its calibration.",
+        "multiply-accumulates that is computed in integers, with an extent of 1 for symbolic ones. The raw rows also",
+        "have the number of nodes in the source, the float model and the INT8 model, and the CPU seconds of the float",
+        "conversion and of the INT8 conversion with its calibration.",
         "",
         "Some networks are also converted from other sources. Quantized ones keep their integers; they are compared",
         "with the same model in ONNX Runtime.",
@@ -93,23 +119,7 @@ def page(outcomes: Sequence[Outcome], folder: Path, explanations: Mapping[str, s
         "| exporter | source |",
         "|---|---|",
         *(f"| {name} | {meaning} |" for name, meaning in VARIANTS.items()),
-        "",
-        *network_table(raw_rows(outcomes, export_facts)),
     ]
-    reasons = _reasons(outcomes)
-    if reasons:
-        lines += ["", "## Reasons", "", "| models | outcome | reason | networks |", "|---|---|---|---|", *reasons]
-    missed = _missed(outcomes, explanations)
-    if missed:
-        lines += [
-            "",
-            "## Explanations",
-            "",
-            "| network | exports | result | ONNX Runtime | explanation |",
-            "|---|---|---|---|---|",
-            *missed,
-        ]
-    return "\n".join(lines) + "\n"
 
 
 def _left_out(outcomes: Sequence[Outcome], folder: Path) -> list[str]:
