@@ -27,7 +27,7 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 
 
 LONG = {
-    *("start/tutorial", "guides/board", "guides/ci", "guides/evaluation", "guides/failing-models"),
+    *("guides/board", "guides/ci", "guides/evaluation", "guides/failing-models"),
     *("guides/int8-accuracy", "guides/preprocessing", "guides/report", "reference/commands"),
     *("reference/quantization", "inside/engine", "inside/optimizer"),
 }

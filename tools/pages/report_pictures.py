@@ -1,6 +1,6 @@
 """Write the pictures of the report in docs/images: ``python -m tools.pages.report_pictures [NAME ...]``.
 
-The commands of docs/start/tutorial.md run in a temporary folder and write the reports; a headless Chromium takes the
+The commands of docs/guides/int8-accuracy.md run in a temporary folder and write reports; a headless Chromium takes the
 pictures in the light and in the dark theme. Needs the extras ``browser`` and ``images``, and a Chromium.
 """
 
@@ -24,7 +24,7 @@ from playwright.sync_api import Browser, Locator, Page
 from tools.pages.browser import open_browser
 
 ROOT = Path(__file__).resolve().parents[2]
-TUTORIAL = ROOT / "docs" / "start" / "tutorial.md"
+TUTORIAL = ROOT / "docs" / "guides" / "int8-accuracy.md"
 IMAGES = ROOT / "docs" / "images"
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 COLORS = 256
