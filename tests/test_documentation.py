@@ -28,10 +28,11 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 
 
 LONG = {
-    *("attribution", "ci", "command-line", "device", "diff", "engine", "evaluation", "grouping"),
-    *("optimizer", "preprocessing", "quantization", "reduce", "report", "tuning", "tutorial"),
+    *("attribution", "caffe", "ci", "command-line", "device", "diff", "drawing", "engine", "evaluation", "grouping"),
+    *("numerics", "onnx", "onnx-export", "optimizer", "plugins", "preprocessing", "quantization", "reduce", "report"),
+    *("security", "tflite", "tuning", "tutorial"),
 }
-"""Pages whose examples run at night: 4 to 20 s of CPU time each. Their commands have tests of their own."""
+"""Pages whose examples run at night: 1 to 20 s of CPU time each. Their commands have tests of their own."""
 
 EXAMPLES = [(page, number) for page in PAGES for number in range(len(blocks(page)))]
 
