@@ -55,6 +55,8 @@ def unknown_arguments(tree: ast.Module) -> Iterator[str]:
 
 def test_described_arguments_exist(repository: Path) -> None:
     files = [path for folder in FOLDERS for path in sorted((repository / folder).rglob("*.py"))]
+    files = [path for path in files if "Args:" in path.read_text(encoding="utf-8")]
+    assert len(files) > 100
     unknown = [
         f"{path.relative_to(repository)}:{line}" for path in files for line in unknown_arguments(syntax_tree(path))
     ]

@@ -29,9 +29,10 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 LONG = {
     *("guides/board", "guides/ci", "guides/evaluation", "guides/failing-models"),
     *("guides/int8-accuracy", "guides/preprocessing", "guides/report", "reference/commands"),
-    *("reference/quantization", "inside/engine", "inside/optimizer"),
+    *("reference/quantization", "reference/caffe", "reference/onnx", "reference/security", "reference/tflite"),
+    *("guides/custom-operators", "inside/engine", "inside/optimizer"),
 }
-"""Pages whose examples run at night: 4 to 20 s of CPU time each. Their commands have tests of their own."""
+"""Pages whose examples run at night: 1 to 20 s of CPU time each. Their commands have tests of their own."""
 
 EXAMPLES = [(page, number) for page in PAGES for number in range(len(blocks(page)))]
 

@@ -69,6 +69,7 @@ TAG = f"{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
 """Common part of the folder names that setuptools creates in ``build``."""
 
 
+@pytest.mark.slow
 def test_install_where_the_cmake_cache_names_deleted_tools(checkout: Path, tmp_path: Path) -> None:
     for folder in (checkout / "build" / f"temp.{TAG}" / "native", checkout / "build" / "native"):
         folder.mkdir(parents=True)

@@ -123,6 +123,7 @@ def test_wheel_has_data_file(distributions: Path, wanted: str) -> None:
     assert any(name.startswith(wanted) for name in zipfile.ZipFile(wheel).namelist()), wanted
 
 
+@pytest.mark.slow
 def test_wheel_runs_the_demo(distributions: Path, tmp_path: Path) -> None:
     """The example is found in an installed package, here an unpacked wheel."""
     [wheel] = distributions.glob("*.whl")

@@ -8,6 +8,7 @@ prints all matches, and their number by pattern.
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import re
 import subprocess
@@ -34,6 +35,7 @@ BRITISH = (
     r"(?:cancel|channel|label|level|model|signal|total|travel|tunnel)l(?:ed|ing|er)|"
     r"(?:ful|instal|skil)fil|judgement|learnt|mould|plough|spelt|sceptic|toward(?=s)|whilst|amongst"
 )
+BRITISH_WORD = rf"(?<![.\w])(?i:{BRITISH})[a-z]*\b"
 
 PATTERNS = {
     r"(?<!\b[Tt]here )(?<!\b[Tt]here can )(?<!\b[Tt]here may )(?<!\b[Tt]here must )\b(?:is|are|was|were|be) no "
@@ -43,7 +45,7 @@ PATTERNS = {
     r"\b(?:is|are|was) concluded\b": "write 'inferred'",
     r"\b(?:[Nn]o|[Ss]ome|[Ee]very|[Aa]ny)body\b|\b[Ww]hoever\b": "name the user, the caller or the node",
     r"\b(?:stands?|stood|standing) (?:in|for|beside)\b": "write 'is in', 'represents' or 'is next to'",
-    rf"(?<![.\w])(?i:{BRITISH})[a-z]*\b": "use the American spelling",
+    BRITISH_WORD: "use the American spelling",
 }
 """Advice by regular expression. ``there is no`` is correct."""
 FIRST_WORDS = r"\A\s*(?:What|Whether|How|Where)\b"
@@ -112,10 +114,20 @@ def python_texts(source: str) -> Iterator[Text]:
         yield Text(previous[0] - len(lines) + 1, "\n".join(lines))
 
 
+@functools.cache
+def is_british(word: str) -> bool:
+    """Return True if a word has the British spelling. All files together have ten thousand different words."""
+    return re.match(BRITISH_WORD, word) is not None
+
+
 def may_match(source: str) -> bool:
     """Return True if the patterns occur in a file, which may be code: parsing all files takes ten times as long."""
     joined = re.sub(r"\s+(?:# *)?", " ", re.sub(r"([\"'])\s+[fr]*\1", "", source))
-    return any(re.search(pattern, joined) for pattern in PATTERNS) or bool(re.search(rf'"""{FIRST_WORDS[2:]}', source))
+    return (
+        any(is_british(word) for word in re.findall(r"(?<![.\w])[A-Za-z]\w*", joined))
+        or any(re.search(pattern, joined) for pattern in PATTERNS if pattern != BRITISH_WORD)
+        or bool(re.search(rf'"""{FIRST_WORDS[2:]}', source))
+    )
 
 
 def matches(source: str, suffix: str) -> Iterator[tuple[int, str, str]]:

@@ -92,6 +92,7 @@ def float_model(site: Path, network: Path) -> subprocess.CompletedProcess[str]:
     return done
 
 
+@pytest.mark.slow
 def test_installing_it(repository: Path, tmp_path: Path) -> None:
     package, target = tmp_path / "package", tmp_path / "target"
     shutil.copytree(repository / "examples" / "custom_op", package)

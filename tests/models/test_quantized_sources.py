@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import tpuconvert as tc
+from tests.support.paired import paired
+from tests.support.sampled import sampled
 from tests.support.tflite.runs import runs, runs_of
 from tools.accuracy.datasets import entries, model_files
 
@@ -22,8 +24,7 @@ MODELS = (
 )
 
 
-@pytest.mark.parametrize("backend", ["reference", "native"])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("name", "backend"), paired(MODELS, ["reference", "native"]))
 def test_integers_of_the_source_engine(name, backend, data_root):
     """Every output element equals the element of TFLite's reference kernels; nothing in between is float.
 
@@ -38,7 +39,7 @@ def test_integers_of_the_source_engine(name, backend, data_root):
         np.testing.assert_array_equal(result, want)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", sampled(MODELS))
 def test_single_rounding(name, data_root):
     """Engines that round once differ by a few steps from the reference kernels."""
     entry = entries(data_root)[name]

@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.native_cases.comparison import evaluator
 from tests.support.operators import contract
+from tests.support.sampled import sampled
 from tpuconvert.runtime.native.builder.loader import available_isas, extension
 from tpuconvert.runtime.native.plan import NativePlan
 from tpuconvert.schema.definition.op import all_ops
@@ -70,6 +71,7 @@ KINDS = [
     (Chip.BM1686, "sub_scaled"),
     (Chip.BM1686, "upsample"),
 ]
+CASES = [pytest.param(*pair, id=f"{pair[0].value}-{pair[1]}") for pair in KINDS]
 
 NOT_IN_THE_SET = "exact with softmax_int result dtype differing from its input"
 """INT8 in, UINT8 out: softmax_int gives the type of its input. It reads only differences from the maximum, so that the
@@ -107,7 +109,7 @@ def test_every_kind_of_exact_case_is_tested(data_root):
     assert {(Chip(case["project_chip"]), case["kind"]) for case in exact} == set(KINDS)
 
 
-@pytest.mark.parametrize(("chip", "kind"), [pytest.param(*pair, id=f"{pair[0].value}-{pair[1]}") for pair in KINDS])
+@pytest.mark.parametrize(("chip", "kind"), CASES)
 def test_same_integers(chip, kind, data_root):
     folder = data_root / "vendor"
     checked = 0
@@ -210,7 +212,7 @@ def graph_of(program: list[contract.Entry], values: dict[str, Array]) -> tuple[G
 
 
 @pytest.mark.skipif(extension() is None, reason="the native engine was not built")
-@pytest.mark.parametrize(("chip", "kind"), [pytest.param(*pair, id=f"{pair[0].value}-{pair[1]}") for pair in KINDS])
+@pytest.mark.parametrize(("chip", "kind"), sampled(CASES))
 def test_native_engine_has_the_same_integers(chip, kind, data_root):
     """Every program is computed by kernels, none by NumPy references."""
     folder = data_root / "vendor"

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tpuconvert as tc
+from tests.support.paired import paired
 from tpuconvert.ci.manifest import read_manifest
 from tpuconvert.cli.entry import run
 from tpuconvert.conversion.quantization.ranges_file import read_ranges
@@ -68,8 +69,13 @@ def test_names(reader: str, kind: str, model: tc.Model, tmp_path: Path, monkeypa
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("key", ["source", "weights", "calibration", "data", "baseline", "output", "allow_root"])
-@pytest.mark.parametrize("kind", sorted(set(NAMES) - {"empty"}))
+@pytest.mark.parametrize(
+    ("key", "kind"),
+    paired(
+        ["source", "weights", "calibration", "data", "baseline", "output", "allow_root"],
+        sorted(set(NAMES) - {"empty"}),
+    ),
+)
 def test_names_in_a_manifest(key: str, kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The cache is beside the manifest."""
     import yaml

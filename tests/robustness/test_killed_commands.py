@@ -286,7 +286,7 @@ def _write_at_once(targets: Targets, count: int, times: int) -> None:
 
 def test_writers_of_one_target(targets: Targets) -> None:
     """Two commands, and four ci with one cache."""
-    _write_at_once(targets, 4 if targets.command.arguments[0] == "ci" else 2, 2)
+    _write_at_once(targets, 4 if targets.command.arguments[0] == "ci" else 2, 1)
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands.command_calls import CALLS, call, write_files
+from tests.support.paired import paired
 from tpuconvert.cli.entry import run
 
 
@@ -126,9 +127,7 @@ def _with_bad_name(word: str, folder: Path) -> str:
     return f"{head}{separator}{BAD}{name}" if is_file or word in ("folder", "plan", "demo", "cache") else word
 
 
-@pytest.mark.parametrize("command", [name if name != "demo" else pytest.param(name, marks=pytest.mark.slow)
-                                     for name in CALLS])  # fmt: skip
-@pytest.mark.parametrize("as_json", [False, True])
+@pytest.mark.parametrize(("command", "as_json"), paired([name for name in CALLS if name != "demo"], [False, True]))
 def test_names_that_are_not_utf8(
     command: str, as_json: bool, strange: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -122,11 +122,17 @@ def test_options_of_a_recipe(name: str, model: tc.Model, tmp_path: Path) -> None
 @pytest.mark.parametrize("key", ["name", "content", "color", "mean", "std", "min", "max", "labels"])
 def test_metadata_of_the_source(key: str, model: tc.Model, tmp_path: Path) -> None:
     for value in WRONG:
-        for outputs in (value, [{key: [value]}]):
-            converted = tc.load(written(model, tmp_path, outputs=outputs, **{key: value}))
-            description = tc.inspect(converted)
-            assert "output 0" not in str(description) or isinstance(outputs, list)
-            description.to_dict()
+        converted = tc.load(written(model, tmp_path, outputs=[{key: [value]}], **{key: value}))
+        description = tc.inspect(converted)
+        assert str(description)
+        description.to_dict()
+
+
+def test_outputs_that_are_no_list(model: tc.Model, tmp_path: Path) -> None:
+    for value in WRONG:
+        description = tc.inspect(tc.load(written(model, tmp_path, outputs=value)))
+        assert "output 0" not in str(description) or isinstance(value, list)
+        description.to_dict()
 
 
 def test_known_metadata_are_shown(model: tc.Model, tmp_path: Path) -> None:

@@ -3,13 +3,35 @@
 import functools
 import inspect
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
 
 MOST_SHOWN = 5
 """Failures with their traceback; the others are named."""
+
+
+def check_each(check: Callable[[Any], None], cases: Sequence[Any], name: Callable[[Any], str] = str) -> None:
+    """Run a check for each case of a test, and fail with the names of all cases that fail.
+
+    Args:
+        check: takes a case; it fails by an exception.
+        cases: at least one.
+        name: returns the name of a case, for the failures.
+    """
+    assert cases, "no cases"
+    failures = []
+    for case in cases:
+        try:
+            check(case)
+        except pytest.skip.Exception:
+            continue
+        except (Exception, pytest.fail.Exception):
+            failures.append((name(case), traceback.format_exc(limit=-3)))
+    if failures:
+        shown = "\n".join(f"{case}: {text}" for case, text in failures[:MOST_SHOWN])
+        pytest.fail(f"{len(failures)} of {len(cases)} cases fail: {[case for case, _ in failures]}\n{shown}")
 
 
 def each(names: str, cases: Iterable[Any], name: Callable[[Any], str] = str) -> Callable[..., Any]:
@@ -32,19 +54,10 @@ def each(names: str, cases: Iterable[Any], name: Callable[[Any], str] = str) -> 
 
         @functools.wraps(check)
         def run(**given: Any) -> None:
-            assert listed, "no cases"
-            failures = []
-            for case in listed:
-                values = dict(zip(arguments, case if len(arguments) > 1 else (case,), strict=True))
-                try:
-                    check(**given, **values)
-                except pytest.skip.Exception:
-                    continue
-                except (Exception, pytest.fail.Exception):
-                    failures.append((name(case), traceback.format_exc(limit=-3)))
-            if failures:
-                shown = "\n".join(f"{case}: {text}" for case, text in failures[:MOST_SHOWN])
-                pytest.fail(f"{len(failures)} of {len(listed)} cases fail: {[case for case, _ in failures]}\n{shown}")
+            def check_case(case: Any) -> None:
+                check(**given, **dict(zip(arguments, case if len(arguments) > 1 else (case,), strict=True)))
+
+            check_each(check_case, listed, name)
 
         run.__signature__ = signature.replace(parameters=fixtures)  # type: ignore[attr-defined]
         return run

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.support.sampled import sampled
 from tpuconvert.__main__ import main
 from tpuconvert.ci import cache, runner
 from tpuconvert.ci.measures import Measurement
@@ -191,7 +192,7 @@ DAMAGE = [
 ]
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("damage", sampled(DAMAGE))
 def test_damaged_entry_of_the_cache_is_made_again(damage: object, capsys: Captured) -> None:
     network("a.onnx")
     manifest({"a": {"source": "a.onnx", "output": "a.tpum"}})

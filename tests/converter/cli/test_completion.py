@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.shell_completion import ShellComplete
 
+from tests.support.sampled import sampled
 from tpuconvert.__main__ import main
 from tpuconvert.cli.group import group
 from tpuconvert.cli.value_completion import COMPLETERS
@@ -33,19 +34,21 @@ def test_script(shell: str, capsys: Captured) -> None:
 
 @pytest.mark.parametrize(
     ("words", "answers"),
-    [
-        (["tpuconvert", "ver"], {"verify"}),
-        (["tpuconvert", "convert", "--quantize", "i"], {"int8"}),
-        (["tpuconvert", "completion", ""], {"bash", "zsh", "fish"}),
-        (["tpuconvert", "evaluate", "--min-t"], {"--min-top1", "--min-top5"}),
-        # bash splits words at "=" and ":", and replaces only the last part
-        (["tpuconvert", "convert", "a", "--keep-float", "op", ":", "softmax_1"], {"softmax_16b"}),
-        (["tpuconvert", "convert", "a", "--precision", "op", ":", "conv", "=", "int"], {"int16", "int8"}),
-        (["tpuconvert", "convert", "a", "--precision", "op", ":", "conv", "=", "int8,symm"], {"int8,symmetric"}),
-        (["tpuconvert", "convert", "a", "--effort", "="], {"default", "low", "high"}),
-        (["tpuconvert", "convert", "a", "--quantize", "=", "i"], {"int8"}),
-        (["tpuconvert", "convert", "a", "--precision", "=", "op", ":", "conv", "=", "int"], {"int16", "int8"}),
-    ],
+    sampled(
+        [
+            (["tpuconvert", "ver"], {"verify"}),
+            (["tpuconvert", "convert", "--quantize", "i"], {"int8"}),
+            (["tpuconvert", "completion", ""], {"bash", "zsh", "fish"}),
+            (["tpuconvert", "evaluate", "--min-t"], {"--min-top1", "--min-top5"}),
+            # bash splits words at "=" and ":", and replaces only the last part
+            (["tpuconvert", "convert", "a", "--keep-float", "op", ":", "softmax_1"], {"softmax_16b"}),
+            (["tpuconvert", "convert", "a", "--precision", "op", ":", "conv", "=", "int"], {"int16", "int8"}),
+            (["tpuconvert", "convert", "a", "--precision", "op", ":", "conv", "=", "int8,symm"], {"int8,symmetric"}),
+            (["tpuconvert", "convert", "a", "--effort", "="], {"default", "low", "high"}),
+            (["tpuconvert", "convert", "a", "--quantize", "=", "i"], {"int8"}),
+            (["tpuconvert", "convert", "a", "--precision", "=", "op", ":", "conv", "=", "int"], {"int16", "int8"}),
+        ]
+    ),
 )
 def test_bash_completes(words: list[str], answers: set[str]) -> None:
     bash = shutil.which("bash")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.sampled import sampled
 from tpuconvert.cli.entry import run
 
 CI = ["ci", "m.yaml", "--jobs", "1"]
@@ -76,7 +77,7 @@ PLACES: dict[str, Callable[[Path], None]] = {
 }
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", sampled(PLACES))
 def test_entry_is_replaced(place: str, cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     PLACES[place](cache)
     capsys.readouterr()

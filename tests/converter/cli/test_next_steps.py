@@ -19,6 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tpuconvert as tc
 from tests.support.commands.hint_texts import OPTION, all_texts, foreign_options
+from tests.support.sampled import sampled
 from tpuconvert.__main__ import main
 from tpuconvert.cli.conversion_options import NEEDED_AGAIN
 from tpuconvert.cli.group import COMMANDS, group
@@ -187,7 +188,7 @@ def folder(digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     return tmp_path
 
 
-@pytest.mark.parametrize("name", CONVERSIONS)
+@pytest.mark.parametrize("name", sampled(CONVERSIONS, every=2))
 def test_the_next_step_of_a_conversion_runs(name: str, folder: Path, capsys: Captured) -> None:
     files, options = CONVERSIONS[name]
     assert main(["convert", "-o", "o.tpum", *options, "--", *files]) == 0

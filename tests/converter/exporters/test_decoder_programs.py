@@ -14,6 +14,7 @@ import pytest
 
 import tpuconvert as tc
 from tests.support.networks.decoders import EXPLICIT, FORMS, STANDARD, decoder
+from tests.support.sampled import sampled
 from tpuconvert.conversion.options.options import group_options
 from tpuconvert.exporters.decoder_check import compare_logits, run_whole
 from tpuconvert.exporters.decoder_parts import part_model, split_decoder
@@ -108,7 +109,7 @@ def test_weights_stay_packed(tmp_path: Path) -> None:
     assert sizes == {128 * 128, 128 * 256}
 
 
-@pytest.mark.parametrize("floats", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("floats", sampled(["f32", "f16", "bf16"]))
 def test_generate_chains_the_parts(floats: str, tmp_path: Path) -> None:
     folder = tmp_path / "parts"
     model = tc.convert(decoder(EXPLICIT))

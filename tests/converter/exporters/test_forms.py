@@ -5,6 +5,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tpuconvert as tc
+from tests.support.sampled import sampled
 from tpuconvert.exporters.tpu_mlir.forms.linear import dense_deconv_weights
 from tpuconvert.exporters.tpu_mlir.forms.pooling import exact_quotient, quotient_multipliers
 from tpuconvert.schema.arithmetic.pooling import divide_half_away
@@ -45,7 +46,7 @@ def test_dense_weights_of_grouped_deconvolutions(groups, columns):
     assert np.array_equal(grouped, dense)
 
 
-@pytest.mark.parametrize("dtype", [TensorProto.UINT8, TensorProto.INT8, TensorProto.INT16])
+@pytest.mark.parametrize("dtype", sampled([TensorProto.UINT8, TensorProto.INT8, TensorProto.INT16]))
 def test_networks_that_begin_with_integers(dtype, tmp_path):
     """A cast of an image, and a lookup of computed rows, whose negative indices get the number of rows."""
     image = helper.make_tensor_value_info("image", dtype, [1, 3, 4, 4])

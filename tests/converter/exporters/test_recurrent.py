@@ -10,6 +10,7 @@ import pytest
 
 import tpuconvert as tc
 from tests.support.networks.recurrent_networks import GATES, INTEGER, network, operators, quantize, sample
+from tests.support.sampled import sampled
 from tpuconvert.exporters.tpu_mlir.package import lower_for_chip
 from tpuconvert.schema.errors import UnsupportedError
 
@@ -23,7 +24,7 @@ def model_of(kind: str, **options: Any) -> tc.Model:
     return quantize(proto, samples=[sample(proto, seed, STEPS) for seed in range(4)], **options)
 
 
-@pytest.mark.parametrize("kind", GATES)
+@pytest.mark.parametrize("kind", sampled(GATES))
 def test_the_vendor_export_unrolls_the_layer(kind: str, tmp_path: Path) -> None:
     """A layer has no operation in the dialect: its steps have."""
     model = model_of(kind)

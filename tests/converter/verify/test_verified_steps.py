@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import tpuconvert as tc
+from tests.support.paired import paired
 from tests.support.tflite.streaming import CASES, Streaming
 from tpuconvert.__main__ import main
 from tpuconvert.conversion.options.options import group_options
@@ -31,8 +32,7 @@ def verified(case: Streaming, folder: Path, state: str, samples: int = 4, **sett
     return tc.verify(model, path, samples=samples, **group_options(state=state, signature=case.signature, **settings))  # type: ignore[arg-type]  # a mode
 
 
-@pytest.mark.parametrize("name", SOME)
-@pytest.mark.parametrize("state", ["auto", "ports"])
+@pytest.mark.parametrize(("name", "state"), paired(SOME, ["auto", "ports"]))
 def test_at_least_three_steps_are_compared_with_litert(name: str, state: str, tmp_path: Path) -> None:
     pytest.importorskip("ai_edge_litert")
     case = BY_NAME[name]

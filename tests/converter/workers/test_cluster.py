@@ -155,6 +155,7 @@ def test_a_worker_killed_at_any_moment(
     assert kill_during_calibration(example, dask, seed, count) == expected
 
 
+@pytest.mark.slow
 def test_ci_converts_the_models_on_the_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

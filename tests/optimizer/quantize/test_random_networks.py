@@ -17,6 +17,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tpuconvert as tc
+from tests.support.sampled import sampled
 from tpuconvert.model.accuracy_notes import AccuracyWarning
 from tpuconvert.schema.errors import InternalError, TpuConvertError
 
@@ -185,7 +186,7 @@ def check(seed: int) -> None:
             assert is_told or (median >= LEAST and of_all >= LEAST_OF_ALL), text
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", sampled(range(5)))
 def test_results_are_accurate_or_warned_about(seed: int) -> None:
     check(seed)
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.support.paired import paired
 from tests.support.rules.graphs import (
     OTHER_Q,
     TANH,
@@ -46,8 +47,7 @@ def block(g, x, name):
     return g.add(Add(), x, dense(g, hidden, 8, f"{name}_down"))
 
 
-@pytest.mark.parametrize("shape", [SHAPE, (1, 10, 8), (2, 1, 5, 8)], ids=str)
-@pytest.mark.parametrize("depth", [1, 3, 80])
+@pytest.mark.parametrize(("shape", "depth"), paired([(SHAPE,), ((1, 10, 8),), ((2, 1, 5, 8),)], [1, 3, 80]), ids=str)
 def test_perceptrons_with_residual_sums_have_reshapes_at_their_ends_only(shape, depth):
     def build(g, x):
         for index in range(depth):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.support.each import each
+from tests.support.paired import paired
 from tpuconvert.runtime.native.builder.loader import available_isas, extension
 from tpuconvert.runtime.native.matchers.epilogue import FLOAT, HIGH_SYMMETRIC, LOW_PRECISION, SUMS, Epilogue, bias_of
 from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
@@ -247,14 +248,16 @@ def float_requant(form, x, offset, *, is_down):
     return min(max((v + 1 + 2 * offset) >> 1, 0), 255)
 
 
-@pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize(
-    ("rescale", "rounding", "is_kinked"),
-    [
-        ("ONE_ROUNDING", RoundingMode.HALF_UP, False),
-        ("ONE_ROUNDING", RoundingMode.HALF_AWAY_FROM_ZERO, True),
-        ("TWO_ROUNDINGS", RoundingMode.HALF_UP, True),
-    ],
+    ("rescale", "rounding", "is_kinked", "seed"),
+    paired(
+        [
+            ("ONE_ROUNDING", RoundingMode.HALF_UP, False),
+            ("ONE_ROUNDING", RoundingMode.HALF_AWAY_FROM_ZERO, True),
+            ("TWO_ROUNDINGS", RoundingMode.HALF_UP, True),
+        ],
+        range(8),
+    ),
 )
 def test_what_is_proved_holds_for_every_sum(rescale, rounding, is_kinked, seed):
     rng = np.random.default_rng([seed, int(rounding)])

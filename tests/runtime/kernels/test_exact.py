@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.native_cases import KINDS, make
 from tests.support.native_cases.comparison import compare, compare_on
+from tests.support.sampled import sampled
 from tpuconvert.runtime.native.builder.loader import available_isas, extension, kernels
 from tpuconvert.runtime.native.plan import NativePlan
 
@@ -71,7 +72,7 @@ def check(problems):
         pytest.fail(f"{len(failures)} of {len(problems)} cases; the first ones:\n{shown}", pytrace=False)
 
 
-@pytest.mark.parametrize(("kernel", "isa"), ENTRIES)
+@pytest.mark.parametrize(("kernel", "isa"), sampled(ENTRIES))
 def test_kernel(kernel, isa):
     """The scalar implementation is compared with the reference, another one also with the bytes of the scalar one."""
     cases = [key for key, used in sample().items() if kernel in used]

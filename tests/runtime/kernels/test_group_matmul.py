@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.native_cases.float_graphs import evaluate, graph_of, normal, references, run
 from tests.support.native_cases.random_graphs import needs_extension
+from tests.support.paired import paired
 from tpuconvert.runtime.native.builder.loader import available_isas, native
 from tpuconvert.runtime.native.plan import NativePlan
 from tpuconvert.schema.graph.graph import Graph
@@ -23,6 +24,7 @@ from tpuconvert.schema.types import F32, I8, I32, Array, DType
 pytestmark = needs_extension
 
 Operands = tuple[Array, Array, Array | None, Array | None]
+OPTIONS = paired([4, 8], [16, 32, 64, 128, 256], ["none", "integer", "float"])
 
 
 def operands(
@@ -55,9 +57,7 @@ def dequantized(op: MatmulGroupQuantized, rows: int, depth: int, given: Operands
     return graph
 
 
-@pytest.mark.parametrize("zero", ["none", "integer", "float"])
-@pytest.mark.parametrize("group", [16, 32, 64, 128, 256])
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize(("bits", "group", "zero"), OPTIONS)
 def test_equals_a_float_matmul(bits: int, group: int, zero: str) -> None:
     """Depths with a partial group and a partial word, column counts with a partial panel and register."""
     op = MatmulGroupQuantized(bits, group)
@@ -70,8 +70,7 @@ def test_equals_a_float_matmul(bits: int, group: int, zero: str) -> None:
         assert found.tobytes() == wanted.tobytes(), (rows, depth, columns)
 
 
-@pytest.mark.parametrize("activation_type", [F32, I8])
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize(("bits", "activation_type"), paired([4, 8], [F32, I8]))
 def test_row_does_not_depend_on_the_other_rows(bits: int, activation_type: DType) -> None:
     """A prompt that is computed in chunks gives the bytes of a single call."""
     op = MatmulGroupQuantized(bits, 32, activation_type)
@@ -97,9 +96,7 @@ def extreme_rows(rng: np.random.Generator, rows: int, depth: int) -> Array:
     return x
 
 
-@pytest.mark.parametrize("zero", ["none", "integer", "float"])
-@pytest.mark.parametrize("group", [16, 32, 64, 128, 256])
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize(("bits", "group", "zero"), OPTIONS)
 def test_integer_activations_equal_the_reference(bits: int, group: int, zero: str) -> None:
     op = MatmulGroupQuantized(bits, group, I8)
     rng = np.random.default_rng(group + bits)

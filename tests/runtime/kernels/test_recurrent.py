@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.each import each
 from tests.support.native_cases.random_graphs import evaluate, needs_extension
+from tests.support.paired import paired
 from tpuconvert.runtime.native.builder.loader import available_isas
 from tpuconvert.runtime.native.plan import NativePlan
 from tpuconvert.schema.errors import RunError
@@ -66,8 +67,7 @@ def results(g: Graph, feeds: list[Array], isa: str, threads: int) -> list[Array]
 
 
 @each("shape", [(3, 1, 2, 1), (4, 5, 7, 20), (6, 3, 16, 33), (1, 9, 3, 16)])
-@pytest.mark.parametrize("direction", Direction)
-@pytest.mark.parametrize(("kind", "parameters"), OPS, ids=str)
+@pytest.mark.parametrize(("kind", "parameters", "direction"), paired(OPS, list(Direction)), ids=str)
 def test_equals_the_reference(
     kind: type[RecurrentLayer], parameters: dict[str, Any], direction: Direction, shape: tuple[int, int, int, int]
 ) -> None:

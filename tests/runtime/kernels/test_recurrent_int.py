@@ -10,6 +10,7 @@ import pytest
 from tests.support.each import each
 from tests.support.native_cases.random_graphs import evaluate, needs_extension
 from tests.support.operators.recurrent_int_layers import DTYPES, KINDS, random_layer
+from tests.support.paired import paired
 from tpuconvert.runtime.native.builder.loader import available_isas
 from tpuconvert.runtime.native.plan import NativePlan
 from tpuconvert.schema.errors import RunError
@@ -45,8 +46,7 @@ def results(g: Graph, feeds: list[Array], isa: str, threads: int) -> list[Array]
 
 
 @each("shape", SHAPES)
-@pytest.mark.parametrize("direction", Direction)
-@pytest.mark.parametrize(("kind", "parameters"), KINDS, ids=str)
+@pytest.mark.parametrize(("kind", "parameters", "direction"), paired(KINDS, list(Direction)), ids=str)
 def test_equals_the_reference(
     kind: type[IntegerLayer], parameters: dict[str, Any], direction: Direction, shape: tuple[int, int, int, int]
 ) -> None:

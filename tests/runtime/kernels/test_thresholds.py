@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.each import each
+from tests.support.paired import paired
 from tpuconvert.runtime.native.builder.loader import available_isas, extension, native
 
 pytestmark = pytest.mark.skipif(extension() is None, reason="the native engine was not built")
@@ -84,10 +85,10 @@ def channels(rng, count, factor):
     return multiplier, (24 - exponent).astype(np.int64), rng.integers(-40, 296, count)
 
 
-@pytest.mark.parametrize("isa", available_isas())
-@pytest.mark.parametrize("limits", [(0, 255), (128, 255), (3, 200)])
+@pytest.mark.parametrize(
+    ("isa", "limits", "count"), paired(available_isas(), [((0, 255),), ((128, 255),), ((3, 200),)], [64, 21, 37])
+)
 @each("factor", [0.9, 0.03, 2.0**-9, 2.0**-12, 2.0**-16])
-@pytest.mark.parametrize("count", [64, 21, 37])
 def test_every_threshold(isa, limits, factor, count):
     rng = np.random.default_rng([count, round(-np.log2(factor))])
     multiplier, shift, offset = channels(rng, count, factor)

@@ -17,6 +17,8 @@ from tests.support.native_cases import KINDS
 from tests.support.native_cases import make as make_native
 from tests.support.native_cases.random_graphs import evaluate, needs_extension
 from tests.support.operators.op_cases import Use, all_uses, equal_bits, type_of
+from tests.support.paired import paired
+from tests.support.sampled import sampled
 from tpuconvert.conversion.options.options import group_options
 from tpuconvert.runtime.native.builder.loader import available_isas
 from tpuconvert.runtime.native.plan import NativePlan
@@ -83,7 +85,7 @@ def test_operator(name: str) -> None:
             compare(graph, [a for a in arrays if a is not None], Chip.BM1686, f"{use} with {values}")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", sampled(KINDS))
 def test_graphs_of_several_operators(kind: str) -> None:
     for seed in range(6):
         case = make_native(kind, seed)
@@ -169,10 +171,12 @@ def open_batch_model(path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("backend", ["native", "reference"])
 @pytest.mark.parametrize(
-    ("chip", "quantize"),
-    [("bm1682", None), ("bm1684", None), ("bm1684", "int8"), ("bm1686", None), ("bm1686", "int8")],
+    ("chip", "quantize", "backend"),
+    paired(
+        [("bm1682", None), ("bm1684", None), ("bm1684", "int8"), ("bm1686", None), ("bm1686", "int8")],
+        ["native", "reference"],
+    ),
 )
 def test_an_open_batch_may_be_0(chip: str, quantize: str | None, backend: Any, tmp_path: Path) -> None:
     samples = np.random.default_rng(2).normal(size=(4, 1, 3, 6, 6)).astype(np.float32)

@@ -7,7 +7,7 @@ from tests.support.operators.integer_oracles import ORACLES, Example, examples
 from tests.support.operators.integer_oracles.base import COMPUTES_NOTHING
 from tpuconvert.schema.definition.op import Op, all_ops
 
-FEW, MANY = 12, 1000
+FEW, MANY = 6, 1000
 KINDS = ("tpu", "atomic")
 
 

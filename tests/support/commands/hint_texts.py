@@ -47,8 +47,9 @@ def texts_of(path: Path) -> Iterator[Text]:
             found = "".join(str(v.value) if isinstance(v, ast.Constant) else "{}" for v in node.values)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             found = node.value
-        elif isinstance(node, ast.List) and node.elts and ast.unparse(node.elts[0]) == "'tpuconvert'":
-            found = "tpuconvert {}"
+        elif isinstance(node, ast.List) and node.elts:
+            first = node.elts[0]
+            found = "tpuconvert {}" if isinstance(first, ast.Constant) and first.value == "tpuconvert" else ""
         if found:
             yield Text(f"{place}:{node.lineno}", found)
 

@@ -39,8 +39,7 @@ def tflite_models() -> list[list[S]]:
 
 def _tflite_models() -> Iterator[list[S]]:
     for case in all_cases():
-        if not case.slow:
-            yield [subgraph_of(case), *case.subgraphs]
+        yield [subgraph_of(case), *case.subgraphs]
     for case in hand.CASES:
         yield [hand.subgraph_of(case)]
     for make, types in integers.CASES.values():

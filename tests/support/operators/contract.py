@@ -32,6 +32,7 @@ def every_entry() -> list[Entry]:
     return [entry for file in FILES for entry in document(file)["ops"]]
 
 
+@functools.cache
 def dtype_rules() -> Entry:
     """The named conditions of all files. A name has the same meaning in all of them."""
     rules: Entry = {}
@@ -143,9 +144,13 @@ def field_value(definition: type[Op], parameter: Entry, value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+type_hints = functools.cache(typing.get_type_hints)
+"""The evaluated annotations of a definition, which are strings in its module."""
+
+
 def enum_of(definition: type[Op], field: str) -> Any:
     """The enumeration in the declaration of a field."""
-    hint = typing.get_type_hints(definition)[field]
+    hint = type_hints(definition)[field]
     return next((part for part in typing.get_args(hint) if part is not type(None)), hint)
 
 

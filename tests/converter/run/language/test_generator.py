@@ -10,6 +10,7 @@ import pytest
 import tpuconvert as tc
 from tests.support.networks.byte_tokenizer import SPECIAL, VOCABULARY, ids_of, write_tokenizer
 from tests.support.networks.decoders import FORMS, decoder
+from tests.support.sampled import sampled
 from tpuconvert.run.language.text_pieces import TextPieces
 from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import RunError
@@ -208,25 +209,27 @@ def test_template_with_a_name(file: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
-    [
-        ("tokenizer.json", "{}", "is not a tokenizer.json"),
-        ("tokenizer.json", "\x00", "is not a tokenizer.json"),
-        ("generation_config.json", "{", "it is not JSON"),
-        ("generation_config.json", '{"temperature": 1, "temperature": 2}', "occurs twice"),
-        ("generation_config.json", "[1]", "it contains a list, expected an object"),
-        ("generation_config.json", '{"eos_token_id": "x"}', "eos_token_id is x, expected the id of a token"),
-        ("generation_config.json", '{"eos_token_id": [1, -1]}', "eos_token_id"),
-        ("generation_config.json", '{"max_new_tokens": true}', "max_new_tokens is 'True', expected an integer"),
-        ("generation_config.json", '{"do_sample": true, "top_p": "0.9"}', "top_p is '0.9', expected a number"),
-        ("generation_config.json", '{"do_sample": true, "top_p": NaN}', "top_p is 'nan'"),
-        ("generation_config.json", '{"repetition_penalty": -1}', "repetition_penalty is -1"),
-        ("generation_config.json", '{"do_sample": "true"}', "do_sample is 'true', expected true or false"),
-        ("generation_config.json", "\udcff", "it is not UTF-8"),
-        ("tokenizer_config.json", "[" * 100000, "it is not JSON"),
-        ("tokenizer_config.json", '{"chat_template": "{{ 1 / 0 }}"}', "ZeroDivisionError"),
-        ("tokenizer_config.json", '{"chat_template": "{{ \'\\\\ud800\' }}"}', "its text is not Unicode"),
-        ("generation_config.json", f'{{"repetition_penalty": {"1" * 400}}}', "repetition_penalty is '1111"),
-    ],
+    sampled(
+        [
+            ("tokenizer.json", "{}", "is not a tokenizer.json"),
+            ("tokenizer.json", "\x00", "is not a tokenizer.json"),
+            ("generation_config.json", "{", "it is not JSON"),
+            ("generation_config.json", '{"temperature": 1, "temperature": 2}', "occurs twice"),
+            ("generation_config.json", "[1]", "it contains a list, expected an object"),
+            ("generation_config.json", '{"eos_token_id": "x"}', "eos_token_id is x, expected the id of a token"),
+            ("generation_config.json", '{"eos_token_id": [1, -1]}', "eos_token_id"),
+            ("generation_config.json", '{"max_new_tokens": true}', "max_new_tokens is 'True', expected an integer"),
+            ("generation_config.json", '{"do_sample": true, "top_p": "0.9"}', "top_p is '0.9', expected a number"),
+            ("generation_config.json", '{"do_sample": true, "top_p": NaN}', "top_p is 'nan'"),
+            ("generation_config.json", '{"repetition_penalty": -1}', "repetition_penalty is -1"),
+            ("generation_config.json", '{"do_sample": "true"}', "do_sample is 'true', expected true or false"),
+            ("generation_config.json", "\udcff", "it is not UTF-8"),
+            ("tokenizer_config.json", "[" * 100000, "it is not JSON"),
+            ("tokenizer_config.json", '{"chat_template": "{{ 1 / 0 }}"}', "ZeroDivisionError"),
+            ("tokenizer_config.json", '{"chat_template": "{{ \'\\\\ud800\' }}"}', "its text is not Unicode"),
+            ("generation_config.json", f'{{"repetition_penalty": {"1" * 400}}}', "repetition_penalty is '1111"),
+        ]
+    ),
 )
 def test_damaged_files(file: Path, name: str, content: str, message: str) -> None:
     path = file.parent / name

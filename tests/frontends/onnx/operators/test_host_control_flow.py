@@ -22,6 +22,7 @@ from tests.support.onnx.graphs import (
     with_outputs,
 )
 from tests.support.onnx.models import graph_of, model, one, ops, ramp, save_model
+from tests.support.paired import paired
 from tpuconvert.schema.errors import RunError, UnsupportedError
 from tpuconvert.schema.graph.control_flow import nested_graphs
 
@@ -245,10 +246,15 @@ def counting_loop(
     return proto, feeds
 
 
-@pytest.mark.parametrize("computed", ["", "trips", "condition", "trips condition"])
-@pytest.mark.parametrize("scanned", ["number", "state"])
-@pytest.mark.parametrize("head", [[], [1]])
-@pytest.mark.parametrize(("trips", "going"), [(3, True), (0, True), (3, False)])
+@pytest.mark.parametrize(
+    ("trips", "going", "head", "scanned", "computed"),
+    paired(
+        [(3, True), (0, True), (3, False)],
+        [[], [1]],
+        ["number", "state"],
+        ["", "trips", "condition", "trips condition"],
+    ),
+)
 def test_scan_outputs_of_any_number_of_iterations(
     head: list[int], scanned: str, trips: int, going: bool, computed: str, tmp_path: Path
 ) -> None:

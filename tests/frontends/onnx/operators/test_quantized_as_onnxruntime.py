@@ -18,6 +18,7 @@ from onnx import helper
 
 import tpuconvert as tc
 from tests.support.onnx.models import model, save_model
+from tests.support.paired import paired
 from tpuconvert.frontends.onnx.operators.microsoft import DOMAIN
 from tpuconvert.schema.types import Array
 
@@ -139,8 +140,7 @@ def test_quantize(opset: int, dtype: Any, scale: float, tmp_path: Path) -> None:
     compare([q("x", "y", "y")], {"x": x}, constants, tmp_path, opset=opset)
 
 
-@pytest.mark.parametrize("axis", [0, 1, -1])
-@pytest.mark.parametrize(("opset", "dtype"), [pair for pair in VERSIONS if pair[0] >= 13])
+@pytest.mark.parametrize(("opset", "dtype", "axis"), paired([pair for pair in VERSIONS if pair[0] >= 13], [0, 1, -1]))
 def test_quantize_per_channel(opset: int, dtype: Any, axis: int, tmp_path: Path) -> None:
     x = (np.random.default_rng(0).integers(-700, 700, (2, 3, 4, 5)) / 8).astype(np.float32)
     x.flat[:4] = [np.inf, -np.inf, 1e9, -1e9]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tpuconvert as tc
+from tests.support.each import check_each
 from tests.support.tflite.cases import Case, all_cases
 from tests.support.tflite.cases.stablehlo import WITHOUT_KERNEL
 from tests.support.tflite.models import run
@@ -33,10 +34,12 @@ ELSEWHERE = {
 """Operators without a case here, and why: test_small_models.py has them where nothing else is said."""
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=[pytest.mark.slow] * case.slow) for case in CASES], ids=lambda case: str(case)
-)
-def test_same_as_the_reference_kernel(tmp_path: Path, case: Case) -> None:
+@pytest.mark.parametrize("name", sorted({case.op for case in CASES}))
+def test_same_as_the_reference_kernel(tmp_path: Path, name: str) -> None:
+    check_each(lambda case: compare_with_kernel(tmp_path, case), [case for case in CASES if case.op == name])
+
+
+def compare_with_kernel(tmp_path: Path, case: Case) -> None:
     model, inputs = model_of(case), arrays_of(case)
     expected = reference_outputs(case)
     path = tmp_path / "model.tflite"

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tpuconvert as tc
+from tests.support.sampled import sampled
 from tests.support.tflite.models import O, S, T, graph_of, ops, serialize, single
 
 pytest.importorskip("ai_edge_litert.interpreter")
@@ -92,7 +93,7 @@ KINDS = (
 )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", sampled(KINDS))
 def test_hybrid_layers(kind: str, tmp_path: Path) -> None:
     """Within binary32 sums of the kernel's, far nearer than the rounding of the activations."""
     for seed in range(6):

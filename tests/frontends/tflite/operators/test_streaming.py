@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tpuconvert as tc
+from tests.support.sampled import sampled
 from tests.support.tflite.models import O, S, T, serialize
 from tests.support.tflite.reference import reference_runner, run_interpreter
 from tests.support.tflite.streaming import (
@@ -58,7 +59,7 @@ def close(found: Any, expected: Any, atol: float) -> None:
     np.testing.assert_allclose(found.astype(float), expected.astype(float), rtol=0, atol=atol)
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", sampled(CASES), ids=str)
 def test_state_is_passed_from_step_to_step(case: Streaming, tmp_path: Path) -> None:
     pytest.importorskip("ai_edge_litert")
     path = tmp_path / "model.tflite"

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.each import each
 from tests.support.native_cases.random_graphs import INTEGERS, SMALL, Drawing, check, needs_extension
+from tests.support.paired import paired
 from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
 from tpuconvert.schema.graph.graph import Graph, Value
 from tpuconvert.schema.ops.activation import Active, ActiveParam, ActiveType
@@ -63,9 +64,7 @@ def requant(case: Drawing, mode: RequantMode, out: DType, channels: int = 1, **f
     return RequantInt32(**(parameters | fixed))  # type: ignore[arg-type]  # by name
 
 
-@pytest.mark.parametrize("mode", RequantMode)
-@pytest.mark.parametrize("dtype", INTEGERS)
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("seed", "dtype", "mode"), paired(SEEDS, INTEGERS, list(RequantMode)))
 def test_requant_int32(seed: int, dtype: DType, mode: RequantMode) -> None:
     case = Drawing(seed)
     channels = int(case.rng.choice([1, 2, 5, 17]))
@@ -172,8 +171,7 @@ def test_residual_sums(seed: int, kind: type[Add] | type[Sub]) -> None:
     case.check(linear, twice, looked_up)
 
 
-@pytest.mark.parametrize("bits", range(6, 16))
-@pytest.mark.parametrize("size", [1, 31, 32, 33, 63, 64, 65, 8191, 20000])
+@pytest.mark.parametrize(("size", "bits"), paired([1, 31, 32, 33, 63, 64, 65, 8191, 20000], range(6, 16)))
 def test_residual_sums_of_small_units(size: int, bits: int) -> None:
     """Sums below 2^24, for which a float form may be proved; many ties where the multiplier has one bit."""
     case = Drawing(size + bits)

@@ -1,8 +1,11 @@
 """The fused inverted residual equals its single steps for all band heights, strides and numbers of threads."""
 
+import itertools
+
 import numpy as np
 import pytest
 
+from tests.support.sampled import sampled
 from tpuconvert.runtime.native.builder.loader import available_isas, extension
 from tpuconvert.runtime.native.matchers import inverted_residual as plan_inverted_residual
 from tpuconvert.runtime.session.session import Session
@@ -60,9 +63,9 @@ def kinds_and_result(graph, x, threads=1):
     return [step.kind for step in session.profile({"x": x})], session.run({"x": x})
 
 
-@pytest.mark.parametrize("isa", available_isas())
-@pytest.mark.parametrize("size", SIZES, ids=str)
-@pytest.mark.parametrize("has_expansion", [True, False])
+@pytest.mark.parametrize(
+    ("size", "has_expansion", "isa"), sampled(itertools.product(SIZES, [True, False], available_isas())), ids=str
+)
 def test_blocks_equal_the_reference(size, has_expansion, isa, monkeypatch):
     monkeypatch.setenv("TPUCONVERT_ISA", isa)
     monkeypatch.setattr(plan_inverted_residual, "LEAST_BYTES", 1)

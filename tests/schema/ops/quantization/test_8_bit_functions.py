@@ -35,6 +35,7 @@ from tests.support.operators.integer_oracles.element_wise import (
     activate,
     converted,
 )
+from tests.support.paired import paired
 from tpuconvert.schema.definition.op import Op, OpKind, all_ops
 from tpuconvert.schema.ops.activation import ActiveType
 from tpuconvert.schema.types import F32, I8, I16, I32, DType, Scalar
@@ -190,8 +191,7 @@ def compare(name: str, dtype: DType, every: bool) -> None:
 DEFINED = [name for name in FUNCTIONS if name in all_ops()]
 
 
-@pytest.mark.parametrize("dtype", BYTES, ids=lambda dtype: dtype.value)
-@pytest.mark.parametrize("name", DEFINED)
+@pytest.mark.parametrize(("name", "dtype"), paired(DEFINED, BYTES))
 def test_all_values(name: str, dtype: DType) -> None:
     compare(name, dtype, every=False)
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.operators.op_cases import Case, i8, i16, i32
 from tests.support.operators.recurrent_int_layers import KINDS, random_layer
+from tests.support.paired import paired
 from tpuconvert.schema.definition.op import OpKind
 from tpuconvert.schema.errors import ShapeError, UsageError
 from tpuconvert.schema.graph.graph import Graph, Value
@@ -200,8 +201,9 @@ def expand(op: IntegerLayer, operands: Sequence[Array | None]) -> list[Array]:
     return [known[value] for value in results]
 
 
-@pytest.mark.parametrize("direction", Direction)
-@pytest.mark.parametrize(("kind", "parameters"), [*KINDS, (LstmInt, {"cell_steps": True})], ids=str)
+@pytest.mark.parametrize(
+    ("kind", "parameters", "direction"), paired([*KINDS, (LstmInt, {"cell_steps": True})], list(Direction)), ids=str
+)
 def test_is_its_expansion(kind: type[IntegerLayer], parameters: dict[str, Any], direction: Direction) -> None:
     for seed, optional in enumerate((False, True)):
         op, operands = random_layer(kind, parameters, (3, 2, 5, 4), seed, direction, optional=optional)

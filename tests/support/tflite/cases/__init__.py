@@ -46,7 +46,6 @@ class Case:
         subgraphs: that the operator calls.
         optimized: compared with the optimized kernels, because there is no reference kernel or it computes something
             else; as the note or a comment states.
-        slow: left out of the ordinary run.
     """
 
     op: str
@@ -61,7 +60,6 @@ class Case:
     zero_point: int = 0
     subgraphs: Sequence[S] = ()
     optimized: bool = False
-    slow: bool = False
 
     def __str__(self) -> str:
         return "-".join(part for part in (self.op, self.note.replace(" ", "_")) if part)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tpuconvert as tc
+from tests.support.sampled import sampled
 from tests.support.tflite.integer_cases import CASES, EXCEPTIONS, NUMPY
 from tests.support.tflite.models import O, S, T, serialize, single
 from tpuconvert.schema.types import Array
@@ -52,7 +53,7 @@ def check(folder: Path, name: str, dtype: str, seeds: range, backends: tuple[str
         assert line.different <= max(allowed.share * line.elements, 2)
 
 
-@pytest.mark.parametrize(("name", "dtype"), PAIRS)
+@pytest.mark.parametrize(("name", "dtype"), sampled(PAIRS))
 def test_generated_models(name: str, dtype: str, tmp_path: Path) -> None:
     check(tmp_path, name, dtype, range(ORDINARY), ("reference",))
 
