@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from markdown_it import MarkdownIt
 
 import tpuconvert as tc
 from tests.support.documentation import DOCS, name_of, navigation, pages
@@ -84,8 +85,10 @@ def test_model_with_a_custom_operator_says_what_is_missing(folders: dict[Path, P
 
 
 def test_first_commands_are_demo_and_test() -> None:
-    commands = re.findall(r"^    (make \w+)", README.read_text(encoding="utf-8"), re.MULTILINE)
-    assert commands[:2] == ["make demo", "make test"]
+    """They are a block of code, not the continuation of a list."""
+    tokens = MarkdownIt("commonmark").parse(README.read_text(encoding="utf-8"))
+    first = next(token for token in tokens if token.type in ("fence", "code_block"))
+    assert re.findall(r"^make \w+", first.content, re.MULTILINE) == ["make demo", "make test"]
 
 
 def test_links_lead_somewhere(repository: Path) -> None:

@@ -94,6 +94,12 @@ def test_a_stored_document_has_all_its_rows(docs: Path) -> None:
     )
 
 
+def test_two_tables_below_a_heading_are_an_error() -> None:
+    table = "\n| a |\n| --- |\n| 1 |\n"
+    with pytest.raises(SystemExit, match="two tables below 'A': give each one a heading"):
+        benchmark_record.parse(f"# A\n{table}\ntext\n{table}")
+
+
 def test_a_document_is_stored_by_the_name_of_its_run(docs: Path) -> None:
     (docs / "bench.md").write_text(DOCUMENT, encoding="utf-8")
     with pytest.raises(SystemExit):

@@ -127,16 +127,22 @@ def page(ledger: Mapping[Key, Numbers]) -> str:
     first: list[tuple[str, ...]] = [("model", "images", "float", *(f"{chip.upper()}, flips" for chip in CHIPS))]
     second: list[tuple[str, ...]] = [("model", "float detections", *(f"{chip.upper()}, kept" for chip in CHIPS))]
     for name in dict.fromkeys(name for name, _ in rows):
-        of_chips = [rows[name, chip] for chip in CHIPS]
-        if "images" in of_chips[0]:
-            images, correct = (of_chips[0][field] for field in ("images", "float_correct"))
-            cells = (f"{100 * row['int8_correct'] / images:.2f}, {100 * row['flips'] / images:.2f}" for row in of_chips)
-            first.append((f"`{name}`", f"{images:,}", f"{100 * correct / images:.2f}", *cells))
+        of_chips = [rows.get((name, chip)) for chip in CHIPS]
+        any_chip = next(row for row in of_chips if row is not None)
+        cells = ("" if row is None else _cell(row) for row in of_chips)
+        if "images" in any_chip:
+            float_share = 100 * any_chip["float_correct"] / any_chip["images"]
+            first.append((f"`{name}`", f"{any_chip['images']:,}", f"{float_share:.2f}", *cells))
         else:
-            detections = of_chips[0]["detections"]
-            shares = (f"{100 * row['kept'] / detections:.1f} %" for row in of_chips)
-            second.append((f"`{name}`", str(detections), *shares))
+            second.append((f"`{name}`", str(any_chip["detections"]), *cells))
     return f"{INTRODUCTION}\n{_table(first)}\n{_table(second)}"
+
+
+def _cell(row: Numbers) -> str:
+    """Return accuracy and flips of a classifier, or the share of detections that a detector keeps."""
+    if "images" in row:
+        return f"{100 * row['int8_correct'] / row['images']:.2f}, {100 * row['flips'] / row['images']:.2f}"
+    return f"{100 * row['kept'] / row['detections']:.1f} %"
 
 
 def written_page(ledger: Mapping[Key, Numbers]) -> str:

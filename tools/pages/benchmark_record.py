@@ -37,7 +37,11 @@ class Section:
 
 
 def parse(document: str) -> list[Section]:
-    """Return the sections of a Markdown document, as the programs of ``tools/bench`` write it."""
+    """Return the sections of a Markdown document, as the programs of ``tools/bench`` write it.
+
+    Raises:
+        SystemExit: there are two tables below one heading.
+    """
     sections = []
     for part in re.split(r"^(?=#+ )", document, flags=re.MULTILINE):
         lines = part.strip().split("\n")
@@ -47,6 +51,8 @@ def parse(document: str) -> list[Section]:
         items = [line[2:] for line in lines if line.startswith("- ")]
         text = "\n".join(line for line in lines[1:] if not line.startswith(("|", "- "))).strip()
         heading = lines[0].lstrip("#").strip()
+        if sum(set("".join(row)) <= set(":-") for row in table) > 1:
+            sys.exit(f"two tables below '{heading}': give each one a heading")
         sections.append(
             Section(heading, re.sub(r"\n{3,}", "\n\n", text), items, *((table[0], table[2:]) if table else ([], [])))
         )

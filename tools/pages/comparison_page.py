@@ -13,8 +13,7 @@ from pathlib import Path
 from tools.pages.benchmark_record import Place, Row
 from tools.pages.generated_file import replace_section, write_or_check
 
-DOCS = Path(__file__).resolve().parents[2] / "docs" / "inside"
-PAGE = DOCS / "comparison.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "inside" / "comparison.md"
 
 
 INT8 = Place("networks", "INT8, one thread")

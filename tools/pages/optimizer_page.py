@@ -155,7 +155,7 @@ def main(arguments: list[str]) -> int:
     if arguments == ["--check"]:
         is_current = before == update_tables(before, ["rules"])
         if not is_current:
-            print(f"docs/{PAGE.name} is out of date: run {COMMAND}", file=sys.stderr)
+            print(f"{PAGE.name} is out of date: run {COMMAND}", file=sys.stderr)
         return int(not is_current)
     has_simplifiers = all(importlib.util.find_spec(name) is not None for name in ("onnxsim", "onnxslim"))
     PAGE.write_text(update_tables(before, [*TABLES] if has_simplifiers else ["rules", "models"]), encoding="utf-8")
