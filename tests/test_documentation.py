@@ -74,6 +74,7 @@ def test_example_runs(page: Path, number: int, folders: dict[Path, Path]) -> Non
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_model_with_a_custom_operator_says_what_is_missing(folders: dict[Path, Path]) -> None:
     """Runs after the examples above, whose model has an operator of a plugin."""
     folder = folders[ROOT / "docs" / "guides" / "custom-operators.md"]

@@ -20,6 +20,7 @@ CALLED_BY_OTHERS = {
     "check_files": "the command tpuconvert-check",
     "customed_function": "plugins register functions for the operator customed_ops",
     "format_commands": "click",
+    "format_epilog": "click",
     "format_options": "click",
     "format_completion": "click",
     "known_inputs": "tools/exactness/onnx_conformance.py reports them",

@@ -108,12 +108,8 @@ def check(
         watcher.stage("load")
         graph = load_source(opened, settings, require_weights=False)
     if target is None:
-        converted = Conversion(settings, progress=watcher).of_graph(graph)
-        if device := device_of(chip):
-            # 30 ms: imports the exporter
-            from tpuconvert.conversion.device_checks import with_device_notes
-
-            converted = with_device_notes(converted, device)
+        conversion = Conversion(settings, progress=watcher, device=device_of(chip))
+        converted = conversion.with_device_notes(conversion.of_graph(graph))
     else:
         # 150 ms: imports the quantizer and the exporters
         from tpuconvert.conversion.export_readiness import check_export

@@ -180,13 +180,18 @@ class Conversion:
         if self._check is not None:
             self._progress.stage("measure")
             model = self._check.checked(model, is_strict=options.strict_accuracy)
-        if options.exact_on == "none" and not self._device:
+        return self.with_device_notes(model)
+
+    def with_device_notes(self, model: Model) -> Model:
+        """Return the model with the notes of its device, after the check of ``exact_on``."""
+        exact_on = self._options.exact_on
+        if exact_on == "none" and not self._device:
             return model
         # 30 ms: imports the exporter
         from tpuconvert.conversion.device_checks import check_exact, with_device_notes
 
-        if options.exact_on != "none":
-            check_exact(model, options.exact_on)
+        if exact_on != "none":
+            check_exact(model, exact_on)
         return with_device_notes(model, self._device) if self._device else model
 
     def _with_golden_vectors(self, model: Model) -> Model:

@@ -57,23 +57,22 @@ def convert(
         source: An ONNX or TFLite file, a Caffe prototxt, the bytes of such a file, or an ``onnx.ModelProto``, which is
             not modified.
         weights: The caffemodel of a prototxt, or its bytes.
-        chip: Target chip: ``bm1682``, ``bm1684`` or ``bm1686``. ``bm1684x`` and ``bm1688`` select BM1686, whose
-            operators they execute.
+        chip: Target: ``bm1682``, ``bm1684`` or ``bm1686``. ``bm1684x`` and ``bm1688`` select BM1686, whose operators
+            they execute.
         calibration: Calibration samples: a folder of images, an ``.npz`` or ``.npy`` file, or an iterable of arrays or
             of ``{name: array}``.
-        preprocess: Conversion of images to the model's input: mean, scale, color, layout, size, fit. Stored in the
-            model.
-        quantize: ``int8``, or ``none`` for float. A quantized source keeps its own integers in both cases.
-            ``Quantization(...)`` is ``int8`` with options.
+        preprocess: Conversion of images to the input, stored in the model. Keys are mean, scale, color, layout, size
+            and fit.
+        quantize: Quantize a float network, or leave it in float. A quantized source keeps its own integers in both
+            cases. ``Quantization(...)`` is ``int8`` with options.
         packed_weights: Types of the weights and activations of matmuls in a float model.
         source_options: Options that decide how the source is read.
-        strict_set: Expand composite operators (layer_norm, gelu ...) into the TPU operators they consist of.
-        disable_rules: Names of optimizer rules and passes to skip; ``tpuconvert passes`` lists them.
-        max_transposes: Largest number of transposes in the result; more are an error (exit code 5).
-        strict_accuracy: Refuse a quantized model with an output below the accuracy limits on calibration samples (exit
-            code 5). Otherwise a warning names the output.
-        golden: Number of golden vectors to store in the file: inputs, and digests of every integer tensor.
-            ``tpuconvert device`` compares other machines with them.
+        strict_set: Expand composite operators, such as layer_norm. They become the TPU operators they consist of.
+        disable_rules: Optimizer rule or pass to skip; ``tpuconvert passes`` lists them.
+        max_transposes: Largest number of transposes in the result. More are an error (exit code 5).
+        strict_accuracy: Refuse a model with an output below the accuracy limits. They are checked on calibration
+            samples (exit code 5); otherwise a warning names the output.
+        golden: Number of golden vectors to store; ``tpuconvert device`` compares other machines with them.
         plugins: Python files with custom operators and converters.
         progress: Receives the stages, such as ``tpuconvert.show_progress()`` in a ``with`` statement.
         watch: Traces, dumps and validation of the optimizer's passes (``tpuconvert.conversion.pass_instrumentation``).
