@@ -15,7 +15,7 @@ UNDER_SANITIZERS = env TPUCONVERT_NATIVE_LIBRARY="$$(ls $(abspath $(SANITIZED))/
   LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
   ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1
 
-.PHONY: help demo docs dist audit test test-nightly sanitize zoo nnsmith vendor-env test-vendor accuracy accuracy-vendor nightly lint lint-python lint-page format clean
+.PHONY: help demo docs figures dist audit test test-nightly sanitize zoo nnsmith vendor-env test-vendor accuracy accuracy-vendor nightly lint lint-python lint-page format clean
 help:
 	@echo "make demo          convert, quantize and evaluate the bundled example in all three formats"
 	@echo "make test          the tests, without the long ones"
@@ -31,6 +31,7 @@ help:
 	@echo "make dist          a release in dist/, built by pinned packages, with its bill of materials"
 	@echo "make audit         known vulnerabilities of these packages"
 	@echo "make docs          the documentation as a site, in build/site"
+	@echo "make figures       measured figures of the documentation, and commits since that changed their code"
 	@echo "make lint          ruff and mypy --strict; Biome for the scripts and style sheets of the report (needs Node.js)"
 	@echo "make format        let ruff and Biome sort imports and lay out the code"
 
@@ -147,6 +148,9 @@ dist:
 audit: $(BIN)/python
 	$(BIN)/python -m pip install --quiet pip-audit
 	$(BIN)/pip-audit --strict --disable-pip --require-hashes -r tools/release/build_requirements.txt
+
+figures: $(READY)
+	$(BIN)/python -m tools.pages.figure_age
 
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
