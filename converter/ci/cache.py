@@ -36,6 +36,7 @@ from tpuconvert.installed import version
 from tpuconvert.model.model import load
 from tpuconvert.plugins import installed_modules
 from tpuconvert.samples.image_files import IMAGE_SUFFIXES
+from tpuconvert.schema.definition.chip_names import device_of
 from tpuconvert.schema.errors import CorruptInputError, TpuConvertError, UsageError
 from tpuconvert.schema.system.bounded_files import open_regular
 from tpuconvert.schema.system.content_digest import ALGORITHM
@@ -236,7 +237,8 @@ def key_of(job: Job) -> str:
         CorruptInputError: the source names external data that may not be read.
     """
     options = Options.of(**job.options)
-    digest = hashlib.sha256(f"{_FORM} {program()} {job.samples} {options.chip.value}\n".encode())
+    device = device_of(job.options.get("chip", options.chip))  # of which the model has notes
+    digest = hashlib.sha256(f"{_FORM} {program()} {job.samples} {options.chip.value} {device}\n".encode())
     digest.update(json.dumps(write_options(options), sort_keys=True).encode())
     preprocess = options.preprocess.to_dict() if options.preprocess is not None else None
     digest.update(json.dumps(preprocess, sort_keys=True).encode())

@@ -16,7 +16,7 @@ from tpuconvert.installed import version
 from tpuconvert.schema.text.visible_text import for_json, one_line, visible
 from tpuconvert.text.markdown_text import table_code_span
 from tpuconvert.text.styled_text import Style, concat, style
-from tpuconvert.text.text_format import bytes_text
+from tpuconvert.text.text_format import bytes_text, several
 
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 HOME = "https://pypi.org/project/tpuconvert/"
@@ -160,7 +160,7 @@ def _facts(outcome: Outcome) -> str:
     parts = [f"{values['integer_nodes']} of {values['nodes']} nodes in integers", bytes_text(values["size"])]
     named = [(limit.key, limit.measure, limit.unit) for limit in LIMITS if limit.key not in ("size", "transposes")]
     parts += [f"{key} {values[name]:.5g}{f' {unit}' if unit else ''}" for key, name, unit in named if name in values]
-    parts += [f"{values['transposes']} transposes", *([str(values[DEVICE])] if DEVICE in values else [])]
+    parts += [several(values["transposes"], "transpose"), *([str(values[DEVICE])] if DEVICE in values else [])]
     return ", ".join(parts)
 
 

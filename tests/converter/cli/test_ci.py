@@ -159,6 +159,19 @@ def test_only_what_changed_is_made_again(models: dict[str, dict[str, object]], c
     assert [model["status"] for model in statuses(capsys).values()] == ["cached", "made"]
 
 
+def test_another_name_of_the_chip_is_another_model(models: dict[str, dict[str, object]], capsys: Captured) -> None:
+    """A model for BM1684X has the notes of this device, and the bytes of the command ``convert``."""
+    models["float"]["chip"] = "bm1686"
+    write({"float": models["float"]})
+    statuses(capsys)
+    models["float"]["chip"] = "bm1684x"
+    write({"float": models["float"]})
+    assert statuses(capsys)["float"]["status"] == "made"
+    source = str(models["float"]["source"])
+    assert main(["convert", source, "-o", "command.tpum", "--chip", "bm1684x"]) == 0
+    assert Path("command.tpum").read_bytes() == Path("build/float.tpum").read_bytes()
+
+
 def test_a_changed_limit_fails_that_model_and_makes_nothing(
     models: dict[str, dict[str, object]], capsys: Captured
 ) -> None:
