@@ -257,11 +257,10 @@ def _measure_rules(
     """Replace the rules of the worst nodes by the cheapest ones that remove their error in a trial."""
     by_name = {unit.name: unit for unit in units}
     worst = [node for node in attribution.nodes[:count] if node.cause == "activations" and node.isolated.noise > 0.0]
-    progress.stage("try rules", len(worst))
-    measured = {}
-    for done, node in enumerate(worst, start=1):
-        measured[node.name] = trials.choose(_candidates(node, by_name[node.name], units))
-        progress.advance(done)
+    candidates = {node.name: _candidates(node, by_name[node.name], units) for node in worst}
+    progress.stage("try rules", sum(map(len, candidates.values())))
+    done = itertools.count(1)
+    measured = {name: trials.choose(rules, lambda: progress.advance(next(done))) for name, rules in candidates.items()}
     nodes = tuple(replace(node, measured=measured.get(node.name)) for node in attribution.nodes)
     return replace(attribution, nodes=nodes)
 

@@ -98,15 +98,20 @@ class RuleTrials:
         self._automatic = CalibrationCache()  # ranges that the automatic choice of a method gives
         self._noises: dict[Candidate, float | None] = {}
 
-    def choose(self, candidates: Sequence[Candidate]) -> MeasuredRule | None:
+    def choose(self, candidates: Sequence[Candidate], tried: Callable[[], None]) -> MeasuredRule | None:
         """Return the first candidate that removes about as much noise as the best one; None if none removes any.
 
         Args:
             candidates: the cheapest first.
+            tried: is called after each of them.
 
         """
         before = self._noise(Candidate())
-        noises = [(candidate, noise) for candidate in candidates if (noise := self._noise(candidate)) is not None]
+        noises = []
+        for candidate in candidates:
+            noise = self._noise(candidate)
+            noises += [(candidate, noise)] if noise is not None else []
+            tried()
         if before is None or not noises:
             return None
         removed = before - min(noise for _, noise in noises)

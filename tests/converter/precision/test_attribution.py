@@ -20,6 +20,7 @@ from tpuconvert.conversion.options.options import group_options
 from tpuconvert.precision import isolated_error
 from tpuconvert.precision.attribution import Attribution
 from tpuconvert.precision.attribution_text import attribution_lines
+from tpuconvert.progress import Progress
 from tpuconvert.schema.errors import UsageError
 
 Captured = pytest.CaptureFixture[str]
@@ -40,6 +41,20 @@ def quantized(path: Path, chip: str = "bm1686", seed: int = 100) -> tc.Model:
 def outlier(tmp_path: Path) -> tuple[Path, tc.Model]:
     path = weight_outlier(tmp_path / "outlier.onnx", 0)
     return path, quantized(path)
+
+
+class Steps(Progress):
+    """Records the steps of each stage."""
+
+    def __init__(self) -> None:
+        self.totals: dict[str, int | None] = {}
+        self.done: dict[str, list[int]] = {}
+
+    def stage(self, name: str, total: int | None = None) -> None:
+        self.totals[name], self.done[name] = total, []
+
+    def advance(self, done: int) -> None:
+        self.done[list(self.done)[-1]].append(done)
 
 
 @pytest.mark.parametrize(("chip", "seed"), paired(CHIPS, SEEDS))
@@ -101,7 +116,11 @@ def test_a_range_that_does_not_fit_is_repaired_by_a_range_rule(precision: str, t
         "calibration": samples(100),
         "without": FLOOR,
     }
-    broken = tc.attribute(tc.convert(path, **group_options(precision=[precision], **options)), path, data=data)
+    progress = Steps()
+    model = tc.convert(path, **group_options(precision=[precision], **options))
+    broken = tc.attribute(model, path, data=data, progress=progress)
+    assert progress.totals["try rules"] >= 3  # one step per trial, not per node
+    assert progress.done["try rules"] == list(range(1, progress.totals["try rules"] + 1))
     worst = broken.nodes[0]
     assert worst.rule == "--precision 'second/relu=auto'"
     assert worst.measured is not None and worst.measured.after > worst.measured.before + 6
