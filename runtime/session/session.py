@@ -295,9 +295,9 @@ class Session:
             return self._run_part(feeds, arrays, named, outputs, change, observe)
         try:
             if self._direct is not None and observe is None and not arrays:
-                outputs = self._direct.run(named or feeds) if not named or feeds is None else None
-                if outputs is not None:
-                    return outputs
+                results = self._direct.run(named or feeds) if not named or feeds is None else None
+                if results is not None:
+                    return results
             return self._run_checked(feeds, arrays, named, observe, borrow=borrow)
         except MemoryError as error:
             raise too_large_run(error, file=self._graph.file) from error
