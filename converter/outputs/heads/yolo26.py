@@ -13,7 +13,7 @@ from tpuconvert.schema.types import Array
 
 _COLUMNS = 6
 _FEWEST, _MOST = 10, 1000
-"""Smallest and largest number of rows that are recognized; usual is 300."""
+"""Smallest and largest number of rows that are recognized; usual are 300."""
 
 
 @register_head("yolo26")
