@@ -1,7 +1,7 @@
 """Head of RetinaFace and of the smaller networks with the same outputs.
 
 Sources: https://github.com/biubug6/Pytorch_Retinaface and https://github.com/biubug6/Face-Detector-1MB-with-landmark,
-``layers/functions/prior_box.py``, ``utils/box_utils.py`` and ``data/config.py``.
+class ``PriorBox``, functions ``decode`` and ``decode_landm``.
 """
 
 from __future__ import annotations

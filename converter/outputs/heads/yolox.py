@@ -1,6 +1,6 @@
-"""Head of YOLOX, as ``tools/export_onnx.py`` of the project exports it.
+"""Head of YOLOX in its ONNX export without ``decode_in_inference``.
 
-Source: https://github.com/Megvii-BaseDetection/YOLOX, ``demo_postprocess`` in ``yolox/utils/demo_utils.py``.
+Source: https://github.com/Megvii-BaseDetection/YOLOX, function ``demo_postprocess``.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def test_conversion_and_verification_state_the_detections(
     shown = capsys.readouterr().out
     assert f"output '{outputs[0]}': detections above" in shown and "kept" in shown
     main(arguments)
-    assert "detections above" not in capsys.readouterr().out  # random numbers are no objects
+    assert "detections above" not in capsys.readouterr().out  # random numbers have no objects
 
 
 def test_summary_counts_the_detections_that_the_network_selects() -> None:
