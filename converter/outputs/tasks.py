@@ -36,6 +36,11 @@ class HeadDetections(DetectionTask):
         self._head, self._rule, self._batch = head, rule, batch
         super().__init__(tuple(floats[0]), floats, THRESHOLDS)
 
+    @property
+    def has_probabilities(self) -> bool:
+        """Return False if a score exceeds 1: logits, or outputs of something else with the same shapes."""
+        return all(bool((found.scores <= 1.0).all()) for found in self._floats)
+
     def read(self, run: Run) -> Iterator[Found]:
         """Yield the detections of every sample of a run, in pixels of the input."""
         assert self._rule.size is not None
@@ -71,6 +76,7 @@ def _detections_of_head(graph: Graph, floats: Sequence[Run]) -> HeadDetections |
     rule = Preprocess(size=(int(size[1]), int(size[0])))
     try:
         head = recognize_head(sample_outputs(floats[0], count)[0], rule)
-        return HeadDetections(head, rule, count, floats) if isinstance(head, DetectorHead) else None
+        detections = HeadDetections(head, rule, count, floats) if isinstance(head, DetectorHead) else None
     except UsageError:  # no head, or several: the outputs are compared as numbers
         return None
+    return detections if detections is not None and detections.has_probabilities else None

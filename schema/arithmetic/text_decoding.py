@@ -8,7 +8,9 @@ from tpuconvert.schema.types import Array
 
 
 def blank_of(labels: Array, count: int | None) -> int:
-    """Return the number of the blank class: the first or the last one, whichever is more frequent.
+    """Return the number of the blank class: the first one, or the last one if most steps without a character have it.
+
+    The last class is a character in most networks, such as the space: it is the blank only from a quarter of the steps.
 
     Args:
         labels: classes of the steps.
@@ -17,7 +19,8 @@ def blank_of(labels: Array, count: int | None) -> int:
     """
     if count is None:
         return 0
-    return count - 1 if np.count_nonzero(labels == count - 1) > np.count_nonzero(labels == 0) else 0
+    first, last = np.count_nonzero(labels == 0), np.count_nonzero(labels == count - 1)
+    return count - 1 if last > first and last >= len(labels) / 4 else 0
 
 
 def collapse(labels: Array, blank: int) -> Array:

@@ -57,6 +57,17 @@ def test_outputs_of_no_detector_have_no_detections() -> None:
     assert find_output_tasks(model.graph, OutputBranches(model.graph), runs, feeds[0]) == []
 
 
+def test_logits_with_the_shapes_of_a_detector_have_no_detections() -> None:
+    shapes = {"boxes": (1, 30, 4), "logits": (1, 30, 3)}
+    floats = [{name: np.full(shape, 2.0, np.float32) for name, shape in shapes.items()}]
+    model = planted(floats[0])
+    feed = {"x": np.zeros((1, 3, 40, 80), np.float32)}
+    assert find_output_tasks(model.graph, OutputBranches(model.graph), floats, feed) == []
+    floats[0]["logits"] *= 0.3
+    (task,) = find_output_tasks(model.graph, OutputBranches(model.graph), floats, feed)
+    assert isinstance(task, HeadDetections)
+
+
 def test_every_sample_of_a_batch_is_decoded() -> None:
     rows = np.zeros((2, 20, 6), np.float32)
     rows[:, 0] = 4, 4, 20, 30, 0.9, 1

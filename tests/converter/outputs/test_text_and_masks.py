@@ -44,6 +44,7 @@ def test_repeats_are_merged_and_blanks_left_out() -> None:
     assert read({"y": steps(0, 4, 0, 1)}, list("abc")) == (" a", 0.8)  # nor has the space, as in lists of PaddleOCR
     assert read({"y": steps(4, 1, 4, 4, 0)}, list("abcd")) == ("ba", 0.8)  # the last class is the blank
     assert read({"y": steps(0, 0)}, list("abcd")) == ("", 0.0)
+    assert read({"y": steps(1, 2, 3, 4, 2, 3)}, list("abc")) == ("abc bc", 0.8)  # one space is not a blank
 
 
 def test_class_numbers_need_no_scores() -> None:
