@@ -359,7 +359,7 @@ def test_head_page(copy: Copy) -> None:
     assert passed_count(output) == 1
     assert list(stale_pages(copy, page)) == page.generators()
     options = copy.run(".venv/bin/python -m tpuconvert run --help")
-    assert head == "converter/outputs/heads/yolov10.py" and "yolov10" in options.stdout
+    assert head == "converter/outputs/heads/rtdetr.py" and "rtdetr" in options.stdout
 
 
 @pytest.mark.slow

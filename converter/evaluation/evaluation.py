@@ -16,6 +16,7 @@ from tpuconvert.evaluation.metrics.user_function import UserFunction
 from tpuconvert.evaluation.model_runs import ModelFeeds, Outputs, run_on
 from tpuconvert.evaluation.result import Evaluation
 from tpuconvert.model.model import Model, load
+from tpuconvert.outputs.labels import Labels
 from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.samples.calibration_data import FeedSource, load_feeds, single_images
@@ -42,6 +43,7 @@ def evaluate(
     preprocess: Preprocess | str | Mapping[str, Any] | None = None,
     min_score: float = Setup.min_score,
     nms_iou: float = Setup.nms_iou,
+    characters: Labels | None = None,
     backend: Literal["auto", "native", "reference"] = "auto",
     threads: int | None = None,
     progress: Progress | None = None,
@@ -54,25 +56,29 @@ def evaluate(
     Args:
         model: the model, or its file.
         data: samples. For ``topK``: an ``.npz`` file with an array ``labels``, a folder with a folder of images per
-            class, or with ``labels`` also a folder of images, a list of image files, or arrays. For ``map`` and
-            ``miou``: a folder of images or a list of image files. For a function: any of these.
+            class, or with ``labels`` also a folder of images, a list of image files, or arrays. For ``map``, ``miou``,
+            ``text`` and ``nme``: a folder of images or a list of image files. For a function: any of these.
         labels: for ``topK``, one class index per sample: an array, a ``.npy``, ``.npz`` or text file, or a mapping
             from file name to class. For ``map``: a COCO file, a folder with a text file per image, or one mapping
             ``{"boxes": [N, 4], "classes": [N]}`` per image. For ``miou``: a folder with a PNG per image, or arrays
-            [height, width].
-        metrics: ``top1``, ``top5`` or another k; ``map`` (COCO average precision); ``miou``; or a function of the
-            outputs by name, with all samples along axis 0, and the list of labels, also as ``module:function``.
+            [height, width]. For ``text``: a text file, one text per image, or a mapping from file name to text. For
+            ``nme``: an array [images, points, 2] of pixels, or a file of it.
+        metrics: ``top1``, ``top5`` or another k; ``map`` (COCO average precision); ``miou``; ``text`` (right lines,
+            and ``cer``); ``nme`` (error of landmarks); or a function of the outputs by name, with all samples along
+            axis 0, and the list of labels, also as ``module:function``.
         reference: another model or its file, usually the float one. It is measured on the same samples, and the
             predictions for each sample are compared with its predictions.
         unlabeled: the samples have no labels. The predictions are only compared with the predictions of ``reference``.
-        decode: for ``map``, how the outputs become boxes: the name of a decoder listed in
-            ``docs/guides/evaluation.md``, or a function of the outputs by name and of the size (height, width) of the
-            image, also as ``module:function``. The function returns boxes [N, 4] (left, top, right, bottom in pixels of
-            the image), scores [N] and class indices [N].
+        decode: how the outputs become boxes, text or points: the name of a head listed in
+            ``docs/guides/evaluation.md``; found from the outputs when None. For ``map`` also a function of the outputs by name and of the size (height,
+            width) of the image, or its name as ``module:function``. It returns boxes [N, 4] (left, top, right, bottom
+            in pixels of the image), scores [N] and class indices [N].
         scores: for ``topK`` and ``miou``, the output with the scores; the first one when None.
         preprocess: preprocessing that replaces the model's, also as text ``key=value,...`` or as a mapping.
         min_score: smallest score of a detection of a built-in decoder.
         nms_iou: overlap above which built-in decoders suppress the box with the lower score.
+        characters: for ``text``, the characters in the order of the classes, or a file with one per line; None uses the
+            characters that an ONNX file stores.
         backend: ``auto``, ``native`` or ``reference``.
         threads: of the native engine.
         progress: receives the stages, as an object with the methods of ``tpuconvert.progress.Progress``.
@@ -108,7 +114,7 @@ def evaluate(
         raise UsageError(f"unlabeled samples {reason}", hint="they are for the comparison with a reference model only")
     progress = SILENT if progress is None else progress
     rule = Preprocess.of(preprocess) if preprocess is not None else None
-    setup = Setup(model, scores, rule or model.preprocess, decode, min_score, nms_iou)
+    setup = Setup(model, scores, rule or model.preprocess, decode, min_score, nms_iou, characters)
     measured = [_Measured(setup, [_new_metric(name, setup) for name in names])]
     if reference is not None:
         other = replace(setup, model=reference, preprocess=rule or reference.preprocess or model.preprocess)

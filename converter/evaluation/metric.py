@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypeVar
 from tpuconvert.evaluation.classes import Labeled
 from tpuconvert.evaluation.images import image_size
 from tpuconvert.model.model import Model
+from tpuconvert.outputs.labels import Labels
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.discovery import import_modules
 from tpuconvert.schema.errors import UsageError
@@ -30,6 +31,7 @@ class Setup:
         decode: name of a built-in decoder, ``module:function``, or a function.
         min_score: smallest score of a detection of a built-in decoder.
         nms_iou: overlap above which built-in decoders suppress the box with the lower score.
+        characters: characters of a text recognizer, or a file of them; None uses those in the model.
 
     """
 
@@ -39,6 +41,7 @@ class Setup:
     decode: str | Callable[..., Any] | None = None
     min_score: float = 0.001
     nms_iou: float = 0.65
+    characters: Labels | None = None
 
     def output_port(self) -> Port:
         """Return the output with the scores.
@@ -148,7 +151,7 @@ M = TypeVar("M", bound=type[Metric])
 
 _METRICS: dict[str, type[Metric]] = {}
 
-METRIC_NAMES = "top1, top5 or another k, map, miou, or module:function"
+METRIC_NAMES = "top1, top5 or another k, map, miou, text, nme, or module:function"
 
 
 def evaluation_metric(pattern: str) -> Callable[[M], M]:

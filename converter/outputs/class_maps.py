@@ -12,7 +12,18 @@ IGNORED = 255
 """Class of pixels that the model does not see; as a label: of pixels that do not count."""
 
 
-def class_map(scores: Array, output: str, rule: Preprocess, size: tuple[int, int]) -> Array:
+MASK_LIMIT = 0.5
+"""Usual smallest probability of a pixel that belongs to a mask."""
+
+
+def is_mask(scores: Array) -> bool:
+    """Return True for floats from 0 to 1: probabilities of one class."""
+    return scores.dtype.kind == "f" and bool(((scores >= 0) & (scores <= 1)).all())
+
+
+def class_map(
+    scores: Array, output: str, rule: Preprocess, size: tuple[int, int], mask_limit: float = MASK_LIMIT
+) -> Array:
     """Return the class of every pixel of an image, int64 [height, width]; ``IGNORED`` outside the model's input.
 
     A pixel takes the class of the output cell in which its center lies.
@@ -22,12 +33,13 @@ def class_map(scores: Array, output: str, rule: Preprocess, size: tuple[int, int
         output: name of the output, for the message of an error.
         rule: preprocessing of the image, with a size.
         size: (height, width) of the image.
+        mask_limit: smallest probability of class 1, if there are probabilities of one class only.
 
     Raises:
         UsageError: the output holds neither scores nor class indices of pixels.
 
     """
-    classes = _classes(scores, output, rule)
+    classes = _classes(scores, output, rule, mask_limit)
     height, width = size
     left, top, right, bottom = rule.region(width, height)
     result = np.full((height, width), IGNORED, dtype=np.int64)
@@ -37,7 +49,7 @@ def class_map(scores: Array, output: str, rule: Preprocess, size: tuple[int, int
     return result
 
 
-def _classes(scores: Array, output: str, rule: Preprocess) -> Array:
+def _classes(scores: Array, output: str, rule: Preprocess, mask_limit: float) -> Array:
     """Return the class per cell, [rows, columns], from scores per class or from class indices."""
     if scores.ndim == 4:
         axis = 1 if rule.layout == "NCHW" else 3
@@ -46,6 +58,8 @@ def _classes(scores: Array, output: str, rule: Preprocess) -> Array:
         classes = scores
     if classes.ndim == 3 and len(classes) == 1:
         classes = classes[0]
+    if is_mask(classes):
+        classes = (classes >= mask_limit).astype(np.int64)
     if classes.ndim != 2 or (classes != np.round(classes)).any() or classes.min() < 0:
         raise UsageError(
             f"output '{output}' {list(scores.shape)} holds neither scores nor class indices of pixels",

@@ -19,12 +19,12 @@ from tpuconvert.user_functions import is_function_name, load_function
 Decode = str | Callable[..., Any]
 """Name of a head, ``module:function``, or a function."""
 
-STRIDES = (8, 16, 32)
-"""Strides of the grids of YOLO networks and YuNet, which determine their number of boxes."""
-
 
 class BoxHead(DetectorHead):
-    """Layout of a detector without suppression, whose boxes are relative to the model's input."""
+    """Layout of a detector whose boxes are relative to the model's input."""
+
+    suppresses: ClassVar[bool] = False
+    """True for a network that removes overlapping boxes itself."""
 
     @abstractmethod
     def candidates(self, outputs: Outputs, size: tuple[int, int], min_score: float) -> Detections:
@@ -44,7 +44,7 @@ class BoxHead(DetectorHead):
         """Return the detections in pixels of the image, after the suppression of overlapping ones."""
         detections = self.candidates(outputs, image.input_size, image.min_score)
         detections = detections.take(np.isfinite(detections.boxes).all(axis=1) & np.isfinite(detections.scores))
-        detections = suppress(detections, image.nms_iou)
+        detections = suppress(detections, 1.0 if self.suppresses else image.nms_iou)
         points = None if detections.points is None else image.from_input(detections.points)
         return replace(detections, boxes=image.from_input(detections.boxes), points=points)
 
@@ -155,18 +155,6 @@ def above(boxes: Array, scores: Array, min_score: float, points: Array | None = 
     rows, classes = np.nonzero(scores >= min_score)
     selected = None if points is None else points[rows]
     return Detections(boxes[rows].astype(np.float64), scores[rows, classes].astype(np.float64), classes, selected)
-
-
-def cells_of(height: int, width: int) -> Array:
-    """Return (column, row) of every cell of a grid, row by row, [height * width, 2]."""
-    rows, columns = np.divmod(np.arange(height * width), width)
-    return np.stack([columns, rows], axis=1)
-
-
-def cell_count(rule: Preprocess) -> int:
-    """Return the number of cells of the grids of all strides, for the size of the input."""
-    assert rule.size is not None
-    return sum((rule.size[0] // stride) * (rule.size[1] // stride) for stride in STRIDES)
 
 
 def scale_of(size: tuple[int, int]) -> Array:

@@ -82,6 +82,27 @@ class Points:
     places: Array
 
 
+@dataclass(frozen=True)
+class Text:
+    """Characters in a line of text.
+
+    Args:
+        classes: [K], class indices without repeats and blanks.
+        scores: [K], scores of the characters.
+        count: number of classes; None if the outputs do not have it.
+        blank: number of the blank class.
+
+    """
+
+    classes: Array
+    scores: Array
+    count: int | None
+    blank: int
+
+
+Decoded = Detections | Scores | ClassMap | Points | Text
+
+
 class Head(ABC):
     """Layout of the outputs of a network. Its docstring describes the outputs in the documentation."""
 
@@ -98,12 +119,16 @@ class Head(ABC):
         """Return True if names and shapes of the outputs show this layout. Default: only ``--decode`` selects it."""
         return False
 
+    def fits_labels(self, outputs: Outputs, labels: int) -> bool:
+        """Return True if the head fits a number of labels, 0 without labels, for outputs that match."""
+        return True
+
     def classes(self, outputs: Outputs, rule: Preprocess) -> int | None:
         """Return the number of classes of the network, or None if its outputs do not have it."""
         return len(self.class_names) or None
 
     @abstractmethod
-    def decode(self, outputs: Outputs, image: DecodedImage) -> Detections | Scores | ClassMap | Points:
+    def decode(self, outputs: Outputs, image: DecodedImage) -> Decoded:
         """Return what the network found, in pixels of the image.
 
         Raises:
@@ -179,16 +204,21 @@ def find_head(name: str) -> Head:
     return heads[name]
 
 
-def recognize_head(outputs: Outputs, rule: Preprocess) -> Head:
-    """Return the only head with outputs of these names and shapes.
+def recognize_head(outputs: Outputs, rule: Preprocess, labels: int = 0) -> Head:
+    """Return the only head with these outputs.
 
     Detectors precede other heads, whose outputs have fewer properties.
+
+    Args:
+        outputs: arrays of one image by output name, with their batch axis.
+        rule: preprocessing of the image, with the size of the model's input.
+        labels: number of labels that the user or the model gives, 0 if there are none.
 
     Raises:
         UsageError: there is none, or several have such outputs.
 
     """
-    matching = [head for head in all_heads() if head.matches(outputs, rule)]
+    matching = [head for head in all_heads() if head.matches(outputs, rule) and head.fits_labels(outputs, labels)]
     matching = [head for head in matching if isinstance(head, DetectorHead)] or matching
     if len(matching) == 1:
         return matching[0]

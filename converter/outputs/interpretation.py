@@ -10,11 +10,22 @@ import numpy as np
 
 from tpuconvert.outputs.class_maps import IGNORED
 from tpuconvert.outputs.detector import Decode, find_detector
-from tpuconvert.outputs.head import ClassMap, DecodedImage, Head, Points, Scores, find_head, recognize_head
+from tpuconvert.outputs.head import (
+    ClassMap,
+    Decoded,
+    DecodedImage,
+    Head,
+    Points,
+    Scores,
+    Text,
+    find_head,
+    recognize_head,
+)
 from tpuconvert.outputs.labels import ClassNames, labels_of_metadata
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.arithmetic.boxes import MIN_SCORE, NMS_IOU, Detections
 from tpuconvert.schema.text.plain_values import Plain, Unbounded
+from tpuconvert.schema.text.visible_text import one_line
 from tpuconvert.schema.types import Array
 from tpuconvert.text.text_format import several
 from tpuconvert.user_functions import is_function_name
@@ -60,6 +71,14 @@ class Segment(Plain, hidden=("is_background",)):
 
 
 @dataclass(frozen=True)
+class TextLine:
+    """Text in an image, and the mean score of its characters, 0 without characters."""
+
+    text: str
+    score: Unbounded
+
+
+@dataclass(frozen=True)
 class Interpretation(Plain, hidden=("size", "class_of_pixel"), added=("height", "width")):
     """Results of a model for one image.
 
@@ -70,6 +89,7 @@ class Interpretation(Plain, hidden=("size", "class_of_pixel"), added=("height", 
         objects: objects of a detector, in descending order of their scores.
         segments: classes of a segmentation that occur, by class index.
         points: x and y of keypoints, in pixels of the image.
+        text: the line of text of a text recognizer; None for other models.
         class_of_pixel: class of every pixel of a segmentation, [height, width]; 255 outside the model's input.
 
     """
@@ -80,6 +100,7 @@ class Interpretation(Plain, hidden=("size", "class_of_pixel"), added=("height", 
     objects: tuple[FoundObject, ...] = ()
     segments: tuple[Segment, ...] = ()
     points: tuple[tuple[float, float], ...] = ()
+    text: TextLine | None = None
     class_of_pixel: Array | None = None
 
     @property
@@ -98,6 +119,8 @@ class Interpretation(Plain, hidden=("size", "class_of_pixel"), added=("height", 
             return [f"{score_text(item.score, self.classes):>8}  {item.label}" for item in self.classes]
         if self.segments:
             return [f"{item.share:8.1%}  {item.label}" for item in self.segments]
+        if self.text is not None:
+            return [f"{self.text.score:8.3f}  {one_line(self.text.text)}" if self.text.text else "no text"]
         if self.points:
             return [f"{several(len(self.points), 'point')}, from {_corners(self.points)}"]
         lines = [
@@ -163,10 +186,13 @@ class Interpreter:
             UsageError: the outputs do not belong to the head, or the labels do not fit.
 
         """
-        head = self.head or recognize_head(outputs, self.rule)
-        decoded = head.decode(outputs, DecodedImage(self.rule, size, self.min_score, self.nms_iou))
+        names = self.names if self.names.is_given else labels_of_metadata(self.metadata, None)
+        head = self.head or recognize_head(outputs, self.rule, len(names.names))
+        decoded: Decoded = head.decode(outputs, DecodedImage(self.rule, size, self.min_score, self.nms_iou))
         if isinstance(decoded, Points):
             return Interpretation(head.name, size, points=_pairs(decoded.places))
+        if isinstance(decoded, Text):
+            return Interpretation(head.name, size, text=read_text(decoded, names))
         if isinstance(decoded, Detections):
             return Interpretation(head.name, size, objects=_objects(decoded, self._names(head, outputs, None)))
         names = self._names(head, outputs, decoded.output)
@@ -184,6 +210,19 @@ class Interpreter:
 
 def _head_of(decode: Decode) -> Head:
     return find_head(decode) if isinstance(decode, str) and not is_function_name(decode) else find_detector(decode)
+
+
+def read_text(decoded: Text, names: ClassNames) -> TextLine:
+    """Return the line of text of a text recognizer; without names, the numbers of its classes.
+
+    Raises:
+        UsageError: there are names, but not for every class.
+
+    """
+    names = names.characters(decoded.count, decoded.blank)
+    classes = [int(index) for index in decoded.classes]
+    text = "".join(map(names.name, classes)) if names.names else " ".join(map(str, classes))
+    return TextLine(text, float(decoded.scores.mean()) if classes else 0.0)
 
 
 def _objects(detections: Detections, names: ClassNames) -> tuple[FoundObject, ...]:

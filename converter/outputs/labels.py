@@ -17,6 +17,9 @@ from tpuconvert.text.text_format import several
 Labels = str | os.PathLike[str] | Iterable[str]
 """Name of a file of labels, or the labels in the order of the classes."""
 
+TEXT_LABELS = (0, 1, 2)
+"""Number of classes of a text network that its list of characters may lack."""
+
 _FORMS = 'text with one label per line, a JSON list of labels, or a JSON object {"0": label, ...}'
 
 
@@ -65,6 +68,28 @@ class ClassNames:
         message = f"{several(len(self.names), 'label')} for a model with {count} classes"
         raise UsageError(message, file=self.file, hint=hint or "give one label per class, in the order of the classes")
 
+    def characters(self, count: int | None, blank: int) -> ClassNames:
+        """Return these names for the classes of a text network, which has a blank class beside its characters.
+
+        Lists of characters have the blank or not. The lists of PaddleOCR have neither the blank nor the space, which is
+        the last class.
+
+        Args:
+            count: number of classes; None if it is not known.
+            blank: number of the blank class.
+
+        Raises:
+            UsageError: the user gave another number of characters.
+
+        """
+        missing = (count or len(self.names)) - len(self.names)
+        if not self.names or missing not in TEXT_LABELS:
+            return self.fit(count)
+        names = [*self.names, " "] if missing == max(TEXT_LABELS) else list(self.names)
+        if missing:
+            names.insert(blank, "")
+        return ClassNames(names, self.file, self.is_given)
+
     def name(self, index: int) -> str:
         """Return the name of a class, or its number if no names are known.
 
@@ -97,7 +122,10 @@ def read_labels(path: Path) -> list[str]:
         raise CorruptInputError("not a text file", file=str(path), hint=f"expected {_FORMS}") from error
     if path.suffix.lower() == ".json":
         return _from_json(text, path)
-    labels = [line.strip() for line in text.rstrip().splitlines()]
+    lines = [line.removesuffix("\r") for line in text.rstrip("\r\n").split("\n")]
+    labels = [line if line == " " else line.strip() for line in lines]  # the space is a character of text networks
+    while labels and not labels[-1]:
+        del labels[-1]
     if not labels:
         raise CorruptInputError("no labels, the file is empty", file=str(path), hint=f"expected {_FORMS}")
     return labels
@@ -128,7 +156,16 @@ def _label(item: Any) -> str:
 
 
 def labels_of_metadata(metadata: Mapping[str, Any], output: int | None) -> ClassNames:
-    """Return the labels that a source stored for an output; with None, labels of the only output that has labels."""
+    """Return the labels that a source stored for the model, or for an output.
+
+    Args:
+        metadata: metadata of the model.
+        output: number of the output; with None, labels of the only output that has labels.
+
+    """
+    of_model = metadata.get("labels")
+    if isinstance(of_model, list) and of_model and all(isinstance(item, str) for item in of_model):
+        return ClassNames(of_model)
     outputs = metadata.get("outputs")
     tables = [item for item in outputs if isinstance(item, Mapping)] if isinstance(outputs, list) else []
     if output is not None:

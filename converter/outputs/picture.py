@@ -135,6 +135,9 @@ class _Picture:
             return self._with_legend(shown or [(TRACK, "background only")])
         if results.classes:
             return self._with_scores()
+        if results.text is not None:
+            line = one_line(results.text.text) or "no text"
+            return self._with_legend([(class_color(0), f"{line}  {results.text.score:.2f}")])
         pen = self.module.Draw(self.image)
         for item in reversed(results.objects):  # the highest score last, on top of the others
             self._draw_box(pen, item.box, class_color(item.index))

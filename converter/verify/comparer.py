@@ -35,6 +35,7 @@ from tpuconvert.verify.exactness import OWN_PROGRAM, Exactness
 from tpuconvert.verify.opinion import Opinion
 from tpuconvert.verify.oracle import OracleError, Statement
 from tpuconvert.verify.output_checks import EngineOutput, output_problems, output_statistics
+from tpuconvert.verify.output_tasks import OutputRuns
 from tpuconvert.verify.state_steps import StatePair
 from tpuconvert.verify.tensor_comparison import (
     CHANNELS_FIRST,
@@ -163,6 +164,8 @@ class Comparer:
         if oracle is not None:
             is_quantized = is_quantized_source
             self._engine = EngineComparer(*oracle, source, self._tensors, states, is_quantized_source=is_quantized)
+        is_rounded = model.quantize != "none" and not self._has_integers
+        self._runs = OutputRuns(source, model.graph) if is_rounded else None
         self._carried: list[dict[str, Array]] = [{}, {}]
         self._samples = 0
         self._sessions: tuple[Session, ...] = ()
@@ -209,6 +212,8 @@ class Comparer:
             add_output(self._outputs[index], source_port, theirs, port, mine)
             self._statistics[0][index].add(theirs)
             self._statistics[1][index].add(mine)
+        if self._runs is not None:
+            self._runs.add(feed, expected, results)
         self._samples += 1
 
     def result(self, *, origin: str = "", allow_nan: bool = False) -> Verification:
@@ -243,6 +248,7 @@ class Comparer:
             origin=origin,
             opinion=opinion,
             exactness=exactness,
+            tasks=() if self._runs is None or origin else self._runs.compare(),
             output_problems=tuple(output_problems(*self._statistics, allow_nan=allow_nan, engine=name, heard=heard)),
             defaults=Thresholds.default(self._model, exactness),
         )

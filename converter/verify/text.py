@@ -7,6 +7,7 @@ from tpuconvert.text.styled_text import Style, style
 from tpuconvert.text.table import number, share, table
 from tpuconvert.text.text_format import several, shorten
 from tpuconvert.verify.difference import EQUAL_WORDS, LAYER_SQNR, SAME
+from tpuconvert.verify.output_tasks import task_lines
 
 NOISIEST = 3
 """Largest number of tensors in the line about quantization noise."""
@@ -60,7 +61,7 @@ def verdict_lines(verification: Description) -> list[str]:
     lines = [first_line(verification)]
     if exactness is not None:
         lines.append(exactness["verdict"])
-    lines += [*state_lines(verification), *opinion_lines(verification)]
+    lines += [*task_lines(verification["tasks"]), *state_lines(verification), *opinion_lines(verification)]
     return [*lines, oracle_line(verification), *verification["output_problems"]]
 
 

@@ -16,6 +16,7 @@ from tpuconvert.verify.difference import ENGINE_ERROR, FLOAT_TOLERANCE, LAYER_SQ
 from tpuconvert.verify.exactness import Exactness, defines_integers
 from tpuconvert.verify.metrics import MetricLimit, check_metrics
 from tpuconvert.verify.opinion import OWN_READING, Opinion, OracleInfo
+from tpuconvert.verify.output_tasks import OutputTask
 from tpuconvert.verify.state_steps import StateCheck
 from tpuconvert.verify.text import noise_lines, verdict_lines, verification_lines, verification_rows
 
@@ -122,6 +123,8 @@ class Verification(
         output_problems: messages about NaN and dead outputs.
         oracle: the program that says what the source computes.
         state: the steps in sequence of a model with state; None for other models.
+        tasks: detections, strings, classes and masks that a quantized model has as its source does; empty without
+            samples of the user.
         defaults: limits of the model if the user gives none.
         metrics: by metric of a plugin, the largest value for each output.
         metric_limits: these metrics with their limits.
@@ -140,6 +143,7 @@ class Verification(
     output_problems: tuple[str, ...] = ()
     oracle: OracleInfo = OWN_READING
     state: StateCheck | None = None
+    tasks: tuple[OutputTask, ...] = ()
     defaults: Thresholds = Thresholds()
     metrics: Mapping[str, Mapping[str, Unbounded]] = field(default_factory=dict)
     metric_limits: tuple[MetricLimit, ...] = ()

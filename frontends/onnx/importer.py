@@ -27,6 +27,7 @@ from tpuconvert.frontends.onnx.file.messages import (
     NodeProto,
     ValueInfoProto,
 )
+from tpuconvert.frontends.onnx.file.metadata import read_metadata
 from tpuconvert.frontends.onnx.file.reader import (
     NEWEST_OPSET,
     OnnxModel,
@@ -95,6 +96,7 @@ def import_model(
     model = read_model(source, limits, allow_root)
     graph = _Importer(model, limits, input_shapes or {}, fixed or {}).run(inputs, outputs)
     graph.files = model.tensors.files
+    graph.metadata.update(read_metadata(model.proto))
     return graph
 
 

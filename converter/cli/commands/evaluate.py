@@ -77,7 +77,7 @@ class EvaluateOptions(EngineOptions, PreprocessOption):
     labels: str | None = option(
         None,
         "Labels of the samples. For topK: .npy, .npz or text. map: a COCO file, or a folder of text files. miou: a "
-        "folder of label images.",
+        "folder of label images. text: lines 'file name<tab>text'. nme: .npy of points.",
         is_file=True,
     )
     metrics: tuple[str, ...] = option(
@@ -85,7 +85,8 @@ class EvaluateOptions(EngineOptions, PreprocessOption):
     )
     decode: str | None = option(
         None,
-        f"For map, how outputs become boxes: {', '.join(detector_names())}, or module:function.",
+        f"For map, how outputs become boxes: {', '.join(detector_names())}, or module:function. For text and nme: ctc, "
+        "points2d, points3d. Default: found from the outputs.",
         metavar="HEAD",
     )
     reference: str | None = option(
@@ -101,6 +102,12 @@ class EvaluateOptions(EngineOptions, PreprocessOption):
     )
     nms_iou: float = option(
         Setup.nms_iou, "Built-in decoders suppress boxes that overlap a better one by more.", lower=0.0, upper=1.0
+    )
+    characters: str | None = option(
+        None,
+        "For text: the characters of the model, one per line. Default: those that an ONNX file stored.",
+        metavar="FILE",
+        is_file=True,
     )
     workers: int = option(
         1,

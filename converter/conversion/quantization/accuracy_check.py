@@ -28,8 +28,9 @@ from tpuconvert.optimizer.quantize.search.output_accuracy import (
     measure_outputs,
 )
 from tpuconvert.optimizer.quantize.search.output_branches import OutputBranches
-from tpuconvert.optimizer.quantize.search.task_metrics.recognition import describe_silent_outputs, find_tasks
+from tpuconvert.optimizer.quantize.search.task_metrics.recognition import describe_silent_outputs
 from tpuconvert.optimizer.quantize.search.task_metrics.score import TARGET, Task
+from tpuconvert.outputs.tasks import find_output_tasks
 from tpuconvert.runtime.session.session import Session
 from tpuconvert.samples.calibration_data import FeedSource
 from tpuconvert.schema.errors import ThresholdError
@@ -148,7 +149,7 @@ class AccuracyCheck:
                 first = first or feed
             if first is not None:
                 branches = OutputBranches(graph)
-                self._tasks = find_tasks(graph, branches, self._floats, first)
+                self._tasks = find_output_tasks(graph, branches, self._floats, first)
                 self._silent = describe_silent_outputs(graph, branches, self._floats, first)
 
     def measure(self, graph: Graph, chip: Chip) -> ModelAccuracy | None:

@@ -11,7 +11,7 @@ from tpuconvert.evaluation.classes import Labeled
 from tpuconvert.evaluation.metric import Metric, Sample, Setup, evaluation_metric
 from tpuconvert.evaluation.objects import Objects, load_objects
 from tpuconvert.outputs.detector import find_detector
-from tpuconvert.outputs.head import DecodedImage, detector_names
+from tpuconvert.outputs.head import DecodedImage, DetectorHead, detector_names, recognize_head
 from tpuconvert.schema.arithmetic.boxes import Detections, match_detections
 from tpuconvert.schema.errors import UsageError
 
@@ -28,10 +28,8 @@ class MeanAveragePrecision(Metric):
 
     def __init__(self, setup: Setup, name: str) -> None:
         super().__init__(setup, name)
-        if setup.decode is None:
-            decoders = f"{', '.join(detector_names())}, or a function as module:function"
-            raise UsageError("metric 'map' without a decoder of the outputs", hint=f"--decode {decoders}")
-        self.detector, self.rule = find_detector(setup.decode), setup.image_rule()
+        self.detector = None if setup.decode is None else find_detector(setup.decode)
+        self.rule = setup.image_rule()
         self.predictions: list[Detections] = []
         self.labeled: list[Objects] = []
         self.matched = 0
@@ -48,6 +46,16 @@ class MeanAveragePrecision(Metric):
 
     def predict(self, sample: Sample) -> Detections:
         """Return the detections in pixels of the image file."""
+        if self.detector is None:
+            head = recognize_head(sample.outputs, self.rule)
+            if not isinstance(head, DetectorHead):
+                decoders = f"{', '.join(detector_names())}, or a function as module:function"
+                raise UsageError(
+                    f"metric 'map' for outputs of the head '{head.name}', which finds no boxes",
+                    file=self.setup.model.graph.file,
+                    hint=f"--decode {decoders}",
+                )
+            self.detector = head
         image = DecodedImage(self.rule, sample.size(), self.setup.min_score, self.setup.nms_iou)
         return self.detector.decode(sample.outputs, image)
 

@@ -17,7 +17,9 @@ class Classes(Head):
 
     def matches(self, outputs: Outputs, rule: Preprocess) -> bool:
         """Return True for a single output with one score per class."""
-        return len(outputs) == 1 and all(_is_vector(array.shape) for array in outputs.values())
+        return len(outputs) == 1 and all(
+            _is_vector(array.shape) and array.dtype.kind == "f" for array in outputs.values()
+        )
 
     def classes(self, outputs: Outputs, rule: Preprocess) -> int:
         """Return the number of scores."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tpuconvert.outputs.detector import OneOutput, above, cells_of, scale_of
+from tpuconvert.outputs.detector import OneOutput, above, scale_of
+from tpuconvert.outputs.grids import cells_of
 from tpuconvert.outputs.head import register_head
 from tpuconvert.schema.arithmetic.boxes import Detections, corners_of
 from tpuconvert.schema.types import Array

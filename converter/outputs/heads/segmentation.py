@@ -20,15 +20,13 @@ class Segmentation(Head):
         """Return True for a single output that is a map of scores or of integers, not much coarser than the input."""
         if len(outputs) != 1:
             return False
-        assert rule.size is not None
         (array,) = outputs.values()
-        channels, rows, columns = _map_of(array.shape, rule)
-        is_fine = rows * COARSEST_MAP >= rule.size[0] and columns * COARSEST_MAP >= rule.size[1]
-        return is_fine and rows > 1 and columns > 1 and (channels > 1 or array.dtype.kind in "iu")
+        channels, rows, columns = map_of(array.shape, rule)
+        return is_fine(rows, columns, rule) and (channels > 1 or array.dtype.kind in "iu")
 
     def classes(self, outputs: Outputs, rule: Preprocess) -> int | None:
         """Return the number of channels."""
-        channels = [_map_of(array.shape, rule)[0] for array in outputs.values()]
+        channels = [map_of(array.shape, rule)[0] for array in outputs.values()]
         return channels[0] if len(channels) == 1 and channels[0] > 1 else None
 
     def decode(self, outputs: Outputs, image: DecodedImage) -> ClassMap:
@@ -37,10 +35,16 @@ class Segmentation(Head):
         return ClassMap(class_map(outputs[output], output, image.rule, image.size), output)
 
 
-def _map_of(shape: tuple[int, ...], rule: Preprocess) -> tuple[int, int, int]:
+def is_fine(rows: int, columns: int, rule: Preprocess) -> bool:
+    """Return True if a map is not much coarser than the input."""
+    assert rule.size is not None
+    return min(rows, columns) > 1 and rows * COARSEST_MAP >= rule.size[0] and columns * COARSEST_MAP >= rule.size[1]
+
+
+def map_of(shape: tuple[int, ...], rule: Preprocess) -> tuple[int, int, int]:
     """Return channels, rows and columns of an output; zeros if it is not a map."""
     if len(shape) == 4 and rule.layout == "NHWC":
         return shape[3], shape[1], shape[2]
-    if len(shape) in (3, 4):
+    if len(shape) in (2, 3, 4):
         return (shape[1] if len(shape) == 4 else 1), shape[-2], shape[-1]
     return 0, 0, 0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tpuconvert.outputs.detector import STRIDES, BoxHead, above, cells_of, unsuitable
+from tpuconvert.outputs.detector import BoxHead, above, unsuitable
+from tpuconvert.outputs.grids import STRIDES, cells_of
 from tpuconvert.outputs.head import Outputs, register_head
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.arithmetic.boxes import Detections, boxes_in_cells

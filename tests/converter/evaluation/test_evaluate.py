@@ -303,7 +303,6 @@ def test_workers_measure_the_same(scenes: Path) -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        ({"metrics": "map"}, "metric 'map' without a decoder"),
         ({"metrics": "map", "decode": "ssd"}, "the model has no preprocessing"),
         ({"metrics": "precision"}, "there is no metric 'precision'"),
         ({"metrics": []}, "no metrics"),

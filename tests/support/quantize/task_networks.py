@@ -181,6 +181,45 @@ DETECTORS: dict[str, Callable[[], Built]] = {
 }
 
 
+def yolov6() -> Built:
+    """[1, positions, 5 + C] of strides 8, 16 and 32: boxes in pixels, the constant 1, scores."""
+    net = OnnxNet(0)
+    x = net.input("x", 1, 3, SIZE, SIZE)
+    for channels in (8, 16):
+        x = net.add("Relu", net.conv(x, channels, stride=2))
+    boxes, scores = [], []
+    for stride in (8, 16, 32):
+        x = net.add("Relu", net.conv(x, 16, stride=2))
+        side = SIZE // stride
+        y, columns = np.mgrid[:side, :side].reshape(2, -1)
+        centers = (np.stack([columns, y], axis=1) + 0.5).astype(np.float32) * stride
+        weight = net.normal(4, 16, 1, 1, scale=0.3)
+        raw = net.permute(net.reshape(net.add("Conv", x, weight), 1, 4, -1), 0, 2, 1)
+        extents = net.constant(np.concatenate([centers, np.full((side * side, 2), stride)], axis=1, dtype=np.float32))
+        boxes.append(net.add("Add", raw, extents))
+        bias = net.constant(np.full(CLASSES, -3.0, np.float32))
+        logits = net.add("Conv", x, net.normal(CLASSES, 16, 1, 1, scale=0.7), bias)
+        scores.append(net.permute(net.reshape(net.add("Sigmoid", logits), 1, CLASSES, -1), 0, 2, 1))
+    ones = net.constant(np.ones((1, 84, 1), np.float32))
+    parts = (net.add("Concat", *boxes, axis=1), ones, net.add("Concat", *scores, axis=1))
+    return net, [net.add("Concat", *parts, axis=2)]
+
+
+def selected() -> Built:
+    """[1, 50, 6]: corners in pixels, score and class of the best positions, as of YOLO26."""
+    net, (boxes,) = yolov8()
+    rows = net.permute(boxes, 0, 2, 1)
+    middle, half, classes = net.add("Split", rows, net.constant(np.array([2, 2, CLASSES])), outputs=3, axis=2)
+    corners = net.add("Concat", net.add("Sub", middle, half), net.add("Add", middle, half), axis=2)
+    best = net.add("ReduceMax", classes, axes=[2], keepdims=0)
+    scores, index = net.add("TopK", best, net.constant(np.array([50])), outputs=2, axis=1)
+    of_best = net.add("Gather", net.reshape(classes, -1, CLASSES), index, axis=0)
+    number = net.add("ArgMax", of_best, axis=2, keepdims=0)
+    chosen = net.add("Gather", net.reshape(corners, -1, 4), index, axis=0)
+    number = net.reshape(net.add("Cast", number, to=1), 1, 50, 1)
+    return net, [net.add("Concat", chosen, net.reshape(scores, 1, 50, 1), number, axis=2)]
+
+
 def text(*, softmax: bool = True, steps_first: bool = False, blank: int = 0, bias: float = 5.0) -> Built:
     """Scores [1, steps, classes], or [steps, 1, classes], with the blank class the most frequent one."""
     net = OnnxNet(1)

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from tpuconvert.optimizer.quantize.search.task_metrics.rows import Columns
 from tpuconvert.optimizer.quantize.search.task_metrics.score import Run, TaskScore
+from tpuconvert.schema.arithmetic.text_decoding import collapse
 from tpuconvert.schema.types import Array
 
 SMALLEST_MARGIN = 0.1
 """Smallest distance of the two largest probabilities, or of the two largest logits as a share of their standard
 deviation, of a class that the float network decides. Any rounding may exchange two classes that are closer."""
-
-Labels = npt.NDArray[np.int64]
 
 
 class Text:
@@ -34,7 +32,7 @@ class Text:
         self._strings = [string for run in floats for string in self._read(run)]
 
     def _read(self, run: Run) -> list[tuple[int, ...]]:
-        return [collapse(row, self._blank) for row in self._columns.read(run).argmax(axis=2)]
+        return [tuple(row[collapse(row, self._blank)].tolist()) for row in self._columns.read(run).argmax(axis=2)]
 
     @property
     def characters(self) -> int:
@@ -47,12 +45,6 @@ class Text:
         equal = np.array([a == b for a, b in zip(self._strings, strings, strict=True)], np.float64)
         text = f"strings: {int(equal.sum())} of {len(equal)} equal"
         return TaskScore(self.outputs, "strings", text, equal, np.ones(len(equal)), self.characters)
-
-
-def collapse(labels: Labels, blank: int) -> tuple[int, ...]:
-    """Merge equal labels that follow each other, and remove the blanks."""
-    is_first = np.concatenate([[True], labels[1:] != labels[:-1]])
-    return tuple(labels[is_first & (labels != blank)].tolist())
 
 
 class Classes:

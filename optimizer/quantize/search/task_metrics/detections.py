@@ -16,6 +16,7 @@ count as the same detection.
 from __future__ import annotations
 
 import enum
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -179,28 +180,17 @@ class Level:
         return corners_of(center, extent)
 
 
-class Detections:
-    """Detections of all levels.
+class DetectionTask(ABC):
+    """Detections of a network, which a quantized one has to keep.
 
     Args:
-        levels: the levels. The kind of boxes that can have several is determined by their values.
+        outputs: names of the outputs.
         floats: float outputs by feed.
-        size: width and height of the input.
         thresholds: smallest scores: the first one with enough detections is taken, else the last one.
     """
 
-    def __init__(
-        self,
-        levels: Sequence[Level],
-        floats: Sequence[Run],
-        size: tuple[float, float],
-        thresholds: Sequence[float] = THRESHOLDS,
-    ) -> None:
-        self.levels = [_with_box_kind(level, floats) for level in levels]
-        columns = [item for level in levels for item in (level.scores, level.boxes, level.objectness) if item]
-        self.outputs = tuple(dict.fromkeys(item.output for item in columns))
-        self._size = size
-        self._first = floats[0]
+    def __init__(self, outputs: tuple[str, ...], floats: Sequence[Run], thresholds: Sequence[float]) -> None:
+        self.outputs = outputs
         for threshold in thresholds:
             self.threshold = threshold
             self._floats = [detections for run in floats for detections in self.read(run)]
@@ -208,38 +198,13 @@ class Detections:
                 break
 
     @property
-    def outputs_of_logits(self) -> set[str]:
-        """Names of the outputs whose elements are all logits of scores, each the operand of a sigmoid."""
-        sizes: dict[str, int] = {}
-        for level in self.levels:
-            if level.score_kind is ScoreKind.LOGITS:
-                output = level.scores.output
-                sizes[output] = sizes.get(output, 0) + level.scores.read(self._first).size
-        return {output for output, size in sizes.items() if size == self._first[output].size}
-
-    @property
     def count(self) -> int:
         """Number of detections of the float network."""
         return sum(len(detections.classes) for detections in self._floats)
 
+    @abstractmethod
     def read(self, run: Run) -> Iterator[Found]:
         """Yield the detections of every sample of a run."""
-        parts = [level.read_scores(run) for level in self.levels]
-        scores, classes = (np.concatenate(part, axis=1) for part in zip(*parts, strict=True))
-        boxes = [level.read_boxes(run) for level in self.levels]
-        ends = np.cumsum([part[0].shape[1] for part in parts])
-        for sample, (score, kinds) in enumerate(zip(scores, classes, strict=True)):
-            places = np.flatnonzero(score > self.threshold)
-            places = places[np.argsort(-score[places], kind="stable")][:_MOST]
-            corners = np.empty((len(places), 4))
-            numbers = np.searchsorted(ends, places, side="right")
-            for number in np.unique(numbers):
-                level, values = self.levels[number], boxes[number]
-                chosen = numbers == number
-                first = ends[number] - len(level.positions.centers)
-                of_sample = None if values is None else values[sample]
-                corners[chosen] = level.corners(of_sample, places[chosen] - first, self._size)
-            yield suppress(Found(corners, score[places], kinds[places]), NMS_IOU)
 
     def compare(self, runs: Sequence[Run]) -> TaskScore:
         """Compare detections: twice the kept ones as a share of the detections of both networks (F1).
@@ -264,6 +229,59 @@ class Detections:
                 denominators[index] = detections.scores.sum() + other.scores.sum()
         decisions = self.count + extra  # a detection that the float network does not have is a decision too
         return TaskScore(self.outputs, "detections", text, numerators, denominators, decisions, has_target=has_target)
+
+
+class Detections(DetectionTask):
+    """Detections of all levels.
+
+    Args:
+        levels: the levels. The kind of boxes that can have several is determined by their values.
+        floats: float outputs by feed.
+        size: width and height of the input.
+        thresholds: smallest scores: the first one with enough detections is taken, else the last one.
+    """
+
+    def __init__(
+        self,
+        levels: Sequence[Level],
+        floats: Sequence[Run],
+        size: tuple[float, float],
+        thresholds: Sequence[float] = THRESHOLDS,
+    ) -> None:
+        self.levels = [_with_box_kind(level, floats) for level in levels]
+        columns = [item for level in levels for item in (level.scores, level.boxes, level.objectness) if item]
+        self._size = size
+        self._first = floats[0]
+        super().__init__(tuple(dict.fromkeys(item.output for item in columns)), floats, thresholds)
+
+    @property
+    def outputs_of_logits(self) -> set[str]:
+        """Names of the outputs whose elements are all logits of scores, each the operand of a sigmoid."""
+        sizes: dict[str, int] = {}
+        for level in self.levels:
+            if level.score_kind is ScoreKind.LOGITS:
+                output = level.scores.output
+                sizes[output] = sizes.get(output, 0) + level.scores.read(self._first).size
+        return {output for output, size in sizes.items() if size == self._first[output].size}
+
+    def read(self, run: Run) -> Iterator[Found]:
+        """Yield the detections of every sample of a run."""
+        parts = [level.read_scores(run) for level in self.levels]
+        scores, classes = (np.concatenate(part, axis=1) for part in zip(*parts, strict=True))
+        boxes = [level.read_boxes(run) for level in self.levels]
+        ends = np.cumsum([part[0].shape[1] for part in parts])
+        for sample, (score, kinds) in enumerate(zip(scores, classes, strict=True)):
+            places = np.flatnonzero(score > self.threshold)
+            places = places[np.argsort(-score[places], kind="stable")][:_MOST]
+            corners = np.empty((len(places), 4))
+            numbers = np.searchsorted(ends, places, side="right")
+            for number in np.unique(numbers):
+                level, values = self.levels[number], boxes[number]
+                chosen = numbers == number
+                first = ends[number] - len(level.positions.centers)
+                of_sample = None if values is None else values[sample]
+                corners[chosen] = level.corners(of_sample, places[chosen] - first, self._size)
+            yield suppress(Found(corners, score[places], kinds[places]), NMS_IOU)
 
 
 def with_score_kind(level: Level, floats: Sequence[Run]) -> Level:

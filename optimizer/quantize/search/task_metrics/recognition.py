@@ -70,7 +70,7 @@ def find_tasks(
         for_choice: whether graphs are compared with each other. If there are few detections, smaller responses are
             compared too.
     """
-    size = _input_size(graph)
+    size = input_size(graph)
     layouts = []
     for value, port in zip(graph.outputs, graph.output_ports, strict=True):
         arrays = [run[port.name] for run in floats]
@@ -92,8 +92,8 @@ def find_tasks(
     return tasks
 
 
-def _input_size(graph: Graph) -> tuple[float, float] | None:
-    """Width and height of the only input that is a picture, else None."""
+def input_size(graph: Graph) -> tuple[float, float] | None:
+    """Return width and height of the only input that is a picture, else None."""
     sizes = []
     for port in graph.inputs:
         shape = port.shape

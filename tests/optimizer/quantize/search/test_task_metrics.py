@@ -14,13 +14,14 @@ from tests.support.quantize import task_networks
 from tests.support.quantize.onnx_builder import OnnxNet
 from tests.support.quantize.task_networks import CLASSES, DETECTORS, Built, Head
 from tpuconvert.optimizer.quantize.search.output_branches import OutputBranches
-from tpuconvert.optimizer.quantize.search.task_metrics.decisions import Classes, Mask, Text, collapse
+from tpuconvert.optimizer.quantize.search.task_metrics.decisions import Classes, Mask, Text
 from tpuconvert.optimizer.quantize.search.task_metrics.detections import KEPT, BoxKind, Detections, ScoreKind
 from tpuconvert.optimizer.quantize.search.task_metrics.recognition import describe_silent_outputs, find_tasks
 from tpuconvert.optimizer.quantize.search.task_metrics.rows import Columns
 from tpuconvert.optimizer.quantize.search.task_metrics.score import Task, TaskScore
 from tpuconvert.schema.arithmetic.boxes import NMS_IOU, match_detections, suppress
 from tpuconvert.schema.arithmetic.boxes import Detections as Found
+from tpuconvert.schema.arithmetic.text_decoding import collapse
 from tpuconvert.schema.types import Array
 
 Runs = list[dict[str, Array]]
@@ -212,8 +213,9 @@ def test_many_new_detections_miss_the_target_although_the_float_network_has_few(
 
 
 def test_strings_merge_repeats_and_leave_blanks_out() -> None:
-    assert collapse(np.array([0, 5, 5, 0, 5, 3, 3, 0, 0]), 0) == (5, 5, 3)
-    assert collapse(np.array([0, 0]), 0) == ()
+    labels = np.array([0, 5, 5, 0, 5, 3, 3, 0, 0])
+    assert labels[collapse(labels, 0)].tolist() == [5, 5, 3]
+    assert collapse(np.array([0, 0]), 0).tolist() == []
     columns = Columns("y", 2, 0, 3)
 
     def run(*labels: int) -> dict[str, Array]:
