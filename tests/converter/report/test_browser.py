@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any, Literal
 
@@ -248,3 +249,46 @@ def test_policy_stops_scripts_and_requests_that_are_not_of_the_page(browser: Any
     refused = page.evaluate("fetch('http://127.0.0.1:9/').then(() => 'sent', error => error.name)")
     assert refused == "TypeError"
     context.close()
+
+
+def brightness_at_edges(page: Any, region: Any) -> tuple[int, int, int]:
+    """Sum of the colors of a region's ground at its left edge, beside it in the middle, and at its right edge."""
+    pillow = pytest.importorskip("PIL.Image")
+    region.evaluate("region => region.scrollIntoView({ block: 'start' })")
+    image = pillow.open(io.BytesIO(region.screenshot())).convert("RGB")
+    y = 3  # above the text of the heading
+    left, middle, right = (sum(image.getpixel((x, y))) for x in (1, image.width // 2, image.width - 2))
+    return left, middle, right
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_table_that_is_wider_than_a_phone_has_a_shadow_where_it_goes_on(
+    open_page: Any, report_file: Path, theme: Literal["light", "dark"], *, scripts: bool
+) -> None:
+    with open_page(report_file, 390, theme, scripts=scripts) as page:
+        region = page.locator("#noise .scroll")
+        left, middle, right = brightness_at_edges(page, region)
+        assert abs(left - middle) <= 6 < 30 < abs(right - middle)
+        region.evaluate("region => (region.scrollLeft = region.scrollWidth)")
+        left, middle, right = brightness_at_edges(page, region)
+        assert abs(right - middle) <= 6 < 30 < abs(left - middle)
+
+
+def test_table_that_fits_has_no_shadow(open_page: Any, report_file: Path) -> None:
+    with open_page(report_file, 1400) as page:
+        region = page.locator("#compared .scroll")
+        left, middle, right = brightness_at_edges(page, region)
+        assert left == middle == right
+
+
+def test_long_address_in_a_note_stays_in_the_details(open_page: Any, tmp_path: Path) -> None:
+    description = describe_network(40)
+    name = description["layers"][20]["outputs"][0]["name"]
+    description["notes"] = [{"kind": "chip", "node": name, "message": "see https://example.org/" + 60 * "x"}]
+    path = tmp_path / "report.html"
+    path.write_text(to_html(description), encoding="utf-8")
+    with open_page(path) as page:
+        page.evaluate("report.select(20)")
+        assert page.locator("#details .note").count() == 1
+        assert page.evaluate("details.scrollWidth <= details.clientWidth")
