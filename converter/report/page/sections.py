@@ -13,6 +13,7 @@ from tpuconvert.precision.tuning_text import HEADING as TUNING_HEADING
 from tpuconvert.precision.tuning_text import headline as tuning_headline
 from tpuconvert.precision.tuning_text import row as tuning_row
 from tpuconvert.report.charts import chart_sections, tuning_curve
+from tpuconvert.report.output_branches import Branch, compared_outputs, misses_limit, output_branches
 from tpuconvert.report.page.cards import cards
 from tpuconvert.report.page.elements import FULL_BAR, Cell, NodeLinks, bar, html_table, panel, slot, source_html
 from tpuconvert.report.report_data import node_indices, worst_nodes
@@ -20,8 +21,9 @@ from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.text.html_text import escape
 from tpuconvert.schema.types import format_shape
 from tpuconvert.text.table import number, share
-from tpuconvert.text.text_format import bytes_text, operator_counts, several
-from tpuconvert.verify.text import sqnr_text, verdict_lines
+from tpuconvert.text.text_format import bytes_text, operator_counts, several, shorten
+from tpuconvert.verify.difference import LAYER_SQNR
+from tpuconvert.verify.text import first_line, sqnr_text, verdict_lines
 
 _MANY = 8
 """Largest number of nodes of a note, and of groups, that are shown without being expanded by a click."""
@@ -44,7 +46,7 @@ def model_article(description: Description, model: int) -> str:
     others = [kind for kind in dict.fromkeys(group.kind for group in groups) if kind not in (SHARE, "float", "chip")]
     parts = [
         _notes("Low share of INT8", "", groups, links, SHARE),
-        _verification(verification) if verification else "",
+        _verification(description, links) if verification else "",
         _evaluation(description["evaluation"]) if description.get("evaluation") else "",
         _worst(description, links),
         slot("graph"),
@@ -94,24 +96,66 @@ def _facts(description: Description) -> str:
     return panel("Model", "", f'<table class="facts"><tbody>\n{body}\n</tbody></table>\n')
 
 
-def _verification(verification: Description) -> str:
-    lines = verdict_lines(verification)
-    stands_out = verification["first_difference"] is not None or bool(verification["output_problems"])
-    kind = "verdict bad" if stands_out else "verdict"
-    shown = "".join(f'<p class="{kind if line == lines[0] else "lead"}">{escape(line)}.</p>\n' for line in lines)
-    rows = [
-        (
-            ("w", escape(entry["name"])),
-            ("n", sqnr_text(entry)),
-            ("b", bar(_sqnr_part(entry))),
-            ("n", "-" if entry["cosine"] is None else f"{entry['cosine']:.6f}"),
-            ("n", number(entry["max_absolute"])),
-            ("n", number(entry["relative"])),
-        )
-        for entry in verification["outputs"]
-    ]
+def _verification(description: Description, links: NodeLinks) -> str:
+    """Return the comparison of the outputs and their branches. Only a missed limit is marked."""
+    verification = description["verification"]
+    is_bad, verdict = _verdict(description)
+    shown = f'<p class="verdict{" bad" if is_bad else ""}">{escape(verdict)}.</p>\n'
+    first = verification["first_difference"]
+    for line in verdict_lines(verification):
+        if line != verdict:
+            text = escape(line)
+            if first is not None:
+                name = escape(f"'{shorten(first['name'])}'")
+                text = text.replace(name, f"'{links.link(first['name'])}'", 1)
+            shown += f'<p class="lead">{text}.</p>\n'
+    branches = output_branches(description)
+    rows: list[Sequence[Cell]] = []
+    marked: set[int] = set()
+    for output in verification["outputs"]:
+        parts = branches.get(output["name"], [])
+        for entry, cell in [(output, escape(output["name"])), *((part.entry, _branch(part, links)) for part in parts)]:
+            if misses_limit(verification, entry):
+                marked.add(len(rows))
+            rows.append(
+                (
+                    ("w", cell),
+                    ("n", sqnr_text(entry)),
+                    ("b", bar(_sqnr_part(entry))),
+                    ("n", "-" if entry["cosine"] is None else f"{entry['cosine']:.6f}"),
+                    ("n", number(entry["max_absolute"])),
+                    ("n", number(entry["relative"])),
+                )
+            )
     heading = ("output", "SQNR dB", "", "cosine", "max difference", "share of range")
-    return panel("Compared with the source", "", shown + html_table(heading, rows), "compared")
+    return panel("Compared with the source", "", shown + html_table(heading, rows, marked), "compared")
+
+
+def _branch(branch: Branch, links: NodeLinks) -> str:
+    """Return the cell of a branch: its content, its part of the output, and the tensor."""
+    words = " ".join(filter(None, (branch.content, branch.part))) or "part"
+    return f'<span class="branch">{escape(words)}: {links.link(branch.entry["name"])}</span>'
+
+
+def _verdict(description: Description) -> tuple[bool, str]:
+    """Return True if a limit is missed, and the sentence about it."""
+    verification = description["verification"]
+    problems = [*verification["output_problems"], *(verification["opinion"] or {}).get("contradictions", ())]
+    if problems:
+        return True, problems[0]
+    low = [
+        (entry["sqnr_db"], label) for label, entry in compared_outputs(description) if misses_limit(verification, entry)
+    ]
+    if low:
+        sqnr, label = min(low)
+        others = f", and so {'is' if len(low) == 2 else 'are'} {len(low) - 1} more" if len(low) > 1 else ""
+        return True, f"the SQNR of {label} is {sqnr:.1f} dB, below the limit of {LAYER_SQNR:g} dB{others}"
+    first = verification["first_difference"]
+    if first is None:
+        return False, first_line(verification)
+    if not verification["is_quantized"] or first["stage"] in ("import", "optimize"):
+        return True, first_line(verification)
+    return False, f"no output is below the limit of {LAYER_SQNR:g} dB"
 
 
 def _sqnr_part(entry: Description) -> float:
