@@ -39,14 +39,14 @@ class Source:
     """A network and how it is converted.
 
     Args:
-        source: its file, or the network.
+        source: its file.
         samples: calibration samples; None leaves the network in float.
         options: further keywords of ``convert``.
         is_attributed: whether the report has the error of each node at the outputs.
 
     """
 
-    source: Any
+    source: Path
     samples: Any = None
     options: Mapping[str, Any] | None = None
     is_attributed: bool = False
@@ -57,8 +57,10 @@ def _digits(_folder: Path) -> Source:
     return Source(DIGITS / "digits.onnx", DIGITS / "calibration.npz", options, is_attributed=True)
 
 
-def _decoder(_folder: Path) -> Source:
-    return Source(decoder(EXPLICIT, layers=4))
+def _decoder(folder: Path) -> Source:
+    path = folder / "decoder.onnx"
+    path.write_bytes(decoder(EXPLICIT, layers=4).SerializeToString())
+    return Source(path)
 
 
 def _trained(name: str, *, is_attributed: bool = False) -> Callable[[Path], Source]:

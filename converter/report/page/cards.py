@@ -8,7 +8,7 @@ from tpuconvert.model.description import Description
 from tpuconvert.report.compiled_cycles import KEY
 from tpuconvert.report.output_branches import compared_outputs
 from tpuconvert.report.page.elements import FULL_BAR, bar
-from tpuconvert.report.report_data import integer_shares
+from tpuconvert.report.report_data import has_cost, integer_shares
 from tpuconvert.schema.text.html_text import escape
 from tpuconvert.text.text_format import bytes_text, several, time_text
 from tpuconvert.verify.difference import AS_READ, EQUAL_WORDS, LAYER_SQNR, SAME
@@ -110,9 +110,9 @@ def _size(description: Description) -> list[Card]:
 
 
 def _cost(description: Description) -> list[Card]:
-    cost = description.get("cost")
-    if cost is None:
+    if not has_cost(description):
         return []
+    cost = description["cost"]
     seconds, before = cost["seconds"], cost["seconds_node_by_node"]
     least = f"on {cost['chip']}" + (f", {time_text(before)} node by node" if before > seconds else "")
     traffic = f"{cost['saved']:.0%} saved by {several(len(cost['groups']), 'group')}" if cost["groups"] else "no groups"
