@@ -322,13 +322,14 @@ def test_option_page(copy: Copy) -> None:
 def test_command_page(copy: Copy) -> None:
     page = Page("command")
     copy.write(page.files)
-    [line] = re.findall(r"^```python\n# the last line of COMMANDS\n(.*?)^```$", page.text, re.DOTALL | re.MULTILINE)
+    last = r'^```python\n# the last line of "Extend" in COMMAND_GROUPS\n(.*?)^```$'
+    [line] = re.findall(last, page.text, re.DOTALL | re.MULTILINE)
     group = copy.root / "converter" / "cli" / "group.py"
-    before, rest = group.read_text("utf-8").split("\n}\n", 1)
+    before, rest = group.read_text("utf-8").split("\n    },\n}\n", 1)
 
     command = ".venv/bin/pytest tests/converter/cli/test_group.py -k modules_of_the_folder"
-    assert "COMMANDS in converter/cli/group.py" in copy.run(command).stdout  # the forgotten step
-    group.write_text(f"{before}\n{line}}}\n{rest}", encoding="utf-8")
+    assert "COMMAND_GROUPS in converter/cli/group.py" in copy.run(command).stdout  # the forgotten step
+    group.write_text(f"{before}\n{line}    }},\n}}\n{rest}", encoding="utf-8")
     assert passed_count(copy.run(command).stdout) == 1
     [test] = page.tests()
     assert passed_count(copy.run(test).stdout) == 1

@@ -70,9 +70,9 @@ def evaluate(
             predictions for each sample are compared with its predictions.
         unlabeled: the samples have no labels. The predictions are only compared with the predictions of ``reference``.
         decode: how the outputs become boxes, text or points: the name of a head listed in
-            ``docs/guides/evaluation.md``; found from the outputs when None. For ``map`` also a function of the outputs by name and of the size (height,
-            width) of the image, or its name as ``module:function``. It returns boxes [N, 4] (left, top, right, bottom
-            in pixels of the image), scores [N] and class indices [N].
+            ``docs/guides/evaluation.md``; found from the outputs when None. For ``map`` also a function of the outputs
+            by name and of the size (height, width) of the image, or its name as ``module:function``. It returns boxes
+            [N, 4] (left, top, right, bottom in pixels of the image), scores [N] and class indices [N].
         scores: for ``topK`` and ``miou``, the output with the scores; the first one when None.
         preprocess: preprocessing that replaces the model's, also as text ``key=value,...`` or as a mapping.
         min_score: smallest score of a detection of a built-in decoder.

@@ -222,8 +222,20 @@ class _Graph:
             blocks.members.append(part)
             scopes = [labels[v] for v in part if labels[v] is not None] or [self._short_name(v) for v in part]
             blocks.names.append(f"{scopes[0]} to {scopes[-1]}" if scopes[0] != scopes[-1] else str(scopes[0]))
+        self._take_in_sources(blocks, block_of)
         blocks.items.extend(self._item_order(order, block_of))
         return blocks
+
+    def _take_in_sources(self, blocks: Blocks, block_of: dict[int, int]) -> None:
+        """Put a node without operands, such as a table, into the block that has all its users.
+
+        The order has such a node long before its users, so that it is in no interval with them.
+        """
+        for v in reversed(range(self.nodes)):
+            users = {block_of.get(user) for user in self.users[v]}
+            if v not in block_of and not self.producers[v] and len(users) == 1 and None not in users:
+                block_of[v] = block_of[self.users[v][0]]
+                blocks.members[block_of[v]].insert(0, v)
 
     def _short_name(self, v: int) -> str:
         """Return the end of the name of a node, without its scopes."""

@@ -170,6 +170,11 @@ def integer_shares(description: Description) -> tuple[int, float | None]:
     return sum(is_integer), share
 
 
+def has_cost(description: Description) -> bool:
+    """Return True if the description has a cost, and extents are known so that it is not zero."""
+    return "cost" in description and description["cost"]["seconds_node_by_node"] > 0.0
+
+
 def worst_nodes(description: Description) -> list[int]:
     """Return the indices of the nodes to examine first.
 

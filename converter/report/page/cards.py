@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from tpuconvert.model.description import Description
 from tpuconvert.report.compiled_cycles import KEY
+from tpuconvert.report.output_branches import compared_outputs
 from tpuconvert.report.page.elements import FULL_BAR, bar
-from tpuconvert.report.report_data import integer_shares
+from tpuconvert.report.report_data import has_cost, integer_shares
 from tpuconvert.schema.text.html_text import escape
 from tpuconvert.text.text_format import bytes_text, several, time_text
 from tpuconvert.verify.difference import AS_READ, EQUAL_WORDS, LAYER_SQNR, SAME
@@ -73,12 +74,15 @@ def _accuracy(description: Description) -> list[Card]:
     if not inexact:
         value = EQUAL_WORDS[AS_READ if any(entry["stage"] == AS_READ for entry in outputs) else SAME]
         return [Card("Outputs", value, "equal to the source on all samples", 1.0, "good")]
-    worst = min(inexact, key=lambda entry: float("-inf") if entry["sqnr_db"] is None else entry["sqnr_db"])
+    compared = compared_outputs(description)
+    shown = [(label, entry) for label, entry in compared if entry["max_absolute"] != 0.0] or [("", inexact[0])]
+    label, worst = min(shown, key=lambda pair: float("-inf") if pair[1]["sqnr_db"] is None else pair[1]["sqnr_db"])
     text = sqnr_text(worst)
     value = f"{text} dB" if worst["sqnr_db"] is not None else text
     cosine = "-" if worst["cosine"] is None else f"{worst['cosine']:.6f}"
     detail = f"cosine {cosine}, {several(verification['samples'], 'sample')}"
-    return [_sqnr_card(value, detail, worst["sqnr_db"])]
+    lead = f"{label}, " if len(compared) > 1 else ""
+    return [_sqnr_card(value, lead + detail, worst["sqnr_db"])]
 
 
 def _attributed(description: Description) -> list[Card]:
@@ -106,9 +110,9 @@ def _size(description: Description) -> list[Card]:
 
 
 def _cost(description: Description) -> list[Card]:
-    cost = description.get("cost")
-    if cost is None:
+    if not has_cost(description):
         return []
+    cost = description["cost"]
     seconds, before = cost["seconds"], cost["seconds_node_by_node"]
     least = f"on {cost['chip']}" + (f", {time_text(before)} node by node" if before > seconds else "")
     traffic = f"{cost['saved']:.0%} saved by {several(len(cost['groups']), 'group')}" if cost["groups"] else "no groups"

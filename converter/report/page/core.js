@@ -270,6 +270,17 @@ function followClick(event) {
   const article = target.closest("article.model");
   if (article && Number(article.dataset.model) !== report.modelIndex) report.showModel(Number(article.dataset.model));
   report.select(Number(target.dataset.node));
+  if (!target.dataset.picture) return;
+  event.preventDefault(); // a change of the address selects the node again, which scrolls the details to their top
+  history.pushState(null, "", target.href);
+  showPicture(target.dataset.picture);
+}
+
+// Scroll to a part of the details of the selected node, or to the graph.
+function showPicture(name) {
+  const part =
+    name === "graph" ? views.get("graph")?.section : document.querySelector(`#details [data-part="${name}"]`);
+  part?.scrollIntoView({ block: "nearest" });
 }
 
 function addTools() {

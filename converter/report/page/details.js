@@ -13,7 +13,8 @@ report.onSelect((index, byUser) => {
   const sections = isPort ? [portType, connections] : [errors, rule, histogram, notes, type, cost, connections, origin];
   for (const build of sections) {
     const found = build(index);
-    if (found) panel.append(element("section", {}, element("h4", {}, found[0]), ...found.slice(1)));
+    if (found)
+      panel.append(element("section", { "data-part": found[0] }, element("h4", {}, found[0]), ...found.slice(1)));
   }
   panel.scrollTop = 0;
 });

@@ -85,11 +85,21 @@ class NodeLinks:
     Args:
         model: index of the model on the page.
         indices: name of a tensor -> index of its node.
+        pictured: indices of the nodes whose details have a histogram.
 
     """
 
     model: int
     indices: Mapping[str, int]
+    pictured: Container[int] = ()
+
+    def picture(self, name: str) -> str:
+        """Return a link to the histogram of a node, or to the node in the graph; empty for an unknown name."""
+        index = self.indices.get(name)
+        if index is None:
+            return ""
+        kind, words = ("Calibration", "histogram") if index in self.pictured else ("graph", "in the graph")
+        return f'<a href="#m{self.model}n{index}" data-node="{index}" data-picture="{kind}">{words}</a>'
 
     def link(self, name: str) -> str:
         """Return a name as a link that selects the node; plain text if the model does not contain it."""

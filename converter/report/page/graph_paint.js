@@ -2,10 +2,11 @@
 
 const { NODE, PORT, FRAME, TITLE } = report.graphGeometry;
 const HEAD = 21; // height of the colored head of a box
-const TEXT_ZOOM = 0.6; // from this zoom on, boxes have a name and a shape
+const TEXT_ZOOM = 0.7; // from this zoom on, boxes have a name and a shape
 const NAME_ZOOM = 0.24; // from this zoom on, boxes have their operator
 const ROUND_ZOOM = 0.1; // from this zoom on, boxes are round
-const LABEL_ZOOM = 0.75; // from this zoom on, lines have the shape of their tensor
+const LABEL_ZOOM = 0.8; // from this zoom on, lines have the shape of their tensor
+const LABEL = { size: 9.5, width: 110, gap: 6 }; // of the shape beside a line: largest width, distance from the line
 const LEAST_TEXT = 6.5; // smallest height of a text, in screen pixels
 const LEAST_CONTRAST = 3.5; // of bold text in the color of the ground, which is used where possible
 const FAMILY = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
@@ -13,7 +14,7 @@ const SANS = { weight: "", family: FAMILY };
 const BOLD = { weight: "600 ", family: FAMILY };
 const MONO = { weight: "", family: "ui-monospace, SFMono-Regular, Menlo, Consolas, monospace" };
 
-report.graphPaint = { draw, drawMap, palette, titleHeight, titleTop, titleLeft };
+report.graphPaint = { draw, drawMap, labelsOf, palette, titleHeight, titleTop, titleLeft };
 
 // Colors of the style sheet for the canvas.
 function palette() {
@@ -316,16 +317,38 @@ function stroke(context, zoom, scene, places, color, width) {
   context.fill();
 }
 
-// The shape of a tensor beside the line that enters a box, where the line is straight and has space.
 function drawLabels(context, state, places) {
-  const { colors, scene } = state;
-  context.fillStyle = colors.soft;
+  context.fillStyle = state.colors.soft;
+  for (const { text, x, y, w } of labelsOf(context, state.scene, places)) {
+    write(context, MONO, LABEL.size, text, x, y, w, "left");
+  }
+}
+
+// The shape of a tensor beside the line that enters a box, where the line is straight and no other line is: text, left
+// end and base line, and width.
+function labelsOf(context, scene, places) {
+  const labels = [];
   for (const place of places) {
     const line = scene.lines[place];
     if (line.box < 0 || line.bends || line.y1 - line.y0 < 26) continue;
     const shape = shapeOf(line.net);
-    if (shape) write(context, MONO, 9.5, shape, line.x1 + 6, (line.y0 + line.y1) / 2 + 1, 110, "left");
+    if (!shape) continue;
+    const text = fitted(context, MONO, LABEL.size, shape, LABEL.width, false);
+    context.font = `${LABEL.size}px ${MONO.family}`;
+    const label = { text, x: line.x1 + LABEL.gap, y: (line.y0 + line.y1) / 2 + 1, w: context.measureText(text).width };
+    if (!places.some((other) => other !== place && isCrossed(label, scene.lines[other]))) labels.push(label);
   }
+  return labels;
+}
+
+// True if the rectangle around a line touches a label.
+function isCrossed({ x, y, w }, line) {
+  return (
+    Math.min(line.x0, line.x1) < x + w + 3 &&
+    Math.max(line.x0, line.x1) > x - 3 &&
+    line.y0 < y + 3 &&
+    line.y1 > y - LABEL.size - 3
+  );
 }
 
 // The shape of the tensors that a vertex produces; empty if they differ.

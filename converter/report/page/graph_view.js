@@ -4,9 +4,11 @@
 const { element } = report;
 const SMALL = 150; // largest number of nodes of a graph whose blocks are expanded at first
 const MOST_ZOOM = 2.5;
-const LEAST_START_ZOOM = 0.3;
+const READABLE_ZOOM = 0.75; // smallest zoom at which names and shapes are read without effort
+const LEAST_FOUND_ZOOM = 0.3; // smallest zoom at which all nodes of a search are shown
 const MARGIN = 28; // around the graph when it fits, in screen pixels
 const MAP = 150; // largest width and height of the map
+const MAP_WIDTH = 600; // smallest width of the view and the map together in which there is a map
 
 const view = { x: 0, y: 0, zoom: 1, width: 0, height: 0, ratio: 1 };
 const state = {
@@ -94,9 +96,10 @@ function mount(container) {
     element("label", {}, element("span", {}, "Color by"), parts.color),
     parts.legend,
   );
-  parts.stage = element("div", { class: "graph-stage" }, parts.canvas, parts.mapBox, parts.tip, parts.hint);
+  parts.stage = element("div", { class: "graph-stage" }, parts.canvas, parts.tip, parts.hint);
+  parts.row = element("div", { class: "graph-row" }, parts.stage, parts.mapBox);
   container.classList.add("graph-container");
-  container.append(parts.tools, parts.stage, parts.live);
+  container.append(parts.tools, parts.row, parts.live);
   report.graphInput.listen(report.graph);
   new ResizeObserver(resize).observe(parts.stage);
   report.onModel(showModel);
@@ -148,7 +151,7 @@ function setLayout(layout) {
   state.summaries = blocks.map((block) => summary(block.nodes));
   if (report.nodeCount() <= SMALL) state.expanded = new Set(blocks.keys());
   parts.expand.hidden = parts.collapse.hidden = !blocks.length;
-  parts.tools.hidden = parts.stage.hidden = !layout;
+  parts.tools.hidden = parts.row.hidden = !layout;
   isFitted = false;
   state.scene = null;
   rebuild();
@@ -236,19 +239,27 @@ function setStyle(style, name, value) {
 }
 
 function resize() {
-  const { clientWidth, clientHeight } = parts.stage;
-  if (!clientWidth || !clientHeight) return;
-  Object.assign(view, { width: clientWidth, height: clientHeight, ratio: window.devicePixelRatio || 1 });
-  parts.canvas.width = Math.round(clientWidth * view.ratio);
-  parts.canvas.height = Math.round(clientHeight * view.ratio);
+  if (!measure()) return;
+  drawMap();
   if (!isFitted) startView();
   keepInView();
-  drawMap();
   paint(); // at once: a canvas is empty after a change of its size
 }
 
-// The map is shown if the graph is much larger than the view. Its height and width are scaled separately, because a
-// deep network is a thin line otherwise.
+// Read the size of the stage, which the map changes. Return false if the graph is not shown.
+function measure() {
+  const { clientWidth, clientHeight } = parts.stage;
+  if (!clientWidth || !clientHeight) return false;
+  const ratio = window.devicePixelRatio || 1;
+  if (view.width === clientWidth && view.height === clientHeight && view.ratio === ratio) return true;
+  Object.assign(view, { width: clientWidth, height: clientHeight, ratio });
+  parts.canvas.width = Math.round(clientWidth * ratio);
+  parts.canvas.height = Math.round(clientHeight * ratio);
+  return true;
+}
+
+// The map is beside the view, and shown if the graph is much larger than both. Its height and width are scaled
+// separately, because a deep network is a thin line otherwise.
 function mapSize() {
   const { width, height } = state.scene;
   const scale = Math.min(MAP / width, Math.min(MAP, view.height - 40) / height);
@@ -257,8 +268,9 @@ function mapSize() {
 
 function drawMap() {
   if (!state.scene || !view.width || !state.colors) return;
-  const isLarge = state.scene.width * state.scene.height > 6 * view.width * view.height;
-  parts.mapBox.hidden = !isLarge || view.width < 600;
+  const { clientWidth } = parts.row; // not the width of the view, which depends on the map
+  const isLarge = state.scene.width * state.scene.height > 6 * clientWidth * view.height;
+  parts.mapBox.hidden = !isLarge || clientWidth < MAP_WIDTH;
   if (parts.mapBox.hidden) return;
   const size = mapSize();
   parts.map.width = Math.round(size.width * size.ratio);
@@ -281,16 +293,31 @@ function fit() {
   center(state.scene.width / 2, state.scene.height / 2);
 }
 
-// Begin at the top, at a zoom at which the width fits and names are legible.
+// Show the whole graph if it is readable then, else its top: the boxes there in the middle, or around the first input.
 function startView() {
-  if (!state.scene || !view.width) return;
+  if (!state.scene || !view.width || !measure()) return;
   isFitted = true;
-  const { width, height } = state.scene;
-  view.zoom = Math.max(LEAST_START_ZOOM, Math.min(1, (view.width - 2 * MARGIN) / width));
-  view.x = width / 2 - view.width / view.zoom / 2;
-  view.y =
-    height * view.zoom < view.height - 2 * MARGIN ? height / 2 - view.height / view.zoom / 2 : -MARGIN / view.zoom;
+  const { boxes, width, height } = state.scene;
+  if (fitZoom() >= READABLE_ZOOM) return fit();
+  view.zoom = Math.max(READABLE_ZOOM, Math.min(1, (view.width - 2 * MARGIN) / width));
+  const [shown, tall, margin] = [view.width, view.height, MARGIN].map((length) => length / view.zoom);
+  view.y = height + 2 * margin < tall ? height / 2 - tall / 2 : -margin;
+  const { left, right } = boundsOf(boxes.filter((box) => box.y < view.y + tall));
+  if (right - left + 2 * margin <= shown) view.x = (left + right - shown) / 2;
+  else {
+    const first = boxes[firstBox()];
+    view.x = Math.max(-margin, Math.min(width + margin - shown, first.x + first.w / 2 - shown / 2));
+  }
   request();
+}
+
+// The box of the first input that is used; without one, the topmost box.
+function firstBox() {
+  const inputs = (report.model.inputs || []).map((_, place) => report.nodeCount() + place);
+  const used = inputs.find((v) => report.users(v).length && state.scene.boxOf[v] !== undefined);
+  if (used !== undefined) return state.scene.boxOf[used];
+  const tops = state.scene.boxes.map((box) => box.y);
+  return tops.indexOf(Math.min(...tops));
 }
 
 function center(x, y) {
@@ -413,11 +440,11 @@ function search(indices) {
   let bounds = boundsOf(shown);
   const fitting = (area) =>
     Math.min(view.width / (area.right - area.left + 80), view.height / (area.bottom - area.top + 80));
-  if (fitting(bounds) < LEAST_START_ZOOM) {
+  if (fitting(bounds) < LEAST_FOUND_ZOOM) {
     shown = boxes.slice(0, 1);
     bounds = boundsOf(shown);
   }
-  view.zoom = Math.max(LEAST_START_ZOOM, Math.min(1, fitting(bounds)));
+  view.zoom = Math.max(LEAST_FOUND_ZOOM, Math.min(1, fitting(bounds)));
   center((bounds.left + bounds.right) / 2, (bounds.top + bounds.bottom) / 2);
   say(`${indices.length + (indices.length === 1 ? " node is" : " nodes are")} highlighted`);
 }

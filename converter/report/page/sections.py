@@ -13,21 +13,33 @@ from tpuconvert.precision.tuning_text import HEADING as TUNING_HEADING
 from tpuconvert.precision.tuning_text import headline as tuning_headline
 from tpuconvert.precision.tuning_text import row as tuning_row
 from tpuconvert.report.charts import chart_sections, tuning_curve
+from tpuconvert.report.output_branches import Branch, compared_outputs, misses_limit, output_branches
 from tpuconvert.report.page.cards import cards
 from tpuconvert.report.page.elements import FULL_BAR, Cell, NodeLinks, bar, html_table, panel, slot, source_html
-from tpuconvert.report.report_data import node_indices, worst_nodes
+from tpuconvert.report.report_data import has_cost, node_indices, worst_nodes
 from tpuconvert.samples.preprocess import Preprocess
 from tpuconvert.schema.text.html_text import escape
 from tpuconvert.schema.types import format_shape
 from tpuconvert.text.table import number, share
-from tpuconvert.text.text_format import bytes_text, operator_counts, several
-from tpuconvert.verify.text import sqnr_text, verdict_lines
+from tpuconvert.text.text_format import bytes_text, operator_counts, several, shorten
+from tpuconvert.verify.difference import LAYER_SQNR
+from tpuconvert.verify.text import first_line, sqnr_text, verdict_lines
 
 _MANY = 8
 """Largest number of nodes of a note, and of groups, that are shown without being expanded by a click."""
 
 _MOST = 100
 """Largest number of nodes of a note that are named, and of groups. The data of the page contain all."""
+
+
+_SQNR_IN_WORDS = (
+    "SQNR is the power of an output against the power of its error: "
+    "20 dB are an error of 1% of the power, 40 dB of 0.01%."
+)
+"""Sentence about the numbers of the comparison."""
+
+_MUCH_CLIPPED = 1e-3
+"""Smallest share of clipped values that is stated as the cause of the noise of a tensor."""
 
 
 def model_article(description: Description, model: int) -> str:
@@ -38,13 +50,19 @@ def model_article(description: Description, model: int) -> str:
         model: its index on the page.
 
     """
-    links = NodeLinks(model, node_indices(description))
+    indices = node_indices(description)
+    pictured = {
+        indices[name]
+        for name, tensor in (description.get("histograms") or {}).items()
+        if name in indices and len(tensor["counts"])
+    }
+    links = NodeLinks(model, indices, pictured)
     groups = group_notes(description.get("notes", []), operators_of(description))
     verification = description.get("verification")
     others = [kind for kind in dict.fromkeys(group.kind for group in groups) if kind not in (SHARE, "float", "chip")]
     parts = [
         _notes("Low share of INT8", "", groups, links, SHARE),
-        _verification(verification) if verification else "",
+        _verification(description, links) if verification else "",
         _evaluation(description["evaluation"]) if description.get("evaluation") else "",
         _worst(description, links),
         slot("graph"),
@@ -54,7 +72,7 @@ def model_article(description: Description, model: int) -> str:
         _notes("Chip warnings", "These nodes are legal, and worth a test on the chip itself.", groups, links, "chip"),
         _notes("Notes on the source and the samples", "", groups, links, *others),
         _facts(description),
-        _groups(description["cost"]) if "cost" in description else "",
+        _groups(description["cost"]) if description.get("cost", {}).get("groups") else "",
         slot("nodes"),
     ]
     name = escape(description["file"] or description["name"])
@@ -86,6 +104,8 @@ def _facts(description: Description) -> str:
     if "transposes" in description:
         rows.append(("transposes", f"{description['transposes']} left"))
     rows.append(("constants", f"{bytes_text(description['constant_bytes'])}, {description['parameters']:,} numbers"))
+    if "cost" in description and not has_cost(description):
+        rows.append(("cost", "unknown, because extents are open until the model runs; --input-shapes fixes them"))
     if description.get("preprocessing"):
         rows.append(("preprocessing", str(Preprocess.from_mapping(description["preprocessing"]))))
     if description.get("plugins"):
@@ -94,24 +114,67 @@ def _facts(description: Description) -> str:
     return panel("Model", "", f'<table class="facts"><tbody>\n{body}\n</tbody></table>\n')
 
 
-def _verification(verification: Description) -> str:
-    lines = verdict_lines(verification)
-    stands_out = verification["first_difference"] is not None or bool(verification["output_problems"])
-    kind = "verdict bad" if stands_out else "verdict"
-    shown = "".join(f'<p class="{kind if line == lines[0] else "lead"}">{escape(line)}.</p>\n' for line in lines)
-    rows = [
-        (
-            ("w", escape(entry["name"])),
-            ("n", sqnr_text(entry)),
-            ("b", bar(_sqnr_part(entry))),
-            ("n", "-" if entry["cosine"] is None else f"{entry['cosine']:.6f}"),
-            ("n", number(entry["max_absolute"])),
-            ("n", number(entry["relative"])),
-        )
-        for entry in verification["outputs"]
-    ]
+def _verification(description: Description, links: NodeLinks) -> str:
+    """Return the comparison of the outputs and their branches. Only a missed limit is marked."""
+    verification = description["verification"]
+    is_bad, verdict = _verdict(description)
+    shown = f'<p class="verdict{" bad" if is_bad else ""}">{escape(verdict)}.</p>\n'
+    first = verification["first_difference"]
+    for line in verdict_lines(verification):
+        if line != verdict:
+            text = escape(line)
+            if first is not None:
+                name = escape(f"'{shorten(first['name'])}'")
+                text = text.replace(name, f"'{links.link(first['name'])}'", 1)
+            shown += f'<p class="lead">{text}.</p>\n'
+    branches = output_branches(description)
+    rows: list[Sequence[Cell]] = []
+    marked: set[int] = set()
+    for output in verification["outputs"]:
+        parts = branches.get(output["name"], [])
+        for entry, cell in [(output, escape(output["name"])), *((part.entry, _branch(part, links)) for part in parts)]:
+            if misses_limit(verification, entry):
+                marked.add(len(rows))
+            rows.append(
+                (
+                    ("w", cell),
+                    ("n", sqnr_text(entry)),
+                    ("b", bar(_sqnr_part(entry))),
+                    ("n", "-" if entry["cosine"] is None else f"{entry['cosine']:.6f}"),
+                    ("n", number(entry["max_absolute"])),
+                    ("n", number(entry["relative"])),
+                )
+            )
     heading = ("output", "SQNR dB", "", "cosine", "max difference", "share of range")
-    return panel("Compared with the source", "", shown + html_table(heading, rows), "compared")
+    shown += f'<p class="lead">{escape(_SQNR_IN_WORDS)}</p>\n' if verification["is_quantized"] else ""
+    return panel("Compared with the source", "", shown + html_table(heading, rows, marked), "compared")
+
+
+def _branch(branch: Branch, links: NodeLinks) -> str:
+    """Return the cell of a branch: its content, its part of the output, and the tensor."""
+    words = " ".join(filter(None, (branch.content, branch.part))) or "part"
+    return f'<span class="branch">{escape(words)}: {links.link(branch.entry["name"])}</span>'
+
+
+def _verdict(description: Description) -> tuple[bool, str]:
+    """Return True if a limit is missed, and the sentence about it."""
+    verification = description["verification"]
+    problems = [*verification["output_problems"], *(verification["opinion"] or {}).get("contradictions", ())]
+    if problems:
+        return True, problems[0]
+    low = [
+        (entry["sqnr_db"], label) for label, entry in compared_outputs(description) if misses_limit(verification, entry)
+    ]
+    if low:
+        sqnr, label = min(low)
+        others = f", and so {'is' if len(low) == 2 else 'are'} {len(low) - 1} more" if len(low) > 1 else ""
+        return True, f"the SQNR of {label} is {sqnr:.1f} dB, below the limit of {LAYER_SQNR:g} dB{others}"
+    first = verification["first_difference"]
+    if first is None:
+        return False, first_line(verification)
+    if not verification["is_quantized"] or first["stage"] in ("import", "optimize"):
+        return True, first_line(verification)
+    return False, f"no output is below the limit of {LAYER_SQNR:g} dB"
 
 
 def _sqnr_part(entry: Description) -> float:
@@ -143,7 +206,7 @@ def _worst(description: Description, links: NodeLinks) -> str:
         parts.append(_attribution(description["attribution"], links))
     if verification and verification["is_quantized"] and verification["most_noise_added_at"]:
         parts.append(_most_noise(verification, description["layers"], links))
-    if not parts and "cost" in description:
+    if not parts and has_cost(description):
         parts.append(_slowest(description, links))
     return "".join(parts)
 
@@ -158,10 +221,28 @@ def _attribution(attribution: Description, links: NodeLinks) -> str:
             escape(operator),
             *(("n", escape(cell)) for cell in numbers),
         ]
-        rows.append([*row, ("w", f"<code>{escape(node['rule'])}</code>")])
+        rows.append([*row, ("w", f"{_cause(node, links)}<code>{escape(node['rule'])}</code>")])
     lead = ". ".join([headline(attribution), *unmatched_lines(attribution)])
-    table = html_table((*HEADING, "keep in float"), rows)
-    return panel("Error of each node at the outputs", f"{lead}. The largest error comes first.", table, "worst")
+    lead += (
+        ". The largest error comes first. Each row is the network with only this node in integers; "
+        "the rule keeps in float what causes the larger part."
+    )
+    table = html_table((*HEADING, "cause and rule"), rows)
+    return panel("Error of each node at the outputs", lead, table, "worst")
+
+
+def _cause(node: Description, links: NodeLinks) -> str:
+    """Return a sentence about the error of a node and its larger part, with a link to the picture of the cause."""
+    noise = share(node["isolated"]["noise"])
+    if node["cause"] == "weights":
+        words, shown = "its weights and arithmetic", node["name"]
+    else:
+        operands = [name for name in node["keep_float"] if name != node["name"]]
+        shown = operands[0] if operands else node["name"]
+        words = f"the rounding of its operand '{shorten(shown)}'" if operands else "the rounding of its operands"
+    picture = links.picture(shown)
+    more = f" ({picture})" if picture else ""
+    return f'<p class="cause">{noise} of the power of the outputs, most of it from {escape(words)}{more}</p>'
 
 
 def _most_noise(verification: Description, layers: Sequence[Description], links: NodeLinks) -> str:
@@ -177,18 +258,26 @@ def _most_noise(verification: Description, layers: Sequence[Description], links:
             ("n", share(entry["noise_added"])),
             ("b", bar((entry["noise_added"] or 0.0) / largest if largest else 0.0)),
             ("n", sqnr_text(entry)),
-            ("n", share(entry["clipped"])),
+            ("c", _noise_cause(entry, links)),
             ("s", escape(scale_text(scales.get(entry["name"])))),
             ("t", "<br>".join(source_html(source) for source in sources.get(entry["name"], ())) or "-"),
         )
         for entry in worst
     ]
-    heading = ("tensor", "operator", "noise added", "", "SQNR dB", "clipped", "scale", "source")
+    heading = ("tensor", "operator", "noise added", "", "SQNR dB", "cause", "scale", "source")
     lead = (
         "Quantization noise that each node adds, as a share of the power of its result, the largest first. "
         "Values beyond the largest integer are clipped."
     )
     return panel("Tensors with the most quantization noise", lead, html_table(heading, rows), "noise")
+
+
+def _noise_cause(entry: Description, links: NodeLinks) -> str:
+    """Return the words for the cause of the noise of a tensor, with a link to its picture."""
+    clipped = entry["clipped"] or 0.0
+    words = f"{share(clipped)} of the values are clipped" if clipped >= _MUCH_CLIPPED else "rounding to integers"
+    picture = links.picture(entry["name"])
+    return f"{words} ({picture})" if picture else words
 
 
 def _slowest(description: Description, links: NodeLinks) -> str:
@@ -219,6 +308,8 @@ def _slowest(description: Description, links: NodeLinks) -> str:
 
 
 def _charts(description: Description) -> str:
+    if not has_cost(description):
+        description = {key: part for key, part in description.items() if key != "cost"}
     shown = [
         f'<figure class="panel chart"><figcaption><h3>{escape(title)}</h3>'
         f'<p class="lead">{escape(lead)}</p></figcaption>{svg}</figure>\n'

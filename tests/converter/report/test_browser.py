@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import re
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
+import tpuconvert as tc
+from tests.support.networks.decoders import EXPLICIT, decoder
 from tests.support.networks.small_models import model_of, scaled_and_shifted
 from tools.bench.synthetic_report import describe_network
 from tpuconvert.model.description import describe_model
@@ -47,7 +51,7 @@ def test_worst_node_is_selected_at_the_start_and_a_click_selects_another(open_pa
     with open_page(report_file) as page:
         worst = page.evaluate("report.model.worst")
         assert page.evaluate("report.selected") == worst[0]
-        link = page.locator("#noise tbody a").nth(3)
+        link = page.locator("#noise tbody td.w a").nth(3)
         link.click()
         assert page.evaluate("report.selected") == worst[3]
         details = page.locator("#details")
@@ -248,3 +252,120 @@ def test_policy_stops_scripts_and_requests_that_are_not_of_the_page(browser: Any
     refused = page.evaluate("fetch('http://127.0.0.1:9/').then(() => 'sent', error => error.name)")
     assert refused == "TypeError"
     context.close()
+
+
+def brightness_at_edges(page: Any, region: Any) -> tuple[int, int, int]:
+    """Sum of the colors of a region's ground at its left edge, beside it in the middle, and at its right edge."""
+    pillow = pytest.importorskip("PIL.Image")
+    region.evaluate("region => region.scrollIntoView({ block: 'start' })")
+    image = pillow.open(io.BytesIO(region.screenshot())).convert("RGB")
+    y = 3  # above the text of the heading
+    left, middle, right = (sum(image.getpixel((x, y))) for x in (1, image.width // 2, image.width - 2))
+    return left, middle, right
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_table_that_is_wider_than_a_phone_has_a_shadow_where_it_goes_on(
+    open_page: Any, report_file: Path, theme: Literal["light", "dark"], *, scripts: bool
+) -> None:
+    with open_page(report_file, 390, theme, scripts=scripts) as page:
+        region = page.locator("#noise .scroll")
+        left, middle, right = brightness_at_edges(page, region)
+        assert abs(left - middle) <= 6 < 30 < abs(right - middle)
+        region.evaluate("region => (region.scrollLeft = region.scrollWidth)")
+        left, middle, right = brightness_at_edges(page, region)
+        assert abs(right - middle) <= 6 < 30 < abs(left - middle)
+
+
+def test_table_that_fits_has_no_shadow(open_page: Any, report_file: Path) -> None:
+    with open_page(report_file, 1400) as page:
+        region = page.locator("#compared .scroll")
+        left, middle, right = brightness_at_edges(page, region)
+        assert left == middle == right
+
+
+def test_long_address_in_a_note_stays_in_the_details(open_page: Any, tmp_path: Path) -> None:
+    description = describe_network(40)
+    name = description["layers"][20]["outputs"][0]["name"]
+    description["notes"] = [{"kind": "chip", "node": name, "message": "see https://example.org/" + 60 * "x"}]
+    path = tmp_path / "report.html"
+    path.write_text(to_html(description), encoding="utf-8")
+    with open_page(path) as page:
+        page.evaluate("report.select(20)")
+        assert page.locator("#details .note").count() == 1
+        assert page.evaluate("details.scrollWidth <= details.clientWidth")
+
+
+def test_cause_of_an_error_leads_to_its_picture(open_page: Any, report_file: Path) -> None:
+    with open_page(report_file, 1400) as page:
+        histogram = page.locator("#noise a[data-picture=Calibration]").last
+        index = int(histogram.get_attribute("data-node"))
+        histogram.click()
+        assert page.evaluate("report.selected") == index
+        assert page.url.endswith(f"#m0n{index}")
+        panel = page.locator("#details").bounding_box()
+        picture = page.locator("#details [data-part=Calibration]").bounding_box()
+        assert panel["y"] <= picture["y"] and picture["y"] + picture["height"] <= panel["y"] + panel["height"] + 1
+
+
+def test_cause_without_histogram_leads_to_the_graph(open_page: Any, tmp_path: Path) -> None:
+    description = describe_network(400)
+    description.pop("histograms")
+    path = tmp_path / "report.html"
+    path.write_text(to_html(description), encoding="utf-8")
+    with open_page(path, 1400) as page:
+        link = page.locator("#noise a[data-picture]").last
+        assert link.get_attribute("data-picture") == "graph" and link.inner_text() == "in the graph"
+        link.click()
+        page.wait_for_timeout(100)
+        graph = page.locator("#view-graph").bounding_box()
+        assert graph["y"] < 900 and graph["y"] + graph["height"] > 0
+        box = page.evaluate("report.graph.screenBox(report.selected)")
+        view = page.evaluate("report.graph.view")
+        assert 0 <= box["x"] <= view["width"] and 0 <= box["y"] <= view["height"]
+
+
+CONTENT = """() => [...document.querySelectorAll("main .panel, main .card")]
+  .filter((panel) => panel.getClientRects().length)
+  .map((panel) => {
+    const copy = panel.cloneNode(true);
+    for (const part of copy.querySelectorAll("h3, .lead, dt")) part.remove();
+    return [panel.innerText, copy.textContent.trim() !== "" || copy.querySelector("svg *, canvas, td") !== null];
+  })"""
+"""Text of each card, and whether it has anything besides its heading and its lead."""
+
+
+def test_every_card_has_content(open_page: Any, report_file: Path, tmp_path: Path) -> None:
+    small = tmp_path / "small.html"
+    small.write_text(to_html(describe_model(model_of(scaled_and_shifted()).content)), encoding="utf-8")
+    open_extents = tmp_path / "decoder.onnx"
+    open_extents.write_bytes(decoder(EXPLICIT).SerializeToString())
+    unknown_cost = tc.report(tc.convert(open_extents), tmp_path / "decoder.html")
+    for path in (report_file, small, unknown_cost):
+        with open_page(path) as page:
+            shown = page.evaluate(CONTENT)
+            assert len(shown) > 3
+            zeros = [
+                text for text, _ in shown if re.search(r"(?<![\d.])0 (us|bytes)", text) and "All nodes" not in text
+            ]
+            assert zeros == []
+            assert [text for text, has_content in shown if not has_content] == []
+
+
+OVERLAPPING_TEXTS = """() => [...document.querySelectorAll("svg.chart")].flatMap((chart) => {
+  const texts = [...chart.querySelectorAll("text")].filter((text) => text.getClientRects().length);
+  const boxes = texts.map((text) => text.getBoundingClientRect());
+  const shared = (a, b) => [
+    Math.min(a.right, b.right) - Math.max(a.left, b.left), Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top)];
+  return texts.flatMap((text, i) => texts.slice(i + 1).flatMap((other, k) => {
+    const [width, height] = shared(boxes[i], boxes[i + 1 + k]);
+    return width > 1 && height > 0.3 * boxes[i].height ? [[text.textContent, other.textContent]] : [];
+  }));
+})"""
+
+
+@pytest.mark.parametrize("width", [390, 700, 1440])
+def test_labels_of_charts_do_not_overlap(open_page: Any, report_file: Path, width: int) -> None:
+    with open_page(report_file, width) as page:
+        assert page.evaluate(OVERLAPPING_TEXTS) == []

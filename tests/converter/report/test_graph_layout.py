@@ -310,6 +310,24 @@ def test_equal_blocks_share_a_plan() -> None:
     assert len(layout.blocks) == 12
 
 
+def test_node_without_operands_is_in_the_block_of_its_users() -> None:
+    case = Case()
+    x = case.node("stem")
+    for i in range(18):
+        scope = f"layer{i // 3}/{i % 3}/"
+        table = case.node(f"table{i}")
+        y = case.node(f"{scope}lookup", x, table)
+        y = case.node(f"{scope}conv", y)
+        x = case.node(f"{scope}add", x, y)
+    layout = lay_out(case.names, case.edges, case.vertices)
+    tables = {v for v, name in enumerate(case.names) if name.startswith("table")}
+    blocks = [set(block.nodes) for block in layout.blocks]
+    assert len(blocks) > 1
+    assert tables <= set().union(*blocks)
+    for table in tables:
+        assert any({table, table + 1} <= block for block in blocks)
+
+
 def test_blocks_by_group() -> None:
     case = chain(30)
     layout = lay_out(case.names, case.edges, case.vertices, [None] * 10 + ["group 0"] * 12 + ["group 1"] * 8)

@@ -9,7 +9,16 @@ from typing import Any, Literal
 
 import pytest
 
-from tests.support.report.graph_view_cases import CASES, Case, chain, residual, transformer
+from tests.support.report.graph_view_cases import (
+    CASES,
+    Case,
+    chain,
+    decoder,
+    inception,
+    random_graph,
+    residual,
+    transformer,
+)
 from tests.support.report.graph_view_page import page_of
 
 OpenGraph = Callable[..., AbstractContextManager[Any]]
@@ -459,3 +468,71 @@ def test_operators_are_measured_once_for_all_zooms(open_graph: OpenGraph) -> Non
         page.evaluate("report.graph.fit(); report.graph.zoomBy(0.3 / report.graph.view.zoom); report.graph.paintNow()")
         operators = page.evaluate("Array.from({ length: report.nodeCount() }, (_, v) => report.opOf(v))")
         assert not set(page.evaluate(count)) & set(operators)
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+@pytest.mark.parametrize("name", [name for name in CASES if name != "empty"])
+def test_first_view_is_readable_and_begins_at_an_input(open_graph: OpenGraph, name: str, width: int) -> None:
+    with open_graph(CASES[name](), width) as page:
+        view = page.evaluate("report.graph.view")
+        assert view["zoom"] >= 0.75
+        inputs = page.evaluate("report.model.inputs.map((_, i) => report.graph.screenBox(report.nodeCount() + i))")
+        first = inputs[0]
+        assert first["x"] >= 0.0 and first["x"] + first["w"] <= view["width"]
+        assert 0.0 <= first["y"] <= view["height"] / 2
+        scene = page.evaluate("report.graph.state.scene.boxes")
+        top = [box for box in scene if box["y"] < view["y"] + view["height"] / view["zoom"]]
+        left = (min(box["x"] for box in top) - view["x"]) * view["zoom"]
+        right = view["width"] - (max(box["x"] + box["w"] for box in top) - view["x"]) * view["zoom"]
+        is_cut = left < 0 or right < 0
+        assert is_cut or left == pytest.approx(right, abs=1.0), "boxes that fit are in the middle"
+
+
+def test_wide_graph_is_shown_as_a_whole_only_if_it_is_readable(open_graph: OpenGraph) -> None:
+    with open_graph(chain(4), 1440) as page:
+        boxes = page.evaluate("report.model.nodes.name.map((_, v) => report.graph.screenBox(v))")
+        height = page.evaluate("report.graph.view.height")
+        assert all(box["y"] >= 0 and box["y"] + box["h"] <= height for box in boxes)
+    with open_graph(chain(60), 1440) as page:
+        assert page.evaluate("report.graph.view.zoom") == 1.0
+
+
+@pytest.mark.parametrize("width", [390, 700, 1440])
+def test_map_covers_no_part_of_the_graph(open_graph: OpenGraph, width: int) -> None:
+    with open_graph(random_graph(400, 3), width) as page:
+        page.click("text=Expand all")
+        stage = page.locator(".graph-stage").bounding_box()
+        panel = page.locator("#view-graph").bounding_box()
+        small = page.locator(".graph-map-box")
+        assert small.is_visible() == (width > 660)
+        if small.is_visible():
+            area = small.bounding_box()
+            assert area["x"] >= stage["x"] + stage["width"]
+            assert area["x"] + area["width"] <= panel["x"] + panel["width"]
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_graph_has_the_larger_part_of_a_phone(open_graph: OpenGraph) -> None:
+    with open_graph(residual(18, scopes=True), 390) as page:
+        assert page.locator(".graph-stage").bounding_box()["height"] >= 400
+
+
+def test_shapes_of_tensors_touch_no_line_and_no_other_shape(open_graph: OpenGraph) -> None:
+    labels_and_lines = """() => {
+      const { state, parts } = report.graph;
+      const places = state.scene.lines.map((_, place) => place);
+      return [report.graphPaint.labelsOf(parts.context, state.scene, places), state.scene.lines];
+    }"""
+    for case in (decoder(4), inception(3)):
+        with open_graph(case) as page:
+            page.click("text=Expand all")
+            labels, lines = page.evaluate(labels_and_lines)
+            assert labels
+            rectangles = [(label["x"], label["y"] - 9.5, label["x"] + label["w"], label["y"]) for label in labels]
+            sides = [
+                (min(line["x0"], line["x1"]), line["y0"], max(line["x0"], line["x1"]), line["y1"]) for line in lines
+            ]
+            for at, one in enumerate(rectangles):
+                for other in (*rectangles[:at], *sides):
+                    overlaps = one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+                    assert not overlaps
