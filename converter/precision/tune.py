@@ -29,6 +29,7 @@ from tpuconvert.precision.search import BudgetSpentError, Chosen, best_of, paret
 from tpuconvert.precision.tuning_text import HEADING, headline, row, tuning_lines
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.samples.preprocess import Preprocess
+from tpuconvert.schema.definition.chip_names import device_of
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.graph.cost import macs
 from tpuconvert.schema.system.bounded_files import read_text
@@ -201,7 +202,9 @@ def tune(
     goal = Goal(metric, max_drop, max_cost)
     limit = seconds_of(budget)
     with open_source(source, weights, as_file=True) as opened:
-        return Search(opened, checked, calibration, data, output, goal, limit, progress or SILENT).run()
+        return Search(
+            opened, checked, calibration, data, output, goal, limit, progress or SILENT, device=device_of(chip)
+        ).run()
 
 
 @dataclass(frozen=True)
@@ -254,6 +257,8 @@ class Search:
         goal: the metric and its limits.
         budget: seconds.
         progress: receives stages and reports.
+        clock: returns seconds.
+        device: chip of the vendor's compiler, of whose export the models get a note.
 
     """
 
@@ -268,8 +273,10 @@ class Search:
         budget: float,
         progress: Progress = SILENT,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        device: str = "",
     ) -> None:
-        self._source, self._options = source, options
+        self._source, self._options, self._device = source, options, device
         self._calibration, self._data = os.fspath(calibration), os.fspath(data)  # type: ignore[arg-type]
         self._output = Path(output)
         self._goal = goal
@@ -409,7 +416,9 @@ class Search:
         rules = (*self._options.precision, *(f"{name}=float32" for name in keep))
         options = replace(self._options, precision=rules)
         progress = self._progress if self._cache.ranges is None else SILENT
-        return Conversion(options, self._calibration, cache=self._cache, progress=progress).of_source(self._source)
+        return Conversion(
+            options, self._calibration, cache=self._cache, progress=progress, device=self._device
+        ).of_source(self._source)
 
     def _find_candidates(self) -> None:
         """Rank the nodes by the error that each of them causes, measured on calibration samples."""

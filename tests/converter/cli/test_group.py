@@ -44,9 +44,7 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
 
 def test_commands_are_the_modules_of_the_folder(repository: Path) -> None:
     modules = {path.stem for path in (repository / "converter" / "cli" / "commands").glob("*.py")} - {"__init__"}
-    assert modules == {name.replace("-", "_") for name in COMMANDS}, (
-        "COMMAND_GROUPS in converter/cli/group.py lists them"
-    )
+    assert modules == {name.replace("-", "_") for name in COMMANDS}, "list: COMMAND_GROUPS in converter/cli/group.py"
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
