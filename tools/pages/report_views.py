@@ -2,8 +2,8 @@
 
 The screenshots show a report as a reader first sees it: the top of the page and the graph, on a desktop and on a phone,
 in the light and in the dark theme. Look at them after a change of the page. Converted models stay in FOLDER; a second
-run makes only the pages and the screenshots. Needs the extra ``browser`` and a Chromium; the trained networks and their
-samples are those of ``tools.accuracy.trained``.
+run makes only the pages and the screenshots. Needs the extra ``browser`` and a Chromium; the trained networks
+and their samples come from ``tools.accuracy.trained``.
 """
 
 from __future__ import annotations

@@ -224,8 +224,8 @@ def _attribution(attribution: Description, links: NodeLinks) -> str:
         rows.append([*row, ("w", f"{_cause(node, links)}<code>{escape(node['rule'])}</code>")])
     lead = ". ".join([headline(attribution), *unmatched_lines(attribution)])
     lead += (
-        ". The largest error comes first. Each row is the network with only this node in integers; "
-        "the rule keeps in float what causes the larger part."
+        ". The largest error comes first. Each row is the network with only this node in integers: "
+        "its error as a share of the power of the outputs, and the rule that removes the larger part."
     )
     table = html_table((*HEADING, "cause and rule"), rows)
     return panel("Error of each node at the outputs", lead, table, "worst")
@@ -235,14 +235,14 @@ def _cause(node: Description, links: NodeLinks) -> str:
     """Return a sentence about the error of a node and its larger part, with a link to the picture of the cause."""
     noise = share(node["isolated"]["noise"])
     if node["cause"] == "weights":
-        words, shown = "its weights and arithmetic", node["name"]
+        words, shown = "its weights", node["name"]
     else:
         operands = [name for name in node["keep_float"] if name != node["name"]]
         shown = operands[0] if operands else node["name"]
-        words = f"the rounding of its operand '{shorten(shown)}'" if operands else "the rounding of its operands"
+        words = f"rounding '{shorten(shown)}'" if operands else "rounding its operands"
     picture = links.picture(shown)
     more = f" ({picture})" if picture else ""
-    return f'<p class="cause">{noise} of the power of the outputs, most of it from {escape(words)}{more}</p>'
+    return f'<p class="cause">{noise} of the power, mostly from {escape(words)}{more}</p>'
 
 
 def _most_noise(verification: Description, layers: Sequence[Description], links: NodeLinks) -> str:

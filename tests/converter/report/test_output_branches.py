@@ -109,3 +109,21 @@ def test_output_that_reads_a_tensor_that_was_not_compared_has_no_branches() -> N
     description = detector(44.0, 31.0)
     description["verification"]["layers"][-1]["reads"][0] = "unknown"
     assert output_branches(description) == {}
+
+
+@pytest.mark.parametrize("cause", ["weights", "activations"])
+def test_error_of_a_node_is_stated_with_its_cause(cause: str) -> None:
+    description = detector(44.0, 31.0)
+    name, operand = (description["layers"][index]["outputs"][0]["name"] for index in (20, 10))
+    noise = {"noise": 0.0055, "cosine": 0.99, "flips": None, "sqnr_db": 22.6}
+    node = {
+        "name": name, "op": "conv", "isolated": noise, "from_weights": noise, "from_activations": noise,
+        "accumulated_sqnr_db": None, "keep_float": [name, operand], "measured": None, "cause": cause, "rule": "RULE",
+    }  # fmt: skip
+    description["attribution"] = {
+        "file": "", "samples": 4, "origin": "", "model": noise, "nodes": [node], "integer_nodes": 1, "unmatched": [],
+    }  # fmt: skip
+    (sentence,) = re.findall(r'<p class="cause">(.*?)</p>', to_html(description))
+    assert sentence.startswith("0.55% of the power, mostly from ")
+    assert ("its weights" if cause == "weights" else "rounding ") in sentence
+    assert f'data-node="{20 if cause == "weights" else 10}" data-picture=' in sentence
