@@ -202,6 +202,7 @@ def _verification(layers: list[Description], rng: random.Random) -> Description:
         "state": None,
         "exactness": None,
         "output_problems": [],
+        "tasks": [],
     }
 
 
