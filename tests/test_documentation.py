@@ -31,7 +31,7 @@ LONG = {
     *("guides/board", "guides/ci", "guides/evaluation", "guides/failing-models"),
     *("guides/int8-accuracy", "guides/preprocessing", "guides/report", "reference/commands"),
     *("reference/quantization", "reference/caffe", "reference/onnx", "reference/security", "reference/tflite"),
-    *("guides/custom-operators", "inside/engine", "inside/optimizer"),
+    *("guides/custom-operators", "start/install", "inside/engine", "inside/optimizer"),
 }
 """Pages whose examples run at night: 1 to 20 s of CPU time each. Their commands have tests of their own."""
 

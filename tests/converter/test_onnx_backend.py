@@ -63,6 +63,7 @@ def test_options_reach_the_conversion() -> None:
     assert backend.run_model(proto, x, chip="bm1684")[0].tolist() == [0, 5, 12]
 
 
+@pytest.mark.slow
 def test_caches_are_inputs_and_outputs() -> None:
     cases = {case.name: case for case in onnx_conformance.load_cases(("node",))}
     case = cases.get("test_causal_conv_with_state_decode_step")

@@ -39,6 +39,7 @@ def test_integers_of_the_source_engine(name, backend, data_root):
         np.testing.assert_array_equal(result, want)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sampled(MODELS))
 def test_single_rounding(name, data_root):
     """Engines that round once differ by a few steps from the reference kernels."""

@@ -52,6 +52,7 @@ def _digests(folder: Path, runs: Iterable[tuple[int, int, str]]) -> set[str]:
 needs_engine = pytest.mark.skipif(not available_isas(), reason="the engine was left out of this build")
 
 
+@pytest.mark.slow
 @needs_engine
 def test_a_sample(tmp_path: Path) -> None:
     isas = available_isas()

@@ -70,6 +70,7 @@ def _convert_often(folder: Path, count: int) -> None:
     assert measured["growth"] < MOST_MIB, f"{measured['growth']:.1f} MiB in {count - count // 3} conversions"
 
 
+@pytest.mark.slow
 def test_100_conversions(tmp_path: Path) -> None:
     """A conversion leaves 4 MiB of reference cycles, so that without collections this takes 250 MiB."""
     _convert_often(tmp_path, 100)

@@ -26,6 +26,7 @@ from tests.support.damage.mutation_formats import FORMATS, Format, Listed, full_
 SAMPLE = 15
 
 
+@pytest.mark.slow
 def test_the_page_has_whole_campaigns_without_failures() -> None:
     """Rows that fewer cases gave would promise too much."""
     page = (Path(tc.__file__).parents[1] / "docs" / "reference" / "security.md").read_text(encoding="utf-8")

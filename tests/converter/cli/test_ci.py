@@ -331,6 +331,7 @@ def test_summary_page_of_a_job(
     assert Path("summary.md").read_text().startswith("# before\n| model |")
 
 
+@pytest.mark.slow
 def test_five_models_of_the_data_set(data_root: Path, capsys: Captured) -> None:
     folders = data_root / "models"
     names = ("cifar10_resnet8_onnx", "mnist_keras_onnx", "sine_float_tflite", "kws_dscnn_int8_tflite")

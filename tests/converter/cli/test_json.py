@@ -60,6 +60,7 @@ def run_command(call: list[str], capsys: Captured) -> tuple[int, str, str]:
     return code, *capsys.readouterr()
 
 
+@pytest.mark.slow
 def test_outputs_are_as_their_schemas_say(repository: Path, digits: Path, capsys: Captured) -> None:
     prepare(digits)
     for name, calls in CALLS.items():

@@ -55,6 +55,7 @@ def test_network_equals_that_of_fixed_shapes(effort: str, tmp_path: Path) -> Non
         assert_same(tc.load(tmp_path / "m.tpum"), fixed, feed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "effort"), paired(["encoder", "patches"], ["low", "default"]))
 def test_attention_equals_that_of_fixed_shapes(name: str, effort: str, tmp_path: Path) -> None:
     build, sizes = NETWORKS[name]

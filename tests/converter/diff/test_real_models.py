@@ -27,6 +27,7 @@ def test_float_and_int8(name: str, data_root: Path) -> None:
     assert tc.diff(after, after, samples=0).is_equal
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK)
 def test_two_quantizations(name: str, data_root: Path) -> None:
     """Other thresholds change scales and the integers that depend on them, and nothing else."""

@@ -345,6 +345,7 @@ def test_commands_and_functions_of_files_decide(digits: Path) -> None:
         assert found.until == until
 
 
+@pytest.mark.slow
 def test_a_crash_is_a_failure() -> None:
     onnx.save(network("Tanh", 2), "net.onnx")  # few trials: the process is started again after each crash
     Path("crash.py").write_text(

@@ -363,6 +363,7 @@ def test_description_has_scopes_of_sources_and_groups() -> None:
     assert json.loads(json.dumps(without)) == without, "plain values"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["chain", "random", "transformer"])
 def test_layout_of_10_000_nodes_is_small(name: str) -> None:
     case = {"chain": chain, "random": lambda count: random_graph(count, 3), "transformer": transformer}[name](
@@ -372,6 +373,7 @@ def test_layout_of_10_000_nodes_is_small(name: str) -> None:
     assert len(json.dumps(layout.to_dict(), separators=(",", ":"))) < 1_000_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "build",
     [chain, fan_in, lambda count: components(count // 4), lambda count: random_graph(count, 5)],

@@ -90,6 +90,7 @@ def kill_during_calibration(example: Example, dask: distributed.LocalCluster, se
     return found
 
 
+@pytest.mark.slow
 def test_the_number_of_workers_changes_nothing(dask: distributed.LocalCluster, example: Example, expected: str) -> None:
     for count in (1, 2, 4):
         wait_for_workers(dask, count)

@@ -152,6 +152,7 @@ def test_unfinished(entry):
         assert not RequantFp32ToInt().is_unfinished()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chip", list(Chip), ids=lambda chip: chip.value)
 @each("entry", ENTRIES, name_of)
 def test_data_types(entry, chip):

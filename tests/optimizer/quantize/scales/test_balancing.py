@@ -119,6 +119,7 @@ def test_a_rule_for_the_range_of_a_tensor_wins(tmp_path):
     assert ruled.graph.find(f"{tensor}:int8").quant.axis is None
 
 
+@pytest.mark.slow
 def test_ranges_from_a_file_keep_one_scale(tmp_path):
     network, path = OUTLIER_NETWORKS["vit"], tmp_path / "net.onnx"
     network.write(path)
