@@ -22,7 +22,6 @@ pytestmark = pytest.mark.skipif(extension() is None, reason="the native engine w
 SAMPLE = ["cifar10_resnet8_onnx", "kws_dscnn_int8_tflite", "mnist_lstm_tflite"]
 
 
-@pytest.mark.slow
 def test_sample_of_models(data_root: Path) -> None:
     survey = Survey()
     survey_models(survey, data_root, SAMPLE)
