@@ -33,8 +33,14 @@ def check_dump_folder(folder: str | None) -> None:
         ensure(is_free, f"{folder}: is not an empty folder", hint="name a new folder for the tensors")
 
 
-def dump_tensors(session: Session, feeds: Mapping[str, Array], folder: Path) -> int:
-    """Run a model once and write its inputs and every computed tensor as ``.npy`` files. Return their number."""
+def dump_tensors(session: Session, feeds: Mapping[str, Array], folder: Path) -> tuple[dict[str, Array], int]:
+    """Run a model once and write its inputs and every computed tensor as ``.npy`` files.
+
+    If a node fails, the tensors before it and their list are written.
+
+    Returns:
+        The outputs, and the number of tensors.
+    """
     import numpy as np
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -49,10 +55,11 @@ def dump_tensors(session: Session, feeds: Mapping[str, Array], folder: Path) -> 
             file.write(buffer.getvalue())
         entries.append(_entry(value, array, name))
 
-    session.run(feeds, observe=write, borrow=True)
-    with replacing(folder / LIST) as file:
-        file.write((for_json(json.dumps(to_plain(entries), indent=2, ensure_ascii=False)) + "\n").encode())
-    return len(entries)
+    try:
+        return session.run(feeds, observe=write, borrow=True), len(entries)
+    finally:
+        with replacing(folder / LIST) as file:
+            file.write((for_json(json.dumps(to_plain(entries), indent=2, ensure_ascii=False)) + "\n").encode())
 
 
 def _entry(value: Value, array: Array, file: str) -> dict[str, Any]:

@@ -199,7 +199,7 @@ def _device_of(recipe: Mapping[str, Any], file: str | os.PathLike[str]) -> str:
     """Return the chip of the vendor's compiler in a recipe, or empty text.
 
     Raises:
-        CorruptInputError: there is no such chip.
+        CorruptInputError: the chip does not exist.
     """
     device = recipe.get("device", "")
     if isinstance(device, str) and (not device or device_of(device) == device):

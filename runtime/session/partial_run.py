@@ -51,7 +51,7 @@ class PartialRuns:
 
     def __init__(self, graph: Graph, chip: Chip, open_session: Callable[[Part], Runner]) -> None:
         self._graph, self._chip, self._open = graph, chip, open_session
-        self._sessions: dict[tuple[tuple[Value, ...], tuple[Value, ...]], Runner] = {}
+        self._sessions: dict[tuple[tuple[Value, ...], tuple[Value, ...], bool], Runner] = {}
 
     def run(
         self, feeds: Mapping[str, Array], outputs: Sequence[str] | None, change: Mapping[str, Change]
@@ -67,20 +67,26 @@ class PartialRuns:
         Raises:
             UsageError: a name does not exist or occurs twice, or a function returns another type or shape.
         """
+        unknown = feeds.keys() - {port.name for port in self._graph.input_ports}
+        if unknown:
+            raise UsageError(f"unknown inputs {sorted(unknown)}")
         names = [port.name for port in self._graph.output_ports] if outputs is None else list(outputs)
-        wanted = [self._find(name) for name in names]
+        values = [self._find(name) for name in names]
         if len(set(names)) < len(names) or not names:
             raise UsageError("outputs has no names, or a name twice", hint="outputs=['logits']")
         functions = {self._find(name): (name, function) for name, function in change.items()}
+        if len(functions) < len(change):
+            raise UsageError("change has two names of one tensor", hint="leave one of them out")
         if any(value.producer is None for value in functions):
-            raise UsageError("change names an input of the model", hint="give the other array as its feed")
+            raise UsageError("change names an input or a constant", hint="give another array as the feed of an input")
         changed: dict[Value, Array] = {}
-        for value in self._graph.values:  # in the order of the graph
+        # The order of the values is not the order in which they are computed: rules add nodes before others.
+        for value in (value for node in self._graph.sorted_nodes() for value in node.outputs):
             if value in functions:
                 name, function = functions[value]
-                array = self._compute(feeds, changed, [value])[0]
+                array = self._compute(feeds, changed, [value], has_ports=False)[0]
                 changed[value] = _checked(name, function(array.copy()), array)
-        results = self._compute(feeds, changed, wanted)
+        results = self._compute(feeds, changed, values, has_ports=True)
         return dict(zip(names, results, strict=True))
 
     def _find(self, name: str) -> Value:
@@ -93,50 +99,61 @@ class PartialRuns:
             raise UsageError(f"the model has no tensor '{name}'", hint=hint)
         return value
 
-    def _compute(self, feeds: Mapping[str, Array], changed: Mapping[Value, Array], wanted: list[Value]) -> list[Array]:
-        """Return the arrays of values, with those that are changed instead of computed."""
-        key = tuple(changed), tuple(dict.fromkeys(wanted))
-        if key not in self._sessions:
-            while len(self._sessions) >= MOST_PARTS:
-                self._sessions.pop(next(iter(self._sessions)))  # another thread may still run it
-            self._sessions[key] = self._open(Part(self._part(*key), self._chip))
-        session = self._sessions[key]
-        given = {**feeds, **{value.name: array for value, array in changed.items()}}
-        unknown = feeds.keys() - {port.name for port in self._graph.input_ports}
-        if unknown:
-            raise UsageError(f"unknown inputs {sorted(unknown)}")
-        results = session.run({tensor.name: given[tensor.name] for tensor in session.inputs if tensor.name in given})
-        arrays = dict(zip(key[1], results.values(), strict=True))
-        return [arrays[value] for value in wanted]
+    def _compute(
+        self, feeds: Mapping[str, Array], changed: Mapping[Value, Array], values: list[Value], *, has_ports: bool
+    ) -> list[Array]:
+        """Return the arrays of values, with those that are changed instead of computed.
 
-    def _part(self, changed: Iterable[Value], wanted: Sequence[Value]) -> Graph:
-        """Copy the nodes that some values need, with the ports of the model where they have some.
-
-        A changed value is an input of the copy. If it is wanted itself, it is an output, too.
+        With ``has_ports``, an output of the model has the type of its port.
         """
-        inputs = [*_needed_inputs(wanted, set(changed)), *changed]
-        part = copy_subgraph(self._graph, inputs, wanted)
+        distinct = tuple(dict.fromkeys(values))
+        session = self._session(tuple(changed), distinct, has_ports)
+        arrays = {**feeds, **{value.name: array for value, array in changed.items()}}
+        results = session.run({tensor.name: arrays[tensor.name] for tensor in session.inputs if tensor.name in arrays})
+        by_value = dict(zip(distinct, results.values(), strict=True))
+        return [by_value[value] for value in values]
+
+    def _session(self, changed: tuple[Value, ...], values: tuple[Value, ...], has_ports: bool) -> Runner:
+        """Return the session of a part. Other threads may drop it while it runs."""
+        key = changed, values, has_ports
+        session = self._sessions.get(key)
+        if session is None:
+            session = self._open(Part(self._part(changed, values, has_ports), self._chip))
+            while len(self._sessions) >= MOST_PARTS:
+                self._sessions.pop(next(iter(self._sessions)), None)
+            self._sessions[key] = session
+        return session
+
+    def _part(self, changed: Sequence[Value], values: Sequence[Value], has_ports: bool) -> Graph:
+        """Copy the nodes that some values need. The inputs of the model keep their ports, the outputs if ``has_ports``.
+
+        A changed value is an input of the copy. If it is asked for itself, it is an output, too.
+        """
+        inputs = [*_needed_inputs(values, set(changed)), *changed]
+        part = copy_subgraph(self._graph, inputs, values)
         ports = dict(zip(self._graph.inputs, self._graph.input_ports, strict=True))
         part.input_ports[:] = [ports.get(value, port) for value, port in zip(inputs, part.input_ports, strict=True)]
-        ports = dict(zip(self._graph.outputs, self._graph.output_ports, strict=True))
-        part.output_ports[:] = [ports.get(value, port) for value, port in zip(wanted, part.output_ports, strict=True)]
+        if has_ports:
+            ports = dict(zip(self._graph.outputs, self._graph.output_ports, strict=True))
+            pairs = zip(values, part.output_ports, strict=True)
+            part.output_ports[:] = [ports.get(value, port) for value, port in pairs]
         return part
 
 
-def _needed_inputs(wanted: Iterable[Value], changed: set[Value]) -> list[Value]:
+def _needed_inputs(values: Iterable[Value], changed: set[Value]) -> list[Value]:
     """Return the inputs of the graph on which values depend, but for changed ones."""
-    found: dict[Value, None] = {}
-    seen, stack = set(changed), list(wanted)
+    inputs: dict[Value, None] = {}
+    seen, stack = set(changed), list(values)
     while stack:
         value = stack.pop()
         if value in seen or value.is_constant:
             continue
         seen.add(value)
         if value.producer is None:
-            found[value] = None
+            inputs[value] = None
         else:
             stack += [operand for operand in value.producer.inputs if operand is not None]
-    return list(found)
+    return list(inputs)
 
 
 def _checked(name: str, array: object, before: Array) -> Array:

@@ -269,7 +269,7 @@ class Session:
                 they need are run, and only the inputs that they need have to be given. None for the outputs of the
                 model. Not for a model with states.
             change: functions by name of a computed tensor. Each gets the array of its tensor and returns the one that
-                the nodes behind it read. Not for a model with states.
+                the nodes after it read. Not for a model with states.
             observe: callback with every input and every computed value. The native engine uses a second plan without
                 fusion for such runs; a model with data-dependent extents runs its NumPy references.
             borrow: True if the callback neither keeps nor changes the arrays. They may then be views of memory that

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,7 @@ from tpuconvert.outputs.head import detector_names
 from tpuconvert.plugins import load_plugins
 from tpuconvert.report.report import report as write_model_report
 from tpuconvert.samples.finding import Finding
+from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.text.plain_values import MERGED, Plain
 from tpuconvert.text.styled_text import join_lines
 
@@ -58,6 +60,9 @@ class _Limit(click.ParamType):  # type: ignore[type-arg]  # a generic class only
 
 LOW_ACCURACY = 0.5
 """Top-1 accuracy below which another preprocessing is tried without being asked for."""
+
+MOST_SAMPLES = 1000
+"""Largest number of samples for which this is done: it calibrates on all of them."""
 
 CAUSES = ("better-variant", "shifted-labels")
 """Warnings of the doctor that explain a low accuracy by other samples or labels."""
@@ -190,13 +195,13 @@ def command(
     examined, causes = None, list[Finding]()
     with show_progress(progress_mode) as progress:
         evaluation = evaluate(file, progress=progress, **arguments)
-        is_low = "top1" in evaluation.right and evaluation.values["top1"] < LOW_ACCURACY
-        if checks.doctor or is_low:
-            shared = {name: arguments[name] for name in ("data", "scores", "backend", "threads", "preprocess")}
-            labels = options.labels if evaluation.right else None
-            examined = doctor(load(file), labels=labels, progress=progress, **shared)
-        if examined is not None and not checks.doctor:
-            causes, examined = [item for item in examined.findings if item.id in CAUSES], None
+        shared = {name: arguments[name] for name in ("data", "scores", "backend", "threads", "preprocess")}
+        shared |= {"labels": options.labels if evaluation.right else None, "progress": progress}
+        if checks.doctor:
+            examined = doctor(load(file), **shared)
+        elif _is_suspicious(evaluation):
+            with contextlib.suppress(UsageError):  # samples that the doctor does not take: nobody asked for it
+                causes = [item for item in doctor(load(file), **shared).findings if item.id in CAUSES]
     if report is not None:
         write_model_report(file, report, evaluation=evaluation)
     if as_json:
@@ -208,3 +213,9 @@ def command(
     for cause in causes:
         echo(f"warning: {cause.seen}: {cause.advice}; more with --doctor", err=True)
     evaluation.check(low, high)
+
+
+def _is_suspicious(evaluation: Evaluation) -> bool:
+    """Return True for a low top-1 accuracy, which may have a cause outside of the model."""
+    is_small = evaluation.samples <= MOST_SAMPLES
+    return is_small and "top1" in evaluation.right and evaluation.values["top1"] < LOW_ACCURACY

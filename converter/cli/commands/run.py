@@ -122,6 +122,7 @@ def command(
         "--outputs with --draw or --decode",
         hint="leave one out",
     )
+    ensure(not (options.outputs and options.dump), "--outputs with --dump", hint="--dump writes every tensor")
     ensure_writable(output)
     check_dump_folder(options.dump)
     load_plugins(plugins)
@@ -134,13 +135,14 @@ def command(
     if len(feeds) > 1:
         check_joinable(model.graph.input_ports, model.graph.output_ports)
     engine = {item.name: getattr(options, item.name) for item in fields(SessionOptions)}
-    names_wanted = read_names(options.outputs)
     with Session(model, **engine) as session:
         if options.dump is not None:
             ensure(len(feeds) == 1, f"--dump with {len(feeds)} samples", hint="give one sample")
-            count = dump_tensors(session, next(iter(feeds)), Path(options.dump))
+            result, count = dump_tensors(session, next(iter(feeds)), Path(options.dump))
             echo(f"wrote {count} tensors to {options.dump}", err=True)
-        results = [session.run(feed, outputs=names_wanted) for feed in feeds]
+            results = [result]  # a second run would continue the states of a model
+        else:
+            results = [session.run(feed, outputs=read_names(options.outputs)) for feed in feeds]
     interpretations = interpret_images(drawing, model, rule, feeds, results)
     outputs: dict[str, Array] = results[0]
     if len(results) > 1:

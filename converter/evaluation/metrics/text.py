@@ -25,8 +25,8 @@ class TextLines(Metric):
         super().__init__(setup, name)
         self.head = find_head(setup.decode if isinstance(setup.decode, str) else "ctc")
         self.rule = setup.image_rule()
-        given = ClassNames.of(setup.characters)
-        self.names = given if given.is_given else labels_of_metadata(setup.model.metadata, None)
+        characters = ClassNames.of(setup.characters)
+        self.names = characters if characters.is_given else labels_of_metadata(setup.model.metadata, None)
         if not self.names.names:
             raise UsageError(
                 "metric 'text' without the characters of the model",

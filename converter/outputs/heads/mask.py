@@ -32,6 +32,6 @@ class Mask(Head):
         if map_of(array.shape, image.rule)[0] != 1 or not is_mask(array):
             raise UsageError(
                 f"expected probabilities [1, 1, rows, columns], found {list_outputs(outputs)}",
-                hint="end the model behind its sigmoid (convert --outputs), or --decode segmentation",
+                hint="end the model after its sigmoid (convert --outputs), or --decode segmentation",
             )
         return ClassMap(class_map(array, output, image.rule, image.size, image.min_score), output)

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from tpuconvert.__main__ import main
+from tpuconvert.cli.commands import evaluate as evaluate_command
 from tpuconvert.evaluation.metrics.top_k import ranks_of
+from tpuconvert.schema.errors import UsageError
 
 Captured = pytest.CaptureFixture[str]
 
@@ -115,3 +117,16 @@ def test_a_low_accuracy_with_a_better_preprocessing_is_a_warning(right: int, cap
     assert "--preprocess fit=stretch,color=GRAY,mean=0,scale=0.0625" in shown.err
     assert main(call) == 0
     assert "warning" not in capsys.readouterr().err
+
+
+def test_samples_that_the_doctor_does_not_take_are_measured(
+    right: int, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise UsageError("two inputs")
+
+    monkeypatch.setattr(evaluate_command, "doctor", refuse)
+    call = ["evaluate", "net.tpum", "--data", "test.npz", "--preprocess", "color=GRAY,mean=16,scale=-0.0625"]
+    assert main(call) == 0
+    assert "  top1  " in capsys.readouterr().out
+    assert main([*call, "--doctor"]) == 2 and "two inputs" in capsys.readouterr().err

@@ -2,12 +2,15 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import tpuconvert as tc
 from tpuconvert.__main__ import main
+from tpuconvert.runtime.session.session import Session
+from tpuconvert.schema.errors import RunError
 
 Captured = pytest.CaptureFixture[str]
 
@@ -55,6 +58,41 @@ def test_dump_keeps_a_folder_with_files(model: Path, tmp_path: Path, capsys: Cap
     assert main(["run", str(model), str(model.parent / "one.npy"), "--dump", str(tmp_path)]) == 2
     assert "is not an empty folder" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_dump_is_the_only_run(model: Path, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, calls = Session.run, list[int]()
+
+    def count(session: Session, *args: Any, **named: Any) -> Any:
+        calls.append(1)
+        return run(session, *args, **named)
+
+    monkeypatch.setattr(Session, "run", count)
+    call = ["run", str(model), str(model.parent / "one.npy"), "--dump", str(tmp_path / "t")]
+    assert main([*call, "-o", str(tmp_path / "out.npz")]) == 0
+    assert len(calls) == 1 and "probability" in np.load(tmp_path / "out.npz").files
+    assert main([*call, "--outputs", "add/relu"]) == 2
+    assert "--outputs with --dump" in capsys.readouterr().err
+
+
+def test_a_failing_run_leaves_the_list_of_its_tensors(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Session.run
+
+    def fail_after(session: Session, *args: Any, observe: Any, **named: Any) -> Any:
+        def stop(value: Any, array: Any) -> None:
+            observe(value, array)
+            if value.name == "add/relu":
+                raise RunError("the next node fails")
+
+        return run(session, *args, observe=stop, **named)
+
+    monkeypatch.setattr(Session, "run", fail_after)
+    assert main(["run", str(model), str(model.parent / "one.npy"), "--dump", str(tmp_path / "t")]) != 0
+    entries = json.loads((tmp_path / "t" / "tensors.json").read_text())
+    assert entries[-1]["name"] == "add/relu"
+    assert all((tmp_path / "t" / entry["file"]).is_file() for entry in entries)
 
 
 def test_dump_takes_one_sample(model: Path, tmp_path: Path, capsys: Captured) -> None:

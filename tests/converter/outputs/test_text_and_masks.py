@@ -123,7 +123,7 @@ def test_other_maps_are_not_masks(array: Array) -> None:
 def test_mask_of_logits_is_refused() -> None:
     with pytest.raises(UsageError, match=r"expected probabilities \[1, 1, rows, columns\]") as caught:
         find_head("mask").decode({"y": np.full((1, 1, 32, 64), -0.5)}, DecodedImage(RULE, (32, 64)))
-    assert "behind its sigmoid" in str(caught.value.hint)
+    assert "after its sigmoid" in str(caught.value.hint)
 
 
 def model_with(**metadata: str | bytes) -> onnx.ModelProto:

@@ -1,6 +1,6 @@
 """``Session.run(outputs=, change=)``: the bytes of a whole run, only what is needed, errors that name tensors."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import numpy as np
@@ -9,7 +9,9 @@ import pytest
 import tpuconvert as tc
 from tests.support.networks.decoders import FORMS, decoder
 from tpuconvert.runtime.session import partial_run
-from tpuconvert.schema.types import Array
+from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.ops.clamp import Clamp
+from tpuconvert.schema.types import F32, Array, Scalar, TensorType
 
 ROWS = np.load("examples/digits/calibration.npz")["images"][:3, None] * np.float32(0.0625)
 
@@ -73,6 +75,31 @@ def test_a_change_sees_the_changes_before_it(session: tc.Session) -> None:
     assert seen[0].tobytes() == expected.tobytes()
 
 
+def test_changes_follow_the_computation_where_the_values_are_in_another_order() -> None:
+    """A rule adds nodes before others: then an operand is a later value of the graph than its result."""
+    graph = Graph("g")
+    x = graph.input("x", TensorType(F32, (1, 4)))
+    last = graph.add(Clamp(Scalar(F32, 0.0), Scalar(F32, 6.0)), x, name="last")
+    assert last.producer is not None
+    first = graph.add(Clamp(Scalar(F32, -1.0), Scalar(F32, 1.0)), x, name="first")
+    graph.set_input(last.producer, 0, first)
+    graph.output(last)
+    with tc.Session(graph, backend="reference") as session:
+        calls: list[tuple[str, list[float]]] = []
+
+        def note(name: str, factor: float) -> Callable[[Array], Array]:
+            def change(array: Array) -> Array:
+                calls.append((name, array[0].tolist()))
+                return array * np.float32(factor)
+
+            return change
+
+        ones = np.ones((1, 4), np.float32)
+        found = session.run({"x": ones}, change={"last": note("last", 1), "first": note("first", 3)})
+    assert calls == [("first", [1.0] * 4), ("last", [3.0] * 4)]
+    assert found["last"].tolist() == [[3.0] * 4]
+
+
 def test_parts_are_dropped(session: tc.Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partial_run, "MOST_PARTS", 1)
     names = list(tensors_of(session, ROWS[:1]))[:3]
@@ -94,7 +121,7 @@ def test_only_needed_inputs_are_required() -> None:
             session.run({"a": one}, outputs=["sum"])
         with pytest.raises(tc.UsageError, match="unknown inputs"):
             session.run({"a": one, "c": one}, outputs=["twice"])
-        with pytest.raises(tc.UsageError, match="change names an input"):
+        with pytest.raises(tc.UsageError, match="change names an input or a constant"):
             session.run({"a": one, "b": one}, change={"a": np.zeros_like})
 
 
