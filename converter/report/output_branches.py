@@ -81,12 +81,12 @@ def _parts(whole: list[int] | None, parts: list[list[int] | None]) -> list[tuple
     nothing = [("", "")] * len(parts)
     if whole is None:
         return nothing
-    known = [part for part in parts if part is not None and len(part) == len(whole)]
-    axes = {axis for part in known for axis in range(len(whole)) if part[axis] != whole[axis]}
-    if len(known) != len(parts) or len(axes) != 1:
+    comparable = [part for part in parts if part is not None and len(part) == len(whole)]
+    axes = {axis for part in comparable for axis in range(len(whole)) if part[axis] != whole[axis]}
+    if len(comparable) != len(parts) or len(axes) != 1:
         return nothing
     (axis,) = axes
-    extents = [part[axis] for part in known]
+    extents = [part[axis] for part in comparable]
     if not all(isinstance(extent, int) for extent in extents) or sum(extents) != whole[axis]:
         return nothing
     texts = []

@@ -200,7 +200,7 @@ def command(
         if checks.doctor:
             examined = doctor(load(file), **shared)
         elif _is_suspicious(evaluation):
-            with contextlib.suppress(UsageError):  # samples that the doctor does not take: nobody asked for it
+            with contextlib.suppress(UsageError):  # samples that the doctor does not take; --doctor reports them
                 causes = [item for item in doctor(load(file), **shared).findings if item.id in CAUSES]
     if report is not None:
         write_model_report(file, report, evaluation=evaluation)
