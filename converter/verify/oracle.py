@@ -11,6 +11,7 @@ import importlib.util
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -24,6 +25,7 @@ import numpy as np
 
 from tpuconvert.schema.errors import MissingExtraError, UsageError
 from tpuconvert.schema.graph.graph import Port
+from tpuconvert.schema.text.json_text import parse_json
 from tpuconvert.schema.types import Array
 from tpuconvert.text.text_format import bytes_text
 from tpuconvert.workers.child_process import run_module
@@ -60,13 +62,40 @@ ENGINES: Mapping[str, Engine] = {
 }
 """Engine name -> engine. Of two that read a format, the first one is preferred."""
 
+MAPPED_BYTES = 1 << 16
+"""Size of a file from which it is mapped; arrays without elements cannot be."""
+
+
+class StoredTensors(Mapping[str, Array]):
+    """Tensors in files, each of which is read when it is asked for: all of them can be larger than the memory.
+
+    Args:
+        folder: folder with ``out0.npy``, ``out1.npy``, ...
+        names: their names.
+    """
+
+    def __init__(self, folder: Path, names: Sequence[str]) -> None:
+        self._paths = {name: folder / f"out{number}.npy" for number, name in enumerate(names)}
+
+    def __getitem__(self, name: str) -> Array:
+        path = self._paths[name]
+        array: Array = np.load(path, mmap_mode="r" if path.stat().st_size > MAPPED_BYTES else None)
+        return array
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._paths)
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
 
 @dataclass(frozen=True)
 class Statement:
     """Results of an engine for one feed.
 
     Args:
-        tensors: tensors by their names in the source, including outputs.
+        tensors: tensors by their names in the source, including outputs. Those of a process exist until the next
+            statement.
         outputs: names of the source's outputs, in the order of the source.
         rounds: whether the engine quantizes floats internally, so that its results are not exact.
 
@@ -128,7 +157,7 @@ class Oracle:
         if max_bytes is not None and os.path.getsize(self.source) > max_bytes:
             raise OracleError(f"the file has more than {bytes_text(max_bytes)}")
         count = len(feeds) if self.engine.samples is None else min(len(feeds), self.engine.samples)
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             for number, feed in enumerate(feeds[:count]):
                 arrays = {port.name: np.asarray(feed[port.name]).astype(port.dtype) for port in ports} | dict(
                     fixed or {}
@@ -138,10 +167,11 @@ class Oracle:
                 np.savez(Path(folder) / f"feed{number}.npz", **entries)
             self._run_process(folder)
             for number in range(count):
-                with np.load(Path(folder) / f"result{number}.npz", allow_pickle=False) as result:
-                    names = result["names"].tolist()
-                    tensors = {name: result[f"out{k}"] for k, name in enumerate(names)}
-                    yield Statement(tensors, tuple(names[: int(result["outputs"])]), bool(result["rounds"]))
+                result = Path(folder) / f"result{number}"
+                about = parse_json((result / "result.json").read_text(encoding="utf-8"))
+                names = about["names"]
+                yield Statement(StoredTensors(result, names), tuple(names[: about["outputs"]]), about["rounds"])
+                shutil.rmtree(result, ignore_errors=True)  # Windows keeps files that are mapped, until the process ends
 
     def _run_process(self, folder: str) -> None:
         """Run all feeds in a process; after a crash once more without intermediate tensors, which can be the cause."""

@@ -1,8 +1,9 @@
 """Process that runs another engine: ``python -m tpuconvert.verify.oracle_process ENGINE SOURCE FOLDER SETTINGS``.
 
 It reads ``feed0.npz``, ``feed1.npz``, ... from the folder. ``names`` contains the names of the inputs, ``in0``,
-``in1``, ... their arrays. It writes ``result0.npz``, ... with ``names`` and ``out0``, ... for all tensors. The first
-``outputs`` of them are the outputs of the model. ``rounds`` is true if the engine quantizes floats internally.
+``in1``, ... their arrays. It writes a folder ``result0``, ... for each feed, with the tensors as ``out0.npy``, ... and
+``result.json``: their ``names``; the first ``outputs`` of them are the outputs of the model; ``rounds`` is true if the
+engine quantizes floats internally.
 
 SETTINGS is a JSON object: ``keeps_state`` (the feeds are steps of one sequence, else every feed starts with the initial
 state), ``outputs_only`` (no intermediate tensors), ``signature`` (key of a TFLite signature, or null) and ``memory``
@@ -11,6 +12,7 @@ state), ``outputs_only`` (no intermediate tensors), ``signature`` (key of a TFLi
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
 import sys
@@ -250,9 +252,12 @@ def run_folder(make: Callable[[str, Settings], Runner], source: str, folder: str
         results = run(feed)
         outputs, others = _plain(results.outputs), _plain(results.others)
         tensors = {**outputs, **others}
-        arrays = {f"out{k}": array for k, array in enumerate(tensors.values())}
-        target = path.with_name(path.name.replace("feed", "result"))
-        np.savez(target, names=np.array(list(tensors)), outputs=len(outputs), rounds=results.rounds, **arrays)
+        target = path.with_name(path.stem.replace("feed", "result"))
+        target.mkdir(exist_ok=True)  # a run that crashed wrote it too
+        for k, array in enumerate(tensors.values()):
+            np.save(target / f"out{k}.npy", array)
+        about = {"names": list(tensors), "outputs": len(outputs), "rounds": bool(results.rounds)}
+        (target / "result.json").write_text(json.dumps(about), encoding="utf-8")
 
 
 def _limit_memory(size: int | None) -> None:

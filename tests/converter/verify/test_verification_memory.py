@@ -1,5 +1,6 @@
-"""Memory of a verification: programs with large constants run one at a time, and engines share their weights."""
+"""Memory of a verification: large programs run one at a time, engines share their weights, tensors are read singly."""
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -110,6 +111,30 @@ def test_an_engine_computes_with_these_weights(tmp_path: Path, is_external: bool
     path = tmp_path / "matmul.onnx"
     onnx.save(matmul_model(), path, save_as_external_data=is_external, location="weights.bin", size_threshold=4096)
     x = np.random.default_rng(1).normal(size=(2, 64)).astype(np.float32)
-    statement = next(Oracle("onnxruntime", str(path)).run([Port("x", "float32", (2, 64))], [{"x": x}]))
+    statements = Oracle("onnxruntime", str(path)).run([Port("x", "float32", (2, 64))], [{"x": x}])
+    statement = next(statements)  # its files exist until the next one
     np.testing.assert_allclose(statement.tensors["product"], x @ WEIGHT, rtol=1e-4, atol=1e-4)
     assert statement.outputs == ("y",)
+
+
+def test_tensors_of_an_engine_are_read_one_at_a_time(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    count, shape = 12, (1 << 18,)
+    nodes = [helper.make_node("Neg", [f"t{index}"], [f"t{index + 1}"]) for index in range(count)]
+    ports = [helper.make_tensor_value_info(name, 1, shape) for name in ("t0", f"t{count}")]
+    graph = helper.make_graph(nodes, "g", ports[:1], ports[1:])
+    path = tmp_path / "chain.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    x = np.linspace(-1, 1, *shape, dtype=np.float32)
+    statements = Oracle("onnxruntime", str(path)).run([Port("t0", "float32", shape)], [{"t0": x}, {"t0": -x}])
+    for feed, statement in zip((x, -x), statements, strict=True):
+        tracemalloc.start()
+        try:
+            for index in range(1, count + 1):
+                assert np.array_equal(statement.tensors[f"t{index}"], feed * (-1) ** index)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < 4 * x.nbytes, "operands of the comparison, but not the tensors of all nodes"
+        assert len(statement.tensors) == count
+        assert set(statement.tensors) == {f"t{index + 1}" for index in range(count)}
