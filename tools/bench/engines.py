@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -131,6 +132,35 @@ def _as_stored(feeds: dict[str, Array], detail: dict[str, object], count: int) -
     return index, np.ascontiguousarray(array)
 
 
+def _mnn(job: Job) -> Run:
+    """Open a model in MNN. Its inputs and outputs are copied between its layout and ours in each run."""
+    import MNN
+
+    interpreter = MNN.Interpreter(str(job.model))
+    session = interpreter.createSession({"backend": "CPU", "numThread": job.threads, "precision": "high"})
+    feeds = read_feeds(job)
+
+    def on_host(array: Array) -> Any:
+        """Return a tensor in our layout. It has the memory of the array and does not keep it."""
+        return MNN.Tensor(array.shape, MNN.Halide_Type_Float, array, MNN.Tensor_DimensionType_Caffe)
+
+    given = [(interpreter.getSessionInput(session, name), on_host(array)) for name, array in feeds.items()]
+    tensors = interpreter.getSessionOutputAll(session).values()
+    arrays = [np.zeros(tensor.getShape(), np.float32) for tensor in tensors]
+    results = [(tensor, on_host(array)) for tensor, array in zip(tensors, arrays, strict=True)]
+
+    def run() -> list[Array]:
+        assert len(given) == len(feeds)  # the arrays stay
+        for tensor, host in given:
+            tensor.copyFrom(host)
+        interpreter.runSession(session)
+        for tensor, host in results:
+            tensor.copyToHostTensor(host)
+        return [np.array(host.getNumpyData()) for _, host in results]
+
+    return run
+
+
 def _peak(job: Job) -> Run:
     """Return a run of the peak-rate probe: ``peak.STEPS`` rounds of 8-bit multiply-accumulates in registers."""
     from tools.bench.peak import open_probe
@@ -149,6 +179,7 @@ ENGINES: dict[str, Callable[[Job], Run]] = {
     "onnxruntime": _onnxruntime,
     "openvino": _openvino,
     "litert": _litert,
+    "mnn": _mnn,
     "peak": _peak,
 }
 
@@ -158,6 +189,7 @@ MODULES = {
     "onnxruntime": "onnxruntime",
     "openvino": "openvino",
     "litert": "ai_edge_litert.interpreter",
+    "mnn": "MNN",
     "peak": "bench.peak",
 }
 

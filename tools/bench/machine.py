@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
-ENGINE_PACKAGES = ("tpuconvert", "onnxruntime", "openvino", "nncf", "ai-edge-litert", "numpy")
+ENGINE_PACKAGES = ("tpuconvert", "onnxruntime", "openvino", "nncf", "ai-edge-litert", "mnn", "numpy")
 INSTRUCTIONS = ("avx2", "avx_vnni", "avx512f", "avx512_vnni", "amx_int8", "asimddp", "i8mm")
 """Instruction sets by which engines select kernels, with their names in Linux."""
 

@@ -13,7 +13,15 @@ import numpy as np
 from tools.bench.engine_process import in_short
 from tools.bench.engines import Job
 from tools.bench.networks import NETWORKS, Network, write_network, write_samples
-from tools.bench.prepare import Feed, convert_ours, quantize_onnxruntime, quantize_openvino, ready, write_feed
+from tools.bench.prepare import (
+    Feed,
+    convert_mnn,
+    convert_ours,
+    quantize_onnxruntime,
+    quantize_openvino,
+    ready,
+    write_feed,
+)
 from tools.bench.tflite_network import UnsupportedNetworkError, write_tflite
 
 OURS = "tpuconvert"
@@ -85,6 +93,7 @@ def float_model(name: str, folder: Path, backend: str) -> Model:
         Maker(OURS, OURS, f"{name}.float32.tpum", lambda path: convert_ours(source, path, None)),
         Maker("ONNX Runtime", "onnxruntime", source.name, lambda path: None),
         Maker("OpenVINO", "openvino", source.name, lambda path: None),
+        Maker("MNN", "mnn", f"{name}.mnn", lambda path: convert_mnn(source, path)),
     ]
     return build(name, "float32", folder, feed, makers, backend)
 

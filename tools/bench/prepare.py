@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,6 +57,17 @@ def convert_ours(source: Path, target: Path, feeds: Sequence[Feed] | None, shape
     tc.convert(
         source, quantize=quantize, calibration=feeds, source_options=tc.SourceOptions(input_shapes=shapes or {})
     ).save(target)
+
+
+def convert_mnn(source: Path, target: Path) -> None:
+    """Convert with MNN, in float32. Its tool for INT8, mnnquant of the wheel 3.6, ends with std::length_error."""
+    import MNN  # noqa: F401  absent: the row says so
+
+    program = Path(sys.executable).with_name("mnnconvert")
+    command = [program, "-f", "ONNX", "--modelFile", source, "--MNNModel", target, "--bizCode", "MNN"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if not target.exists():  # it ends with success if it fails
+        raise RuntimeError((done.stdout + done.stderr).strip().splitlines()[-1])
 
 
 def quantize_onnxruntime(

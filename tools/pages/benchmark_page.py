@@ -18,10 +18,19 @@ from tools.pages.generated_file import replace_part
 PAGE = RECORD.with_suffix(".md")
 ACCURACY = RECORD.with_name("accuracy.md")
 TOOL = "tools.pages.benchmark_page"
-RUNS = ("networks", "networks without AMX", "load", "throughput", "conversion", "quantization", "accuracy")
+RUNS = (
+    "networks",
+    "networks without AMX",
+    "load",
+    "throughput",
+    "conversion",
+    "quantization",
+    "accuracy",
+    "chip programs",
+)
 NETWORKS = {"AMX": "networks", "AVX-512 VNNI": "networks without AMX"}
 """Runs of the same networks by the widest instructions of the machine."""
-ENGINES = ("ONNX Runtime", "OpenVINO", "LiteRT")
+ENGINES = ("ONNX Runtime", "OpenVINO", "LiteRT", "MNN")
 INTRODUCTION = """\
 # Benchmarks
 

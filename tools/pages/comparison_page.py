@@ -1,15 +1,24 @@
 """Write the figures of docs/inside/comparison.md: ``python -m tools.pages.comparison_page [--check]``.
 
-The measurements come from benchmarks.json, into which the benchmarks are stored. With ``--check`` nothing is
-written; the exit code is 1 when the page is out of date.
+The measurements come from benchmarks.json, into which the benchmarks are stored, and from accuracy-trained.json. With
+``--check`` nothing is written; the exit code is 1 when the page is out of date.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+from tools.accuracy.trained.catalog import measured_names
+from tools.accuracy.trained.command import RECORD as TRAINED
+from tools.accuracy.trained.metrics import metric_of
+from tools.accuracy.trained.page import best_rows
+from tools.accuracy.trained.quantizers import OURS
+from tools.accuracy.trained.results import Record
+from tools.accuracy.trained.results import Row as TrainedRow
 from tools.pages.benchmark_record import Place, Row
 from tools.pages.generated_file import replace_section, write_or_check
 
@@ -24,7 +33,9 @@ CONVERSION = Place("conversion", "Benchmarks of conversions")
 QUANTIZATION = Place("quantization", "Benchmarks of quantization")
 FLIPS = Place("accuracy", "Flips of classifiers")
 KEPT = Place("accuracy", "Detections kept")
-ENGINES = ("ONNX Runtime", "OpenVINO", "LiteRT")
+PROGRAMS = Place("chip programs", "Programs for a chip")
+VENDOR = "tpu-mlir"
+ENGINES = ("ONNX Runtime", "OpenVINO", "LiteRT", "MNN")
 QUANTIZERS = ("ONNX Runtime", "NNCF", "LiteRT")
 CONVERTERS = {"mnnconvert": "MNN", "ovc": "OpenVINO, `ovc`", "openvino": "OpenVINO, `read_model`"}
 
@@ -63,6 +74,72 @@ def kept_table() -> list[str]:
     return _accuracy_table(KEPT)
 
 
+@dataclass(frozen=True)
+class Scores:
+    """Scores of a trained model in INT8: of tpuconvert's default and of TPU-MLIR, on the same draw of samples."""
+
+    network: str
+    ours: TrainedRow
+    vendor: TrainedRow
+
+    @property
+    def margin(self) -> float:
+        """Difference of the scores in standard errors of the difference; positive if tpuconvert is better."""
+        assert self.ours.score is not None and self.vendor.score is not None
+        better = self.ours.score - self.vendor.score
+        if metric_of(self.network).is_error:
+            better = -better
+        return better / max(math.hypot(self.ours.error, self.vendor.error), 1e-9)
+
+    @property
+    def cells(self) -> list[str]:
+        """Both scores, with standard errors."""
+        digits = 2 if metric_of(self.network).is_error else 1
+        return [f"{row.score:.{digits}f} ± {row.error:.{digits}f}" for row in (self.ours, self.vendor)]
+
+
+def vendor_scores() -> list[Scores]:
+    """Return the models that both tools quantized."""
+    rows = list(Record.read(TRAINED).rows.values())
+    found = []
+    for network in measured_names():
+        ours = [row for row in best_rows(rows, network, OURS) if row.draw == 0]
+        vendor = best_rows(rows, network, VENDOR)
+        if ours and vendor:
+            found.append(Scores(network, ours[0], vendor[0]))
+    return found
+
+
+def vendor_table() -> list[str]:
+    """Return how many scores differ, and the scores of each model, in the order of the margin."""
+    scores = sorted(vendor_scores(), key=lambda each: -each.margin)
+    better, worse = (sum(sign * each.margin > 2 for each in scores) for sign in (1, -1))
+    text = (
+        f"Of {len(scores)} models, tpuconvert is better for {better} and TPU-MLIR for {worse}, by more than two "
+        f"standard errors of the difference; {len(scores) - better - worse} are not distinguishable."
+    )
+    rows = [[_code(each.network), metric_of(each.network).title, *each.cells] for each in scores]
+    return [text, "", *_table(["model", "score", "tpuconvert", "TPU-MLIR"], rows)]
+
+
+def programs_table() -> list[str]:
+    """Return size, cycles and time of conversion of the programs for a chip."""
+    rows = {(row["network"], row["tool"]): row for row in PROGRAMS.rows()}
+    table = []
+    for network in dict.fromkeys(name for name, _ in rows):
+        ours, vendor = rows[network, "tpuconvert"], rows[network, "TPU-MLIR"]
+        seconds = [f"{ours['conversion, s']} + {ours['compilation, s']}", vendor["conversion, s"]]
+        pairs = [f"{ours[name]} / {vendor[name]}" for name in ("program, MB", "cycles, 1000")]
+        table.append([_code(network), " / ".join(seconds), *pairs, _cycle_ratio(ours, vendor)])
+    return _table(["model", "time, s", "program, MB", "cycles, 1000", "cycles, ratio"], table)
+
+
+def _cycle_ratio(ours: Row, vendor: Row) -> str:
+    """Return the cycles of TPU-MLIR relative to ours, or a dash if a program was not made."""
+    counts = [row["cycles, 1000"].replace(",", "") for row in (vendor, ours)]
+    return "-" if "-" in counts else f"{float(counts[0]) / float(counts[1]):.2f}"
+
+
 def behind_list() -> list[str]:
     """Return one line per kind of measurement in which another tool has the better figure, with the networks."""
     lines: list[tuple[str, list[str]]] = []
@@ -80,6 +157,16 @@ def behind_list() -> list[str]:
     for chip in ("BM1686", "BM1684"):
         lines.append((f"Changed classes, {chip}", list(_worse(FLIPS, chip, lambda ours, theirs: theirs < ours))))
         lines.append((f"Detections kept, {chip}", list(_worse(KEPT, chip, lambda ours, theirs: theirs > ours))))
+    slower_programs = [
+        f"{row[0]}: {row[-1]} x our cycles"
+        for row in (line.strip("| ").split(" | ") for line in programs_table()[2:])
+        if row[-1] != "-" and float(row[-1]) < 1
+    ]
+    lines.append(("Estimated cycles of INT8 programs for BM1688, TPU-MLIR", slower_programs))
+    worse = [
+        f"{_code(each.network)}: {each.cells[1]}, ours {each.cells[0]}" for each in vendor_scores() if each.margin < 0
+    ]
+    lines.append(("Scores of trained models, TPU-MLIR", worse))
     return [
         f"- {kind}: {'; '.join(nonempty)}." for kind, texts in lines if (nonempty := [item for item in texts if item])
     ]
@@ -140,6 +227,8 @@ PARTS: dict[str, Callable[[], list[str]]] = {
     "quantization": quantization_table,
     "flips": flips_table,
     "kept": kept_table,
+    "vendor": vendor_table,
+    "programs": programs_table,
     "behind": behind_list,
 }
 

@@ -30,6 +30,8 @@ from tpuconvert.schema.types import Array
 
 CHIP = "bm1688"
 """The chip whose integer arithmetic BM1686 has."""
+PROGRAM = "model.bmodel"
+"""File of the compiled model, in the folder of the quantization."""
 SECONDS = 3600
 """Limit of one program, and of one sample in the simulator."""
 OPSET, IR_VERSION = 19, 9
@@ -135,8 +137,8 @@ def quantize_tpu_mlir(source: Path, samples: Sequence[Feed], folder: Path) -> Ru
     count = str(len(samples))
     programs.run("run_calibration", "model.mlir", "--dataset", "calibration", "--input_num", count, "-o", "table")
     quantized = ["--mlir", "model.mlir", "--quantize", "INT8", "--calibration_table", "table", "--chip", CHIP]
-    programs.run("model_deploy", *quantized, "--model", "model.bmodel")
-    simulation = Simulation(programs, "model.bmodel")
+    programs.run("model_deploy", *quantized, "--model", PROGRAM)
+    simulation = Simulation(programs, PROGRAM)
 
     def run(feed: Feed) -> Outputs:
         return named_outputs(simulation.run(feed), names)
