@@ -127,6 +127,11 @@ def ceil_div(extent: Dim, step: int) -> Dim:
     return extent if step == 1 else _bounded(f"ceil({_factor(extent)}/{step})")
 
 
+def scaled_floor(extent: Dim, factor: float) -> str:
+    """Return the formula of a symbolic extent times a number, rounded down."""
+    return _bounded(f"floor({_factor(extent)}*{factor!r})")
+
+
 def exact_div(extent: Dim, divisor: int) -> Dim:
     """Extent divided by ``divisor``, of which it is a multiple. The caller has checked this for integers."""
     if isinstance(extent, int):

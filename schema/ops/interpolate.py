@@ -8,7 +8,7 @@ import math
 import numpy as np
 
 from tpuconvert.schema.arithmetic.fixed_point import rhaz
-from tpuconvert.schema.definition.extents import times
+from tpuconvert.schema.definition.extents import scaled_floor, times
 from tpuconvert.schema.definition.op import GLOBAL, ChipTable, Op, Operand, on, same, tpu_op
 from tpuconvert.schema.definition.shape_checks import check_ranks
 from tpuconvert.schema.errors import ShapeError
@@ -150,4 +150,4 @@ class Interpolate(Op):
 def _scale_extent(extent: Dim, factor: float) -> Dim:
     if isinstance(extent, int):
         return math.floor(extent * factor)
-    return times(extent, int(factor)) if float(factor).is_integer() else f"floor({extent}*{factor!r})"
+    return times(extent, int(factor)) if float(factor).is_integer() else scaled_floor(extent, factor)

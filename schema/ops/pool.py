@@ -10,7 +10,7 @@ import numpy as np
 
 from tpuconvert.schema.arithmetic.fixed_point import saturate
 from tpuconvert.schema.arithmetic.pooling import Span, divide_half_away, window_counts, window_max, window_sum
-from tpuconvert.schema.definition.extents import plus
+from tpuconvert.schema.definition.extents import ceil_div, plus
 from tpuconvert.schema.definition.op import LOCAL, Extents, Op, Operand, Trait, on, tpu_op
 from tpuconvert.schema.definition.shape_checks import check_ranks, window_extent
 from tpuconvert.schema.types import F16, F32, I8, U8, Array, Dim, DType, TensorType
@@ -89,7 +89,7 @@ class Pool(Op):
             if isinstance(count, int) and isinstance(extent, int):
                 return count - 1 if (count - 1) * stride >= extent + pad else count
             if self._may_start_outside(pad + offset, kernel, stride):
-                return f"min({count},ceil({plus(extent, pad)}/{stride}))"
+                return f"min({count},{ceil_div(plus(extent, pad), stride)})"
         return count
 
     def _may_start_outside(self, trailing: int, kernel: int, stride: int) -> bool:

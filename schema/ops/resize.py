@@ -15,7 +15,7 @@ from tpuconvert.schema.arithmetic.resize_weights import (
     ResizeMode,
     linear_weights,
 )
-from tpuconvert.schema.definition.extents import times
+from tpuconvert.schema.definition.extents import scaled_floor, times
 from tpuconvert.schema.definition.op import Operand, OpKind, Trait, on, tpu_op
 from tpuconvert.schema.definition.shape_checks import check_ranks
 from tpuconvert.schema.errors import ShapeError
@@ -183,7 +183,7 @@ class ResizeWeighted(_SpatialResize):
 def _scaled(extent: Dim, scale: float) -> Dim:
     if isinstance(extent, int):
         return int(np.floor(np.float32(extent) * np.float32(scale)))
-    return times(extent, int(scale)) if float(scale).is_integer() else f"floor({extent}*{scale!r})"
+    return times(extent, int(scale)) if float(scale).is_integer() else scaled_floor(extent, scale)
 
 
 def select_in_plane(g: Graph, x: Value, items: Sequence[AxisResize], indices: Sequence[Array]) -> Value | None:
