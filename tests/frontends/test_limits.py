@@ -7,7 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnx as onnx_file
 import pytest
+from onnx import TensorProto, helper
 
 import tpuconvert as tc
 from tests.support.caffe.networks import layer, with_input, write_text, write_weights
@@ -30,6 +32,19 @@ def load_caffe(_folder: Path, limits: Limits) -> None:
     caffe.load(EXAMPLE / "digits.prototxt", EXAMPLE / "digits.caffemodel", limits=limits)
 
 
+def load_nested_onnx(folder: Path, limits: Limits) -> None:
+    """An If in a branch of an If."""
+    result = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])
+    branch = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "innermost", [], [result])
+    for name in ("inner", "net"):
+        node = helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)
+        branch = helper.make_graph([node], name, [], [result])
+    for port, kind, shape in (("x", TensorProto.FLOAT, [1]), ("c", TensorProto.BOOL, [])):
+        branch.input.append(helper.make_tensor_value_info(port, kind, shape))
+    onnx_file.save(helper.make_model(branch), folder / "net.onnx")
+    onnx.load(folder / "net.onnx", limits=limits)
+
+
 def load_trained_caffe(folder: Path, limits: Limits) -> None:
     """A weight file with more layers than the network, as after training."""
     weights = {name: [np.ones(1, np.float32)] for name in ("layer", "loss", "accuracy")}
@@ -47,6 +62,7 @@ def load_trained_caffe(folder: Path, limits: Limits) -> None:
         (load_tflite, "nodes", 1),
         (load_tflite, "tensors", 1),
         (load_tflite, "constant-bytes", 1),
+        (load_nested_onnx, "depth", 1),
         (load_tflite, "depth", 2),
         (load_caffe, "text-bytes", 100),
         (load_caffe, "file-bytes", 100),

@@ -78,6 +78,13 @@ def test_values_that_cannot_be_constructed(text: str) -> None:
         parse_yaml(text, "rules.yaml")
 
 
+def test_no_function_is_called(tmp_path: Path) -> None:
+    folder = tmp_path / "made"
+    with pytest.raises(tc.UsageError, match=r"rules.yaml: is not YAML: "):
+        parse_yaml(f"a: !!python/object/apply:os.mkdir ['{folder}']", "rules.yaml")
+    assert not folder.exists()
+
+
 def test_long_yaml() -> None:
     with pytest.raises(tc.ResourceLimitError, match="characters of YAML, more than 2097152"):
         parse_yaml("#" * (3 << 20), "rules.yaml")

@@ -1,5 +1,6 @@
 """Calibration feeds from folders, files and iterables."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -249,10 +250,24 @@ def test_damaged_arrays(tmp_path: Path, name: str) -> None:
             load_feeds(tmp_path / name, [X])
 
 
-def test_pickled_arrays_are_never_loaded(tmp_path: Path) -> None:
-    np.save(tmp_path / "data.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+class Payload:
+    """An object whose pickle makes a folder when it is loaded."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (str(self.folder),)
+
+
+@pytest.mark.parametrize("name", ["data.npy", "data.npz"])
+def test_a_pickle_is_not_executed(tmp_path: Path, name: str) -> None:
+    array, made = np.array([Payload(tmp_path / "made")], dtype=object), tmp_path / "made"
+    with (tmp_path / name).open("wb") as file:
+        (np.save if name.endswith("npy") else np.savez)(file, array)
     with pytest.raises(CorruptInputError):
-        load_feeds(tmp_path / "data.npy", [X])
+        load_feeds(tmp_path / name, [X])
+    assert not made.exists()
 
 
 def test_model_that_takes_more_samples_than_there_are(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import tpuconvert as tc
 from tests.support.onnx.models import model, one, ramp
 from tpuconvert.__main__ import main
 from tpuconvert.conversion.reproduction import reproduce
-from tpuconvert.frontends.onnx.file.external_files import external_file
+from tpuconvert.frontends.onnx.file.external_files import external_file, open_external
 from tpuconvert.schema.errors import CorruptInputError
 
 
@@ -102,3 +102,21 @@ def test_only_onnx_models_have_external_data(tmp_path: Path) -> None:
     (tmp_path / "net.prototxt").write_text('name: "net"\ninput: "x"\n')
     with pytest.raises(tc.UsageError, match="--allow-root belongs to ONNX models only"):
         tc.convert(tmp_path / "net.prototxt", source_options=tc.SourceOptions(allow_root=tmp_path))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows cannot open relative to a folder")
+@pytest.mark.parametrize("replaced", ["parts", "parts/weights.bin"])
+def test_a_link_that_appears_after_the_check_is_not_followed(tmp_path: Path, replaced: str) -> None:
+    path, outside = tmp_path / "model" / "net.onnx", tmp_path / "outside"
+    weights = path.parent / "parts" / "weights.bin"
+    for folder in (weights.parent, outside):
+        folder.mkdir(parents=True)
+        (folder / "weights.bin").write_bytes(b"secret" if folder == outside else b"own")
+    resolved = external_file(path, "parts/weights.bin")
+    with open_external(resolved, path) as file:
+        assert file.read() == b"own"
+    old = path.parent / replaced
+    old.rename(tmp_path / "moved")
+    old.symlink_to(outside if old.suffix == "" else outside / "weights.bin")
+    with pytest.raises(OSError, match=r"symbolic links|Not a directory"):
+        open_external(resolved, path)
