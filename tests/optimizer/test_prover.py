@@ -17,6 +17,7 @@ from tests.support.proofs.firings import Firing, firings, firings_of_patterns, p
 from tests.support.proofs.operators import CannotInterpretError, inputs_of, run_graph
 from tests.support.proofs.solver import Outcome, Solver, Translation, atoms_of, z3
 from tests.support.proofs.terms import Atom, Term, evaluate, exact, number, symbol
+from tests.support.sampled import sampled
 from tpuconvert.optimizer.engine.pattern import Match, p
 from tpuconvert.optimizer.engine.registry import Replacement, RewriteRule, Skip, rule_named, rule_names
 from tpuconvert.runtime.session.session import Session
@@ -300,27 +301,24 @@ def test_normal_forms_are_equal_to_what_they_replace() -> None:
     check_each(check, range(150))
 
 
-def test_definitions_are_those_of_the_operators() -> None:
+@pytest.mark.parametrize("name", sampled(rule_names()))
+def test_definitions_are_those_of_the_operators(name: str) -> None:
     """Symbolic results at random numbers are the results of the references, for the graphs of all rules."""
-
-    def check(name: str) -> None:
-        rng = np.random.default_rng(0)
-        firing = next(iter(firings_of_patterns(rule_named(name), 1)))
-        assert firing is not None
-        for graph in (firing.before, firing.after):
-            inputs = inputs_of(graph, firing.extents)
-            values: dict[Atom, float] = {}
-            feeds = {}
-            for value, symbols in zip(graph.inputs, inputs, strict=True):
-                feeds[value.name] = rng.normal(size=symbols.shape).astype(np.float32)
-                for term, item in zip(symbols.reshape(-1), feeds[value.name].reshape(-1), strict=True):
-                    values[atoms_of(term)[0]] = float(item)
-            results = Session(graph, backend="reference").run(feeds).values()
-            memory: dict[Atom, float] = {}
-            for result, array in zip(results, run_graph(graph, inputs), strict=True):
-                assert result.shape == array.shape
-                for place in itertools.islice(np.ndindex(*result.shape), 0, None, max(1, result.size // 12)):
-                    found = evaluate(array[place], values, memory)
-                    np.testing.assert_allclose(found, result[place], rtol=1e-4, atol=1e-5, err_msg=str(graph.name))
-
-    check_each(check, rule_names())
+    rng = np.random.default_rng(0)
+    firing = next(iter(firings_of_patterns(rule_named(name), 1)))
+    assert firing is not None
+    for graph in (firing.before, firing.after):
+        inputs = inputs_of(graph, firing.extents)
+        values: dict[Atom, float] = {}
+        feeds = {}
+        for value, symbols in zip(graph.inputs, inputs, strict=True):
+            feeds[value.name] = rng.normal(size=symbols.shape).astype(np.float32)
+            for term, item in zip(symbols.reshape(-1), feeds[value.name].reshape(-1), strict=True):
+                values[atoms_of(term)[0]] = float(item)
+        results = Session(graph, backend="reference").run(feeds).values()
+        memory: dict[Atom, float] = {}
+        for result, array in zip(results, run_graph(graph, inputs), strict=True):
+            assert result.shape == array.shape
+            for place in itertools.islice(np.ndindex(*result.shape), 0, None, max(1, result.size // 12)):
+                found = evaluate(array[place], values, memory)
+                np.testing.assert_allclose(found, result[place], rtol=1e-4, atol=1e-5)
