@@ -1,8 +1,8 @@
 """Write the tables of docs/inside/optimizer.md: ``python -m tools.pages.optimizer_page [--check]``.
 
-The list of rules is derived from the registered rules. The other tables count the nodes of the models of the data set,
-and of their ONNX files simplified by onnxsim and onnxslim if these are installed. With ``--check`` nothing is written:
-the exit code is 1 if the list of rules is out of date. This needs no data.
+The list of rules is derived from the registered rules and from the cases of their proofs. The other tables count the
+nodes of the models of the data set, and of their ONNX files simplified by onnxsim and onnxslim if these are installed.
+With ``--check`` nothing is written: the exit code is 1 if the list of rules is out of date. This needs no data.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.proofs.cases import CASES
+from tests.support.proofs.left_out import LEFT_OUT
 from tools.accuracy.datasets import data_root, entries, input_shapes, model_files
 from tools.pages.generated_file import replace_section, section
 from tpuconvert.conversion.options.options import Options
 from tpuconvert.conversion.source import Source
 from tpuconvert.conversion.source_loading import load_source
 from tpuconvert.optimizer import optimize
+from tpuconvert.optimizer.engine.registry import rule_named, rule_names
 from tpuconvert.optimizer.pipeline import describe_passes
 from tpuconvert.schema.graph.graph import Graph
 
@@ -50,10 +53,32 @@ class Simplified:
 
 def rules_table() -> list[str]:
     """Return one row per pass and rule, in execution order."""
-    rows = ["| # | pass | rule | what it does |", "|---|---|---|---|"]
+    rows = ["| # | pass | rule | what it does | proof |", "|---|---|---|---|---|"]
     for row in describe_passes():
         rule = f"`{row['rule']}`" if row["rule"] else ""
-        rows.append(f"| {row['order']} | `{row['name']}` | {rule} | {_escape(row['about'])} |")
+        rows.append(f"| {row['order']} | `{row['name']}` | {rule} | {_escape(row['about'])} | {_proof(row['rule'])} |")
+    return rows
+
+
+def _proof(rule: str) -> str:
+    if not rule:
+        return ""
+    if rule not in CASES:
+        return "no case"
+    return "yes, and random graphs" if rule in LEFT_OUT else "yes"
+
+
+def proofs_table() -> list[str]:
+    """Return the number of proved rules and patterns, and what the proofs leave out."""
+    rules = [rule_named(name) for name in rule_names()]
+    proved = [rule for rule in rules if rule.name in CASES and rule.name not in LEFT_OUT]
+    rows = [
+        "| | rules | patterns |",
+        "|---|---|---|",
+        f"| proved for all real inputs | {len(proved)} | {sum(len(rule.patterns) for rule in proved)} |",
+    ]
+    for name, reason in LEFT_OUT.items():
+        rows.append(f"| `{name}`: {reason}; random graphs cover it | 1 | {len(rule_named(name).patterns)} |")
     return rows
 
 
@@ -130,6 +155,7 @@ def simplifiers_table() -> list[str]:
 
 TABLES: dict[str, Callable[[], list[str]]] = {
     "rules": rules_table,
+    "proofs": proofs_table,
     "models": models_table,
     "simplifiers": simplifiers_table,
 }
@@ -153,12 +179,13 @@ def main(arguments: list[str]) -> int:
     """Write the tables, or check the list of rules. Return 1 if it is out of date."""
     before = PAGE.read_text(encoding="utf-8")
     if arguments == ["--check"]:
-        is_current = before == update_tables(before, ["rules"])
+        is_current = before == update_tables(before, ["rules", "proofs"])
         if not is_current:
             print(f"{PAGE.name} is out of date: run {COMMAND}", file=sys.stderr)
         return int(not is_current)
     has_simplifiers = all(importlib.util.find_spec(name) is not None for name in ("onnxsim", "onnxslim"))
-    PAGE.write_text(update_tables(before, [*TABLES] if has_simplifiers else ["rules", "models"]), encoding="utf-8")
+    names = [*TABLES] if has_simplifiers else ["rules", "proofs", "models"]
+    PAGE.write_text(update_tables(before, names), encoding="utf-8")
     return 0
 
 

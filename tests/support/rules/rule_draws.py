@@ -53,6 +53,10 @@ class Draw:
         data = self.normal(*shape) if low is None else self.rng.uniform(low, low + 1, shape).astype(np.float32)
         return self.g.constant(data, "c")
 
+    def weights(self, divisor: float, *shape: int) -> Value:
+        """Weights of a linear operator, divided by the root of the number of products of a sum."""
+        return self.g.constant(self.normal(*shape) / divisor, "w")
+
     def add(self, op: Op, *inputs: Value | None) -> Value:
         return self.g.add(op, *inputs)
 
@@ -68,7 +72,7 @@ class Draw:
         inputs = int(x.shape[1])
         channels = channels or inputs
         groups = inputs if channels == inputs and self.often(0.3) else 1
-        w = self.g.constant(self.normal(channels, inputs // groups, kernel, kernel) / kernel, "w")
+        w = self.weights(kernel, channels, inputs // groups, kernel, kernel)
         bias = [self.constant(1, channels, 1, 1)] if self.often() else []
         pads = {"pad_h_t": kernel // 2, "pad_w_r": kernel // 2} if padded else {}
         return self.add(Conv(groups=groups, **pads), x, w, *bias)
@@ -79,7 +83,7 @@ class Draw:
         return self.add(Deconv(stride_h=2, stride_w=2), x, w, *bias)
 
     def dense(self, x: Value, outputs: int = 5) -> Value:
-        w = self.g.constant(self.normal(int(x.shape[1]), outputs) / math.sqrt(int(x.shape[1])), "w")
+        w = self.weights(math.sqrt(int(x.shape[1])), int(x.shape[1]), outputs)
         return self.add(MatrixMul(), x, w, *([self.constant(1, outputs)] if self.often() else []))
 
     def affine(self, x: Value, shifts: bool = True) -> Value:
@@ -92,13 +96,17 @@ class Draw:
             kinds += [BatchNorm()] * (x.rank == 4)
         op = self.one_of(*kinds)
         if isinstance(op, BatchNorm):
-            parts = [self.constant(channels), self.constant(channels, low=0.5), self.constant(channels)]
-            return self.g.add_all(op, x, *parts, self.constant(channels))[0]
+            return self.batch_norm(x)
         if isinstance(op, Div):
             return self.add(op, x, self.constant(*shape, low=0.5))
         if isinstance(op, (Add, Mul, Sub)):
             return self.pair(op, x, self.constant(*shape, low=0.5))
         return self.add(op, x)
+
+    def batch_norm(self, x: Value) -> Value:
+        channels = int(x.shape[1])
+        parts = [self.constant(channels), self.constant(channels, low=0.5), self.constant(channels)]
+        return self.g.add_all(BatchNorm(), x, *parts, self.constant(channels))[0]
 
     def unary(self, x: Value) -> Value:
         op = self.one_of(

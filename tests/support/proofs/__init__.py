@@ -1,0 +1,1 @@
+"""Proofs that a firing of an optimizer rule keeps the results, over the real numbers."""
