@@ -15,7 +15,7 @@ inline void finish_bytes(Lanes::Integer top, Lanes::Integer middle, const Panel&
   Lanes::copy(out, results, static_cast<std::size_t>(columns) * kBytes);
 }
 
-// With t = min(x, 32639) + 32896, the bytes of t are those of x with 128 added to both.
+// With t = min(x, 32639) + 32896, t has the bytes of x with 128 added to both.
 void split_words(const PixelRun& run, std::uint8_t* high, std::ptrdiff_t low_plane) {
   const PixelRun r = run;
   const auto moved = [](__m512i x) {

@@ -18,7 +18,7 @@ SHIFT = 40
 
 
 class Case:
-    """A convolution with random operands and its results; the options are those of a window."""
+    """A convolution with random operands and its results. The options describe the window."""
 
     def __init__(self, image, channels, is_wide, *, kernel=1, stride=1, pad=0, dilation=1, groups=1):
         batch, height, width = image
