@@ -39,6 +39,8 @@ inline const Variants kVectorWidths{{Isa::kScalar, Isa::kAvx2, Isa::kAvx512Vnni}
 inline const Variants kAllIsas{{Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni},
                                {Isa::kScalar, Isa::kNeon, Isa::kDotprod, Isa::kI8mm}};
 inline const Variants kWords{{Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni}, {Isa::kScalar, Isa::kNeon}};
+inline const Variants kWordProducts{{Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni, Isa::kAmx},
+                                   {Isa::kScalar, Isa::kNeon}};
 inline const Variants kUnsignedDots{{Isa::kScalar, Isa::kAvx2, Isa::kAvxVnni, Isa::kAvx512Vnni},
                                     {Isa::kScalar, Isa::kNeon, Isa::kI8mm}};
 inline const Variants kBlockIsas{{Isa::kScalar, Isa::kAvx512Vnni, Isa::kAmx}, {Isa::kScalar}};

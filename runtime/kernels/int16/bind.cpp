@@ -54,7 +54,7 @@ void bind_int16(nb::module_& module) {
       .field_as<const Epilogue&>("second", [](Spec* spec, const Epilogue& second) { spec->second = second.spec(); })
       .field("bias", &Spec::bias)
       .field("input_zero", &Spec::input_zero);
-  bind_kernel<Spec>(module, "conv_int16", kWords, make_conv);
+  bind_kernel<Spec>(module, "conv_int16", kWordProducts, make_conv);
 }
 
 const Binding binding(bind_int16);

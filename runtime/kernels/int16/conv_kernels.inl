@@ -1,38 +1,9 @@
 // Kernels of the 16-bit convolution. The including file defines `Lanes`, the operations on its registers, and includes
 // this file in an unnamed namespace. `part` is the index of a register within a panel.
 
-constexpr int kParts = kPanel / Lanes::kCount;
+#include "int16/finish.inl"
 
-// Loops with a compile-time index. Otherwise, GCC 12 keeps arrays of registers in memory.
-template <int Value>
-struct Index {
-  constexpr operator int() const { return Value; }
-};
-
-template <int Count, int From = 0, typename Body>
-__attribute__((always_inline)) inline void unrolled(Body&& body) {
-  if constexpr (From < Count) {
-    body(Index<From>{});
-    unrolled<Count, From + 1>(body);
-  }
-}
-
-template <Store Kind, bool HasSecond>
-inline void finish_lanes(Lanes::Integer sum, const Panel& panel, const Finish& f, int part, std::uint8_t* out) {
-  Lanes::Integer value = Lanes::limited(Lanes::requantized(sum, panel.rescale, part), f.low, f.high);
-  if constexpr (HasSecond) value = Lanes::limited(Lanes::requantized(value, panel.second, part), f.second_low, f.second_high);
-  if constexpr (Kind == Store::kByte) {
-    Lanes::store_bytes(out + part * Lanes::kCount, value);
-  } else if constexpr (Kind == Store::kWord) {
-    Lanes::store_words(out + part * Lanes::kCount * 2, value);
-  } else {
-    Lanes::store_reals(out + part * Lanes::kCount * 4, value, f.zero, f.scale);
-  }
-}
-
-constexpr std::size_t size_of(Store kind) { return kind == Store::kByte ? 1 : kind == Store::kWord ? 2 : 4; }
-
-template <Store Kind, bool HasSecond>
+template <Store Kind, Second Again>
 void multiply_tile(const Tile& tile) {
   constexpr int kRows = Lanes::kRows;
   Lanes::Integer sums[kRows][kParts];
@@ -46,7 +17,7 @@ void multiply_tile(const Tile& tile) {
     const Segment segment = tile.segments[index];
     const std::int32_t* pixels[kRows];
     unrolled<kRows>([&](auto row) __attribute__((always_inline)) { pixels[row] = tile.pixels[row] + segment.offset; });
-    for (std::ptrdiff_t pair = 0; pair < segment.pairs; ++pair, weights += kPanel) {
+    for (std::ptrdiff_t pair = 0; pair < segment.count; ++pair, weights += kPanel) {
       Lanes::Integer w[kParts];
       unrolled<kParts>([&](auto part) __attribute__((always_inline)) {
         w[part] = Lanes::load(weights + part * Lanes::kCount);
@@ -66,16 +37,23 @@ void multiply_tile(const Tile& tile) {
     alignas(64) std::uint8_t results[kPanel * kBytes];
     std::uint8_t* to = tile.columns == kPanel ? out : results;
     unrolled<kParts>([&](auto part) __attribute__((always_inline)) {
-      finish_lanes<Kind, HasSecond>(sums[row][part], *tile.panel, *tile.finish, part, to);
+      finish_lanes<Kind, Again>(sums[row][part], *tile.panel, *tile.finish, part, to);
     });
     if (to == results) Lanes::copy(out, results, static_cast<std::size_t>(tile.columns) * kBytes);
   });
 }
 
-template <Store Kind, bool HasSecond, int Taps>
+// `OwnLanes` is a parameter, because only lanes with factors have the function.
+template <typename OwnLanes>
+inline void store_limited(const Lanes::Integer (&values)[4], const Finish& f, std::uint8_t* out, std::ptrdiff_t pitch) {
+  OwnLanes::store_limited(values, f.second_low, f.second_high, out, pitch);
+}
+
+template <Store Kind, Second Again, int Taps>
 void depthwise_row(const DepthwiseRow& row) {
   constexpr std::size_t kBytes = size_of(Kind);
   const std::ptrdiff_t period = std::ptrdiff_t{row.panel_count} * kPanel;
+  const std::ptrdiff_t step = row.step;
   const Finish finish = *row.finish;  // local copies, so that stores do not force reloads
   for (int panel = 0; panel < row.panel_count; ++panel) {
     const std::int32_t* weights = row.weights + std::ptrdiff_t{panel} * row.tap_count * kPanel;
@@ -88,60 +66,61 @@ void depthwise_row(const DepthwiseRow& row) {
         const std::int32_t* from[Taps];
         unrolled<Taps>([&](auto tap) __attribute__((always_inline)) {
           w[tap] = Lanes::load(weights + tap * kPanel + part * Lanes::kCount);
-          from[tap] = row.taps[tap] + part * Lanes::kCount;
+          from[tap] = row.pairs + row.taps[tap] + panel * kPanel + part * Lanes::kCount;
         });
-        for (int repeat = 0; repeat < row.repeats; ++repeat, at += period) {
+        const auto sum_at = [&](int repeat) __attribute__((always_inline)) {
           Lanes::Integer sum = bias;
           unrolled<Taps>([&](auto tap) __attribute__((always_inline)) {
-            sum = Lanes::add_products(sum, Lanes::load(from[tap] + at), w[tap]);
+            sum = Lanes::add_products(sum, Lanes::load(from[tap] + repeat * step), w[tap]);
           });
-          finish_lanes<Kind, HasSecond>(sum, own, finish, part, row.output + static_cast<std::size_t>(at) * kBytes);
+          return sum;
+        };
+        int repeat = 0;
+        if constexpr (Lanes::kHasFactors && Kind == Store::kByte && Again != Second::kNone) {
+          for (; repeat + 4 <= row.repeats; repeat += 4, at += 4 * period) {
+            Lanes::Integer values[4];
+            unrolled<4>([&](auto i) __attribute__((always_inline)) {
+              values[i] = rescaled<Again>(sum_at(repeat + i), own, finish, part);
+            });
+            store_limited<Lanes>(values, finish, row.output + at, period);
+          }
         }
+        for (; repeat < row.repeats; ++repeat, at += period)
+          finish_lanes<Kind, Again>(sum_at(repeat), own, finish, part, row.output + static_cast<std::size_t>(at) * kBytes);
       } else {
         for (int repeat = 0; repeat < row.repeats; ++repeat, at += period) {
           Lanes::Integer sum = bias;
           for (int tap = 0; tap < row.tap_count; ++tap)
-            sum = Lanes::add_products(sum, Lanes::load(row.taps[tap] + at + part * Lanes::kCount),
+            sum = Lanes::add_products(sum, Lanes::load(row.pairs + row.taps[tap] + repeat * step + panel * kPanel + part * Lanes::kCount),
                                       Lanes::load(weights + tap * kPanel + part * Lanes::kCount));
-          finish_lanes<Kind, HasSecond>(sum, own, finish, part, row.output + static_cast<std::size_t>(at) * kBytes);
+          finish_lanes<Kind, Again>(sum, own, finish, part, row.output + static_cast<std::size_t>(at) * kBytes);
         }
       }
     }
   }
 }
 
-// Calls function(kind, has_second) with compile-time arguments.
-template <typename Function>
-void with_finish(const Finish& f, Function&& function) {
-  const auto with_second = [&](auto kind) {
-    if (f.has_second) {
-      function(kind, Index<1>{});
-    } else {
-      function(kind, Index<0>{});
-    }
-  };
-  switch (f.store) {
-    case Store::kByte: return with_second(Index<static_cast<int>(Store::kByte)>{});
-    case Store::kWord: return with_second(Index<static_cast<int>(Store::kWord)>{});
-    case Store::kReal: return with_second(Index<static_cast<int>(Store::kReal)>{});
-  }
-}
-
 void multiply(const Tile& tile) {
-  with_finish(*tile.finish, [&](auto kind, auto second) {
-    multiply_tile<static_cast<Store>(static_cast<int>(kind)), second != 0>(tile);
-  });
+  with_ending(*tile.finish, [&](auto ending) { multiply_tile<ending.kStore, ending.kSecond>(tile); });
 }
 
 void depthwise(const DepthwiseRow& row) {
-  with_finish(*row.finish, [&](auto kind, auto second) {
-    constexpr Store kKind = static_cast<Store>(static_cast<int>(kind));
+  with_ending(*row.finish, [&](auto ending) {
     if (row.tap_count == kTiedTaps) {
-      depthwise_row<kKind, second != 0, kTiedTaps>(row);
+      depthwise_row<ending.kStore, ending.kSecond, kTiedTaps>(row);
     } else {
-      depthwise_row<kKind, second != 0, 0>(row);
+      depthwise_row<ending.kStore, ending.kSecond, 0>(row);
     }
   });
+}
+
+// Returns the number of words that it expanded.
+template <typename OwnLanes>
+inline std::ptrdiff_t expand_vectors(const std::int16_t* x, std::ptrdiff_t count, std::int32_t* pairs) {
+  std::ptrdiff_t at = 0;
+  if constexpr (OwnLanes::kHasFactors)
+    for (; at + 2 * OwnLanes::kCount <= count; at += 2 * OwnLanes::kCount) OwnLanes::store_pairs(x + at, pairs + at);
+  return at;
 }
 
 void expand_words(const PixelRun& run, std::int32_t* pairs) {
@@ -149,6 +128,7 @@ void expand_words(const PixelRun& run, std::int32_t* pairs) {
   for (std::ptrdiff_t pixel = 0; pixel < r.count; ++pixel, pairs += r.channels) {
     const auto* x = reinterpret_cast<const std::int16_t*>(r.pixels + pixel * r.pitch);
     std::ptrdiff_t at = 0;
+    at = expand_vectors<Lanes>(x, r.channels, pairs);
     for (; at + Lanes::kCount <= r.channels; at += Lanes::kCount)
       Lanes::store(pairs + at, Lanes::pair_of(Lanes::load_words(x + at)));
     for (; at < r.channels; ++at) {

@@ -13,6 +13,7 @@ struct Lanes {
   using Integer = int32x4_t;
   static constexpr int kCount = 4;
   static constexpr int kRows = 5;  // 20 accumulators, and the weights and an operand as two vectors of words each
+  static constexpr bool kHasFactors = false;
 
   static Integer load(const std::int32_t* from) { return vld1q_s32(from); }
   static Integer all(std::int32_t value) { return vdupq_n_s32(value); }

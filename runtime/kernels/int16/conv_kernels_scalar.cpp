@@ -10,6 +10,7 @@ struct Lanes {
   using Integer = std::int32_t;
   static constexpr int kCount = 1;
   static constexpr int kRows = 1;
+  static constexpr bool kHasFactors = false;
 
   static Integer load(const std::int32_t* from) { return *from; }
   static Integer all(std::int32_t value) { return value; }

@@ -4,6 +4,7 @@ struct Lanes {
   using Integer = __m256i;
   static constexpr int kCount = 8;
   static constexpr int kRows = 5;  // ten accumulators, two weights and an operand
+  static constexpr bool kHasFactors = false;
 
   static Integer load(const void* from) { return _mm256_loadu_si256(static_cast<const __m256i*>(from)); }
   static Integer all(std::int32_t value) { return _mm256_set1_epi32(value); }

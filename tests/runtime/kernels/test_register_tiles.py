@@ -146,6 +146,7 @@ SOME = [
     ((1, 6, 9), (24, 16), {}),
     ((1, 6, 9), (24, 25), {}),
     ((1, 7, 9), (24, 40), {}),
+    ((1, 7, 9), (24, 8), {}),
 ]
 
 
@@ -153,10 +154,14 @@ def epilogue_of(case, kind):
     """Return the epilogue of a kind, and its results for the sums of a case."""
     module, scale = native(), 2.0**-7 * 64 / case.inputs
     bits = 35
+    if kind == "words":
+        bits -= 7
     multiplier = case.rng.integers(int(scale * 2 ** (bits - 1)), int(scale * 2**bits), case.outputs)
     limits = {"low": 3, "high": 250}
     if kind == "exact factor":  # 8 significant bits: one float factor is exact
         multiplier = multiplier >> 20 << 20
+    if kind == "words":
+        limits = {"low": -30000, "high": 32000, "bytes": 2}
     given = {"multiplier": multiplier.astype(np.int32), "offset": np.full(case.outputs, 120, np.int32)}
     if kind == "two roundings":
         given |= {"rescale": module.Rescale.TWO_ROUNDINGS, "shift": np.full(case.outputs, 31 - bits)}
@@ -167,23 +172,23 @@ def epilogue_of(case, kind):
     return module.EpilogueSpec(**given, **limits)
 
 
-def results_of(case, epilogue, isa, threads, **given):
+def results_of(case, epilogue, isa, threads, item=1, **given):
     buffers = [case.x, given["other"]] if "other" in given else [case.x]
     residual = {"residual": given["residual"]} if "residual" in given else {}
-    return run(case.step(isa, epilogue, **residual), buffers, case.pixels * case.outputs, threads)
+    return run(case.step(isa, epilogue, item, **residual), buffers, case.pixels * case.outputs * item, threads)
 
 
-@pytest.mark.parametrize("kind", ["exact factor", "one rounding", "two roundings", "lookup table"])
+@pytest.mark.parametrize("kind", ["exact factor", "one rounding", "two roundings", "lookup table", "words"])
 @pytest.mark.parametrize(("image", "channels", "options"), SOME)
 def test_epilogues(image, channels, options, kind):
     """Every instruction set has the bytes of the scalar implementation."""
     case = Case(image, channels, **options)
-    epilogue = epilogue_of(case, kind)
-    expected = results_of(case, epilogue, "scalar", 1)
+    epilogue, item = epilogue_of(case, kind), 2 if kind == "words" else 1
+    expected = results_of(case, epilogue, "scalar", 1, item)
     assert len(np.unique(expected)) > 50
     for isa in available_isas():
         for threads in THREADS:
-            found = results_of(case, epilogue, isa, threads)
+            found = results_of(case, epilogue, isa, threads, item)
             np.testing.assert_array_equal(found, expected, f"{isa}, {threads} threads")
 
 

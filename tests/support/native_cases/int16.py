@@ -4,7 +4,7 @@ import numpy as np
 
 from tests.support.native_cases.draft import Draft, kind
 from tests.support.native_cases.elementwise import image
-from tests.support.native_cases.linear import Window, bias_for, window
+from tests.support.native_cases.linear import BYTES, Window, bias_for, exact_product, window
 from tests.support.native_cases.rescaling import follow, requantize
 from tpuconvert.schema.arithmetic.fixed_point import RoundingMode, multiplier_shift
 from tpuconvert.schema.graph.graph import Value
@@ -65,19 +65,26 @@ def accumulator(draft: Draft, x: Value, made: Window | None, *, zero: int = 0) -
     return draft.add(Add(), grown, middle), int(bound.max())
 
 
+def multipliers(draft: Draft, factors: list[float]) -> list[tuple[int, int]]:
+    """Multipliers and shifts: of 24 bits as in calibrated networks, or of 31 bits."""
+    is_short = draft.chance(0.8)
+    return [multiplier_shift(float(np.float32(factor)) if is_short else factor) for factor in factors]
+
+
 def to_words(draft: Draft, sums: Value) -> Value:
     """Requantize as the quantizer does: one rounding, with one factor or one per channel."""
     channels = sums.type.static_shape[1]
     is_per_channel = draft.chance(0.7)
     found = int(np.abs(draft.arrays[sums].astype(np.int64)).max(initial=1))
     real = [draft.rng.uniform(0.3, 1.5) * 2**15 / max(found, 1) for _ in range(channels if is_per_channel else 1)]
-    pairs = [multiplier_shift(float(np.float32(factor))) for factor in real]
+    pairs = multipliers(draft, real)
     op = RequantInt32(
         is_mul_shift_pc=is_per_channel,
         multiplier_val=1 if is_per_channel else pairs[0][0],
         shift_val=0 if is_per_channel else pairs[0][1] - 31,
         multiplier_vec=tuple(multiplier for multiplier, _ in pairs) if is_per_channel else (),
         shift_vec=tuple(shift - 31 for _, shift in pairs) if is_per_channel else (),
+        offset_val=draft.pick(0, 0, 0, draft.number(-9000, 9000)),
         mode=RequantMode.MULTIPLIER_SHIFT,
         out_dtype=I16,
     )
@@ -89,7 +96,7 @@ def to_bytes(draft: Draft, words: Value) -> Value:
     out = draft.pick(I8, U8)
     is_per_channel = draft.chance(0.5)
     count = words.type.static_shape[1] if is_per_channel else 1
-    pairs = [multiplier_shift(float(np.float32(draft.rng.uniform(0.3, 1.5) / 128))) for _ in range(count)]
+    pairs = multipliers(draft, [float(draft.rng.uniform(0.3, 1.5) / 128) for _ in range(count)])
     op = RequantInt32(
         is_mul_shift_pc=is_per_channel,
         multiplier_val=1 if is_per_channel else pairs[0][0],
@@ -129,6 +136,30 @@ def conv_int16(draft: Draft) -> None:
     made = window(draft, style=draft.pick("dense", "dense", "grouped", "depthwise", "depthwise", "large"))
     x, zero = operand(draft, made.shape)
     finish(draft, accumulator(draft, x, made, zero=zero)[0])
+
+
+def words_with_limits(draft: Draft, sums: Value) -> None:
+    """Requantize sums to 16 bits, often with a clamp."""
+    y = to_words(draft, sums)
+    if draft.chance(0.5):
+        low, high = sorted((draft.number(-20000, 3000), draft.number(0, 32767)))
+        draft.add(Clamp(Scalar(I16, low), Scalar(I16, high)), y)
+
+
+@kind(1500)
+def conv_int8_to_words(draft: Draft) -> None:
+    """Add an 8-bit convolution before a node of 16 bits."""
+    made = window(draft, style=draft.pick("dense", "dense", "grouped", "depthwise", "large"))
+    words_with_limits(draft, exact_product(draft, draft.input(draft.pick(*BYTES), made.shape), made))
+
+
+@kind(60)
+def winograd_to_words(draft: Draft) -> None:
+    """Add an 8-bit convolution with few outputs, whose shape suits the Winograd kernel."""
+    names = ("pad_h_t", "pad_h_b", "pad_w_l", "pad_w_r", "dh", "dw", "stride_h", "stride_w", "groups")
+    shape = (1, draft.pick(128, 320), draft.pick(20, 24, 28), draft.pick(16, 20, 28))
+    made = Window(shape, draft.pick(64, 80), (3, 3), dict.fromkeys(names, 1))
+    words_with_limits(draft, exact_product(draft, draft.input(draft.pick(*BYTES), shape), made))
 
 
 @kind(800)

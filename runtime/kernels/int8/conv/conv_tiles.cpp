@@ -43,7 +43,7 @@ class ConvTiles : public ConvInt8Kernel {
         windows_(windows_of(spec, packed_, unit)),
         runs_(runs_of(packed_.panels, packed_.weights.size())),
         kind_(kind_of(spec.geometry)) {
-    are_results_adjacent_ = epilogue_.bytes() == 1 && !windows_.regions().front().runs_on() &&
+    are_results_adjacent_ = epilogue_.bytes() <= 2 && !windows_.regions().front().runs_on() &&
                             g_.out_row == g_.out_width * g_.out_pixel &&
                             (g_.batch == 1 || g_.out_image == g_.out_height * g_.out_row);
     if (spec.residual) prepare_residual(spec);
@@ -348,7 +348,7 @@ class ConvTiles : public ConvInt8Kernel {
     arguments.mask = ~std::uint64_t{0} >> (64 - panel.columns);
     arguments.offset = panel.offset;
     arguments.is_adjacent = are_results_adjacent_ && windows.is_contiguous() &&
-                            panel.columns == kLanes * panel.accumulators() && g_.out_pixel == panel.columns;
+                            panel.columns == kLanes * panel.accumulators() && g_.out_pixel == panel.columns * epilogue_.bytes();
     arguments.lut = epilogue_.spec().lut.empty() ? nullptr : epilogue_.spec().lut.data();
     arguments.low = static_cast<int>(epilogue_.spec().low);
     arguments.high = static_cast<int>(epilogue_.spec().high);

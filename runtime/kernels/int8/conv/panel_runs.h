@@ -33,6 +33,7 @@ inline TileKernel tile_kernel(const Panel& panel, TileUnit unit, int rows, bool 
     case TileEpilogue::kOneFactor: return tile_one_factor(panel.full, panel.half, rows);
     case TileEpilogue::kTwoFactors: return tile_two_factors(panel.full, panel.half, rows);
     case TileEpilogue::kKinked: return tile_kinked(panel.full, panel.half, rows);
+    case TileEpilogue::kWords: return tile_words(panel.full, panel.half, rows);
     case TileEpilogue::kSums: break;
   }
   return tile_sums(panel.full, panel.half, rows);

@@ -194,6 +194,8 @@ class Depthwise : public ConvInt8Kernel {
       requant.add(channel, lane, magnitude * farthest_input + std::llabs(bias));
     }
     block->epilogue = requant.write(lanes);
+    // Its kernels store bytes; results of 16 bits are computed from the sums.
+    if (block->epilogue == TileEpilogue::kWords) block->epilogue = TileEpilogue::kSums;
     // For narrow blocks, a register of sums contains several pixels, so the parameters are repeated.
     const int period = block->width / kVectors;
     for (LaneParameters* to = lanes; to != lanes + kVectors; ++to)

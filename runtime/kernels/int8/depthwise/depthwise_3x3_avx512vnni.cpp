@@ -175,6 +175,7 @@ DepthwiseKernel depthwise_3x3(TileEpilogue epilogue, int width, int stride, int 
     case TileEpilogue::kOneFactor: return with_width<TileEpilogue::kOneFactor>(width, stride, rows);
     case TileEpilogue::kTwoFactors: return with_width<TileEpilogue::kTwoFactors>(width, stride, rows);
     case TileEpilogue::kKinked: return with_width<TileEpilogue::kKinked>(width, stride, rows);
+    case TileEpilogue::kWords:
     case TileEpilogue::kSums: break;
   }
   return with_width<TileEpilogue::kSums>(width, stride, rows);

@@ -188,6 +188,7 @@ DepthwiseKernel depthwise_3x3_joined(TileEpilogue epilogue, int width, int rows)
     case TileEpilogue::kOneFactor: return with_width<TileEpilogue::kOneFactor>(width, rows);
     case TileEpilogue::kTwoFactors: return with_width<TileEpilogue::kTwoFactors>(width, rows);
     case TileEpilogue::kKinked: return with_width<TileEpilogue::kKinked>(width, rows);
+    case TileEpilogue::kWords:
     case TileEpilogue::kSums: break;
   }
   return with_width<TileEpilogue::kSums>(width, rows);

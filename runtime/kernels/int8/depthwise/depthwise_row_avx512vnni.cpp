@@ -88,6 +88,7 @@ DepthwiseLineKernel depthwise_line(TileEpilogue epilogue) {
     case TileEpilogue::kOneFactor: return run_line<TileEpilogue::kOneFactor>;
     case TileEpilogue::kTwoFactors: return run_line<TileEpilogue::kTwoFactors>;
     case TileEpilogue::kKinked: return run_line<TileEpilogue::kKinked>;
+    case TileEpilogue::kWords:
     case TileEpilogue::kSums: break;
   }
   return run_line<TileEpilogue::kSums>;

@@ -16,12 +16,15 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 
 namespace tpuconvert::avx512 {
 namespace {
 
 constexpr int kMantissa = 24;
 constexpr double kLargestExact = 1 << kMantissa;  // smaller sums are exact in float32
+constexpr std::int64_t kWordLow = std::numeric_limits<std::int16_t>::min();
+constexpr std::int64_t kWordHigh = std::numeric_limits<std::int16_t>::max();
 
 int bits_of(std::int64_t value) {
   return value == 0 ? 0 : 64 - __builtin_clzll(static_cast<unsigned long long>(value));
@@ -66,7 +69,10 @@ RequantCandidates find_requant(const Epilogue& epilogue, int channel, std::int64
   RequantCandidates candidates;
   const EpilogueSpec& spec = epilogue.spec();
   const std::int64_t offset = epilogue.offset(channel);
-  if (spec.bytes != 1 || offset < -4096 || offset > 4096) return candidates;
+  const bool has_words = spec.bytes == 2;
+  const std::int64_t farthest_offset = has_words ? kWordHigh : 4096;
+  if ((spec.bytes != 1 && !has_words) || std::llabs(offset) > farthest_offset) return candidates;
+  if (has_words && (spec.low < kWordLow || spec.high > kWordHigh)) return candidates;
 
   double factor = 0.0;  // approximate, to compute the sums that matter
   if (spec.rescale == Rescale::kOneRounding) {
@@ -78,7 +84,8 @@ RequantCandidates find_requant(const Epilogue& epilogue, int channel, std::int64
   }
   // The conversion of twice the result to an integer must not overflow.
   if (factor <= 0.0 || 2.0 * factor * static_cast<double>(largest) >= 0x1p30) return candidates;
-  const double farthest = static_cast<double>(std::max(std::llabs(1 - offset), std::llabs(255 - offset))) + 1.0;
+  const std::int64_t lowest = has_words ? spec.low : 1, highest = has_words ? spec.high : 255;
+  const double farthest = static_cast<double>(std::max(std::llabs(lowest - offset), std::llabs(highest - offset))) + 1.0;
   const double reach = std::ceil(farthest / factor) + 2.0;
   if (reach < kLargestExact) largest = std::min(largest, static_cast<std::int64_t>(reach));
 
@@ -88,10 +95,10 @@ RequantCandidates find_requant(const Epilogue& epilogue, int channel, std::int64
     const Split parts = split(m);
     const int zeros = __builtin_ctzll(static_cast<unsigned long long>(m));
     if (parts.rest == 0) {
-      candidates.cheapest = TileEpilogue::kOneFactor;
+      candidates.cheapest = has_words ? TileEpilogue::kWords : TileEpilogue::kOneFactor;
       candidates.factor = static_cast<float>(static_cast<double>(m) * power_of_two(-s));
       candidates.addend = static_cast<float>(static_cast<double>(offset) + 0.5);
-    } else if (bits_of((std::llabs(parts.rest) >> zeros) * largest) <= kMantissa) {
+    } else if (!has_words && bits_of((std::llabs(parts.rest) >> zeros) * largest) <= kMantissa) {
       candidates.cheapest = TileEpilogue::kTwoFactors;
     }
     if (candidates.cheapest != TileEpilogue::kSums) {
@@ -101,7 +108,7 @@ RequantCandidates find_requant(const Epilogue& epilogue, int channel, std::int64
       return candidates;
     }
   }
-  if (prove_kinked_float_requant(epilogue, channel, std::max<std::int64_t>(largest, 1), &candidates.kinked))
+  if (!has_words && prove_kinked_float_requant(epilogue, channel, std::max<std::int64_t>(largest, 1), &candidates.kinked))
     candidates.cheapest = candidates.kinked.kink == 0.0f ? TileEpilogue::kTwoFactors : TileEpilogue::kKinked;
   return candidates;
 }

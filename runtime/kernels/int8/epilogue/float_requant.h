@@ -12,7 +12,7 @@ namespace tpuconvert::avx512 {
 // Coefficients are set for it and for every more expensive TileEpilogue.
 struct RequantCandidates {
   TileEpilogue cheapest = TileEpilogue::kSums;
-  float factor = 0.0f;        // kOneFactor
+  float factor = 0.0f;        // kOneFactor, kWords
   float addend = 0.0f;
   KinkedFloatRequant kinked;     // kTwoFactors and kKinked
 };

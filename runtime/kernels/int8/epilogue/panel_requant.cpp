@@ -19,13 +19,13 @@ void PanelRequant::add(int channel, int lane, std::int64_t largest) {
 }
 
 TileEpilogue PanelRequant::write(LaneParameters* lanes) const {
-  // kOneFactor has an offset per channel, the other epilogues have one per panel.
-  if (epilogue_kind_ == TileEpilogue::kSums || (epilogue_kind_ != TileEpilogue::kOneFactor && has_different_offsets_)) return TileEpilogue::kSums;
+  // kOneFactor and kWords have an offset per channel, the other epilogues have one per panel.
+  const bool is_one = epilogue_kind_ == TileEpilogue::kOneFactor || epilogue_kind_ == TileEpilogue::kWords;
+  if (epilogue_kind_ == TileEpilogue::kSums || (!is_one && has_different_offsets_)) return TileEpilogue::kSums;
   if (epilogue_kind_ == TileEpilogue::kOneFactor && has_quick_subnormals() && write_subnormal(lanes)) return TileEpilogue::kSubnormal;
   for (int i = 0; i < lanes_; ++i) {
     LaneParameters& to = lanes[i / kLanes];
     const RequantCandidates& candidates = candidates_[i];
-    const bool is_one = epilogue_kind_ == TileEpilogue::kOneFactor;
     to.factor[i % kLanes] = is_one ? candidates.factor : candidates.kinked.high_part;
     to.second[i % kLanes] = is_one ? candidates.addend : candidates.kinked.low_part;
     to.kink[i % kLanes] = candidates.kinked.kink;

@@ -53,7 +53,7 @@ TPU_INLINE __m512i floor_of(__m512 value) { return _mm512_cvt_roundps_epi32(valu
 
 // True if the parameters of the epilogue include the offset.
 constexpr bool includes_offset(TileEpilogue epilogue) {
-  return epilogue == TileEpilogue::kSubnormal || epilogue == TileEpilogue::kOneFactor;
+  return epilogue == TileEpilogue::kSubnormal || epilogue == TileEpilogue::kOneFactor || epilogue == TileEpilogue::kWords;
 }
 
 // Parameters of an epilogue in registers.
@@ -75,7 +75,7 @@ TPU_INLINE __m512i requantize(__m512i sum, const LaneFactors& factors) {
   }
   const __m512 x = _mm512_cvtepi32_ps(sum);
   const __m512 factor = factors.factor, second = factors.second;
-  if constexpr (Epilogue == TileEpilogue::kOneFactor) {
+  if constexpr (Epilogue == TileEpilogue::kOneFactor || Epilogue == TileEpilogue::kWords) {
     return floor_of(_mm512_fmadd_round_ps(x, factor, second, kDown));
   } else if constexpr (Epilogue == TileEpilogue::kTwoFactors) {
     return floor_of(_mm512_fmadd_round_ps(x, factor, _mm512_mul_ps(x, second), kDown));

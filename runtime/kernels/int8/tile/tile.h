@@ -23,6 +23,7 @@ enum class TileEpilogue {
   kOneFactor,  // stored = floor(factor * x + addend)
   kTwoFactors, // v = floor(factor * x + small_factor * x), stored = (v + 1 + 2 * offset) >> 1
   kKinked,     // v = floor(factor * x + (small_factor * x + copysign(kink, x))), stored as for kTwoFactors
+  kWords,      // kOneFactor for results of 16 bits
   kSums,       // accumulators are written to `sums`
 };
 
@@ -31,7 +32,7 @@ enum class TileEpilogue {
 struct LaneParameters {
   std::int32_t bias[kLanes];
   float factor[kLanes];
-  float second[kLanes];  // kSubnormal, kOneFactor: addend; otherwise small_factor
+  float second[kLanes];  // kSubnormal, kOneFactor, kWords: addend; otherwise small_factor
   float kink[kLanes];
 };
 
@@ -59,7 +60,7 @@ struct TileArguments {
   std::size_t output_offset;          // added to each address
   std::int32_t* sums;                 // kSums: [row][kLanes * accumulators], in column order
   std::uint64_t mask;                 // one bit per channel, set if the channel is stored
-  bool is_adjacent;                   // results of all rows are contiguous, 16 * accumulators bytes per row
+  bool is_adjacent;                   // results of all rows are contiguous, 16 * accumulators results per row
   const std::uint8_t* lut;            // 256 entries, or null
   int offset;                         // only for kTwoFactors and kKinked
   int low, high;
@@ -102,6 +103,7 @@ TileKernel tile_subnormal_residual(int full, int rows);
 TileKernel tile_one_factor_residual(int full, int rows);
 TileKernel tile_two_factors(int full, bool half, int rows);
 TileKernel tile_kinked(int full, bool half, int rows);
+TileKernel tile_words(int full, bool half, int rows);
 TileKernel tile_sums(int full, bool half, int rows);
 
 // Kernels for AMX, only in builds with TPUCONVERT_HAS_AMX; `accumulators` is 1 to 4. A kernel with a residual add exists

@@ -24,6 +24,7 @@ TileKernel tile_amx(TileEpilogue epilogue, bool adds_residual, int accumulators,
                            : amx_tile_of<TileEpilogue::kOneFactor, false>(accumulators, has_two_blocks);
     case TileEpilogue::kTwoFactors: return amx_tile_of<TileEpilogue::kTwoFactors, false>(accumulators, has_two_blocks);
     case TileEpilogue::kKinked: return amx_tile_of<TileEpilogue::kKinked, false>(accumulators, has_two_blocks);
+    case TileEpilogue::kWords: return amx_tile_of<TileEpilogue::kWords, false>(accumulators, has_two_blocks);
     case TileEpilogue::kSums: break;
   }
   return amx_tile_of<TileEpilogue::kSums, false>(accumulators, has_two_blocks);

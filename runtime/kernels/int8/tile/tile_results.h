@@ -97,6 +97,62 @@ TPU_INLINE __m512i load_others(const TileArguments& arguments) {
   }
 }
 
+// Two accumulators of results as words, in their order.
+TPU_INLINE __m512i words_of(__m512i first, __m512i second) {
+  return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), _mm512_packs_epi32(first, second));
+}
+
+TPU_INLINE __m512i limited_words(const TileArguments& arguments, __m512i words) {
+  const __m512i low = _mm512_set1_epi16(static_cast<short>(arguments.low));
+  return _mm512_min_epi16(_mm512_max_epi16(words, low), _mm512_set1_epi16(static_cast<short>(arguments.high)));
+}
+
+// Stores a row of results of 16 bits. Columns are in the order of lane_of.
+template <int Accumulators>
+TPU_INLINE void store_words(const TileArguments& arguments, std::uint8_t* output, const __m512i (&results)[Accumulators]) {
+  auto* to = reinterpret_cast<std::int16_t*>(output + arguments.output_offset);
+  const auto store = [&](int i, __m512i words) TPU_INLINED {
+    _mm512_mask_storeu_epi16(to + 32 * i, static_cast<__mmask32>(arguments.mask >> (32 * i)), limited_words(arguments, words));
+  };
+  if constexpr (Accumulators == 4) {
+    // Packing interleaves groups of four lanes: 128-bit lane l of `lower` has columns 16 * l .. 16 * l + 7.
+    const __m512i lower = _mm512_packs_epi32(results[0], results[1]), upper = _mm512_packs_epi32(results[2], results[3]);
+    store(0, _mm512_permutex2var_epi64(lower, _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11), upper));
+    store(1, _mm512_permutex2var_epi64(lower, _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15), upper));
+  } else {
+    store(0, words_of(results[0], results[Accumulators > 1 ? 1 : 0]));
+    if constexpr (Accumulators == 3) store(1, words_of(results[2], results[2]));
+  }
+}
+
+// Stores two rows of one accumulator, of which all columns are stored.
+TPU_INLINE void store_word_rows(const TileArguments& arguments, std::uint8_t* const* outputs, __m512i first, __m512i second) {
+  const __m512i words = limited_words(arguments, words_of(first, second));
+  std::uint8_t* const to = outputs[0] + arguments.output_offset;
+  if (arguments.is_adjacent) {
+    _mm512_storeu_si512(to, words);
+  } else {
+    _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(to), _mm512_castsi512_si256(words));
+    _mm256_storeu_si256(reinterpret_cast<__m256i_u*>(outputs[1] + arguments.output_offset), _mm512_extracti64x4_epi64(words, 1));
+  }
+}
+
+// Stores rows of results of 16 bits.
+template <int Rows, int Accumulators>
+TPU_INLINE void store_all_words(const TileArguments& arguments, const __m512i (&results)[Rows][Accumulators]) {
+  if constexpr (Accumulators == 1 && Rows > 1) {
+    if (static_cast<__mmask16>(arguments.mask) == 0xFFFF) {
+      unrolled<Rows / 2>([&](auto pair) TPU_INLINED {
+        constexpr int kRow = 2 * decltype(pair)::value;
+        store_word_rows(arguments, arguments.outputs + kRow, results[kRow][0], results[kRow + 1][0]);
+      });
+      if constexpr (Rows % 2 == 1) store_words<1>(arguments, arguments.outputs[Rows - 1], results[Rows - 1]);
+      return;
+    }
+  }
+  unrolled<Rows>([&](auto row) TPU_INLINED { store_words<Accumulators>(arguments, arguments.outputs[row], results[row]); });
+}
+
 // Parameters of the epilogue of a tile in registers.
 template <int Accumulators>
 struct ResultConstants {
@@ -133,6 +189,10 @@ TPU_INLINE void store_results(const TileArguments& arguments, const ResultConsta
         sums[row][i] = requantize<Epilogue>(sums[row][i], constants.lanes[i]);
       });
     });
+  }
+  if constexpr (Epilogue == TileEpilogue::kWords) {
+    store_all_words<Rows, kAccumulators>(arguments, sums);
+  } else if constexpr (Epilogue != TileEpilogue::kSums) {
     constexpr int kRowsAtOnce = kAccumulators > 2 ? 1 : 4 / kAccumulators;
     constexpr int kGroups = (Rows + kRowsAtOnce - 1) / kRowsAtOnce;
     __m512i bytes[kGroups];

@@ -26,14 +26,18 @@ void finish(const TileArguments& arguments, int rows) {
       const __m512i sum = _mm512_load_si512(arguments.sums + (row * Accumulators + i) * kLanes);
       sums[i] = requantize<Epilogue>(sum, arguments.parameters[i]);
     });
-    __m512i bytes = packed<Accumulators, Epilogue>(sums[0], sums[k1], sums[k2], sums[k3], doubled_offset);
-    bytes = clamp(bytes, limits);
-    if (arguments.lut != nullptr) bytes = look_up(arguments.lut, bytes);
-    if constexpr (Residual) {
-      const std::uint8_t* other = arguments.residual.others[row] + arguments.output_offset;
-      bytes = residual.add(bytes, _mm512_maskz_loadu_epi8(arguments.mask, other));
+    if constexpr (Epilogue == TileEpilogue::kWords) {
+      store_words<Accumulators>(arguments, arguments.outputs[row], sums);
+    } else {
+      __m512i bytes = packed<Accumulators, Epilogue>(sums[0], sums[k1], sums[k2], sums[k3], doubled_offset);
+      bytes = clamp(bytes, limits);
+      if (arguments.lut != nullptr) bytes = look_up(arguments.lut, bytes);
+      if constexpr (Residual) {
+        const std::uint8_t* other = arguments.residual.others[row] + arguments.output_offset;
+        bytes = residual.add(bytes, _mm512_maskz_loadu_epi8(arguments.mask, other));
+      }
+      _mm512_mask_storeu_epi8(arguments.outputs[row] + arguments.output_offset, arguments.mask, bytes);
     }
-    _mm512_mask_storeu_epi8(arguments.outputs[row] + arguments.output_offset, arguments.mask, bytes);
   }
 }
 
@@ -59,6 +63,7 @@ FinishKernel finish_kernel(TileEpilogue epilogue, int accumulators, bool adds_re
                            : finish_of<TileEpilogue::kOneFactor, false>(accumulators);
     case TileEpilogue::kTwoFactors: return adds_residual ? nullptr : finish_of<TileEpilogue::kTwoFactors, false>(accumulators);
     case TileEpilogue::kKinked: return adds_residual ? nullptr : finish_of<TileEpilogue::kKinked, false>(accumulators);
+    case TileEpilogue::kWords: return adds_residual ? nullptr : finish_of<TileEpilogue::kWords, false>(accumulators);
     case TileEpilogue::kSums: break;
   }
   return nullptr;
