@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support.syntax_trees import parse, syntax_tree
+from tests.support.syntax_trees import parse, statements, syntax_tree
 
 FOLDERS = ("converter", "frontends", "optimizer", "runtime", "schema", "tests", "tools")
 CONSTRUCTORS = ("__init__", "__new__", "__init_subclass__")
@@ -45,7 +45,7 @@ def names_of(node: ast.FunctionDef | ast.ClassDef) -> set[str] | None:
 
 def unknown_arguments(tree: ast.Module) -> Iterator[str]:
     """Yield line, definition and name for each described argument that does not exist."""
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             names = names_of(node)
             for name in described(ast.get_docstring(node) or ""):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.syntax_trees import syntax_tree
+from tests.support.syntax_trees import statements, syntax_tree
 
 # Folder -> the parts of tpuconvert its modules may import ("": the package itself and everything in it).
 MAY_IMPORT = {
@@ -32,7 +32,8 @@ def modules(folder: Path) -> list[Path]:
 
 def imports(path: Path) -> Iterator[tuple[int, str]]:
     """Line and dotted name of every import of a module, wherever in it they stand."""
-    for node in ast.walk(syntax_tree(path)):
+    has_calls = "import_module" in path.read_text(encoding="utf-8")
+    for node in ast.walk(syntax_tree(path)) if has_calls else statements(syntax_tree(path)):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield node.lineno, alias.name
@@ -84,11 +85,11 @@ def module_files(repository: Path) -> dict[str, Path]:
 
 def imported_at_run_time(tree: ast.Module) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
     """Every import statement outside of ``if TYPE_CHECKING``, and whether it is in a function."""
-    checked = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
+    checked = [node for node in statements(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)]
     for_types = {id(node) for block in checked for statement in block.body for node in ast.walk(statement)}
-    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-    inner = {id(node) for function in functions for node in ast.walk(function)}
-    for node in ast.walk(tree):
+    functions = (node for node in statements(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    inner = {id(node) for function in functions for node in statements(function)}
+    for node in statements(tree):
         if isinstance(node, ast.Import | ast.ImportFrom) and id(node) not in for_types:
             yield node, id(node) in inner
 

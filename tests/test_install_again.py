@@ -87,6 +87,7 @@ def test_install_after_an_update_has_no_module_of_the_older_version(checkout: Pa
     assert "tpuconvert/frontends/onnx/file/reader.py" in names
 
 
+@pytest.mark.slow
 def test_a_build_leaves_nothing_in_the_checkout(checkout: Path, tmp_path: Path) -> None:
     wheel(checkout, tmp_path / "made", "--no-build-isolation")
     assert not (checkout / "build").exists()

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support.syntax_trees import syntax_tree
+from tests.support.syntax_trees import statements, syntax_tree
 
 FOLDERS = ("converter", "frontends", "optimizer", "runtime", "schema")
 
@@ -40,7 +40,7 @@ CODES = (
 
 def definitions(tree: ast.Module) -> Iterator[str]:
     """Names of functions, classes and constants without a decorator that registers them."""
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             plain = ("property", "cached_property", "staticmethod", "classmethod", "dataclass", "contextmanager")
             names = [ast.unparse(item).split("(")[0].split(".")[-1] for item in node.decorator_list]

@@ -11,6 +11,7 @@ import pytest
 import tpuconvert as tc
 from tests.support.commands.json_calls import SWISH
 from tests.support.networks.decoders import decoder
+from tests.support.sampled import sampled
 from tpuconvert.cli.group import COMMANDS
 
 NAMES = {name: getattr(tc, name) for name in tc.__all__ if not name.startswith("_")}
@@ -41,7 +42,7 @@ def folder(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("name", TESTS)
+@pytest.mark.parametrize("name", sampled(TESTS, every=2))
 def test_example_prints_what_it_says(name: str) -> None:
     failed: list[str] = []
     runner = doctest.DocTestRunner(verbose=False, optionflags=doctest.NORMALIZE_WHITESPACE)

@@ -13,6 +13,7 @@ from onnx import NodeProto, helper, numpy_helper
 
 import tpuconvert as tc
 from tests.support.onnx.graphs import BOOL, FLOAT, INT64, assert_as_onnxruntime, info, loop_body, node
+from tests.support.sampled import sampled
 from tpuconvert.conversion.options.options import group_options
 from tpuconvert.schema.errors import RunError
 from tpuconvert.schema.ops.host.expand import HostExpand
@@ -257,7 +258,7 @@ def pasted_masks() -> onnx.ModelProto:
     return proto
 
 
-@pytest.mark.parametrize("build", [ssd, two_stages, yolo, pasted_masks])
+@pytest.mark.parametrize("build", sampled([ssd, two_stages, yolo, pasted_masks], every=2))
 def test_boxes_are_those_of_onnxruntime(build: Any, tmp_path: Path) -> None:
     # ONNX Runtime's RoiAlign and TopK accept no empty operand in all cases: the last image is for the padded form.
     converted = assert_as_onnxruntime(build(), images(3 if build is yolo else 2), tmp_path)
@@ -265,7 +266,7 @@ def test_boxes_are_those_of_onnxruntime(build: Any, tmp_path: Path) -> None:
     assert "conv" in names and ("host_if" in names) != (build is yolo)
 
 
-@pytest.mark.parametrize("build", [ssd, two_stages, yolo, pasted_masks])
+@pytest.mark.parametrize("build", sampled([ssd, two_stages, yolo, pasted_masks], every=2))
 def test_int8_network_keeps_its_boxes_in_float(build: Any, tmp_path: Path) -> None:
     onnx.save(build(), tmp_path / "m.onnx")
     # The weights are random: rounding may change which pixels a box covers, and would keep the convolution in float.

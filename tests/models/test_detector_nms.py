@@ -24,6 +24,7 @@ def images(data_root: Path) -> list[Array]:
     return [rule.load_any(path) for path in paths]
 
 
+@pytest.mark.slow
 def test_boxes_of_a_face_detector(data_root: Path, images: list[Array], tmp_path: Path) -> None:
     runtime = pytest.importorskip("onnxruntime", reason="needs onnxruntime: install tpuconvert[oracles]")
     path = data_root / "models" / "ultraface_rfb_320_onnx" / "model.onnx"

@@ -104,6 +104,7 @@ def test_boxes_are_those_of_onnxruntime(data_root: Path, images: list[Array], tm
     assert found > 10
 
 
+@pytest.mark.slow
 def test_int8_boxes_are_close(data_root: Path, images: list[Array], tmp_path: Path) -> None:
     """INT8 up to the scores; NMS and what follows is float. Most boxes are found, at nearly the same place."""
     path = detector(

@@ -9,6 +9,7 @@ from tpuconvert.frontends.caffe.file.description import read_description
 from tpuconvert.frontends.tflite.file.reader import read_model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "operator", "nodes"), [("text_det_en_ppocrv3_onnx", "Add", 524)])
 def test_symbolic_extents_are_reduced_to_the_node_that_refuses_them(
     name: str, operator: str, nodes: int, data_root: Path, tmp_path: Path
@@ -24,9 +25,9 @@ def test_symbolic_extents_are_reduced_to_the_node_that_refuses_them(
 @pytest.mark.parametrize(
     ("name", "operator", "nodes"),
     [
-        ("deeplabv3_257_tflite", "RESIZE_BILINEAR", 70),
+        pytest.param("deeplabv3_257_tflite", "RESIZE_BILINEAR", 70, marks=pytest.mark.slow),
         ("mnist_lstm_tflite", "UNIDIRECTIONAL_SEQUENCE_LSTM", 4),
-        ("retinaface_mnet_caffe", "Crop", 219),
+        pytest.param("retinaface_mnet_caffe", "Crop", 219, marks=pytest.mark.slow),
         ("imagenet_squeezenet_v1.1_caffe", "Concat", 66),
     ],
 )

@@ -6,6 +6,7 @@ Tolerance: 1e-4 of the output's range, binary32 sums in another order.
 import numpy as np
 import pytest
 
+from tests.support.sampled import sampled
 from tests.support.tflite.runs import runs
 from tools.accuracy.datasets import entries
 
@@ -24,7 +25,7 @@ MODELS = (
 )
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", sampled(MODELS, every=2))
 def test_matches_the_reference_kernels(name, data_root):
     for found, want in runs(data_root, entries(data_root)[name]):
         assert (found.shape, found.dtype) == (want.shape, want.dtype)

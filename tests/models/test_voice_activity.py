@@ -12,6 +12,7 @@ from onnx import helper, numpy_helper
 import tpuconvert as tc
 from tests.support.onnx.graphs import BACKENDS, FLOAT, INT64, assert_as_onnxruntime, info, node
 from tests.support.onnx.models import save_model
+from tests.support.paired import paired
 from tpuconvert.conversion.options.options import group_options
 from tpuconvert.schema.types import Array
 
@@ -85,8 +86,7 @@ def test_both_rates_without_a_fixed_input(tmp_path: Path) -> None:
     assert [each.op.name for each in converted.graph.nodes].count("host_if") == 1
 
 
-@pytest.mark.parametrize("rate", RATES)
-@pytest.mark.parametrize("quantize", ["none", "int8"])
+@pytest.mark.parametrize(("rate", "quantize"), paired(list(RATES), ["none", "int8"]))
 def test_a_fixed_rate_needs_no_host(tmp_path: Path, rate: int, quantize: str) -> None:
     runtime = pytest.importorskip("onnxruntime", reason="needs onnxruntime: install tpuconvert[oracles]")
     path = save_model(detector(), tmp_path)

@@ -54,7 +54,9 @@ def fail(shim: Path, phase: str, first: int, last: int, step: int) -> dict[str, 
     return found
 
 
-@pytest.mark.parametrize(("phase", "step"), [("load", 197), ("run", 23), ("convert", 797)])
+@pytest.mark.parametrize(
+    ("phase", "step"), [pytest.param("load", 197, marks=pytest.mark.slow), ("run", 23), ("convert", 797)]
+)
 def test_a_sample_of_failed_allocations(shim: Path, phase: str, step: int) -> None:
     fail(shim, phase, 1, FIRST, step)
 

@@ -11,10 +11,8 @@ from tests.support.networks.growth_sweep import calls, exponents
 
 SAMPLE = (
     "nested concats",
-    "operands of Sum",
     "slices of one tensor",
     "branches",
-    "squares of activations",
     "inputs",
     "outputs that are one value",
 )

@@ -17,8 +17,8 @@ from tpuconvert.frontends.registry import ConverterRegistry
 from tpuconvert.frontends.tflite import node as tflite
 
 STRUCTURE = [name for name, each in FORMATS.items() if isinstance(each, Listed)]
-SAMPLE = 20
-"""Cases of a format in every run; with the start of the worker they take about 3 s of CPU time."""
+SAMPLE = 8
+"""Cases of a format in every run; with the start of the worker they take about 2 s of CPU time."""
 
 MANY_LAYERS = "AnnotatedData Data HDF5Data ImageData VideoData WindowData Parameter"
 WITHOUT_RESULT = "Accuracy DetectionEvaluate HDF5Output Silence"
@@ -61,7 +61,7 @@ def check(found: Outcome, count: int) -> None:
 
 
 def test_a_sample(name: str, tmp_path: Path) -> None:
-    check_seeds(name, tmp_path, 50)
+    check_seeds(name, tmp_path, 150)
     check(run_campaign(name, SAMPLE), SAMPLE)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tpuconvert as tc
+from tests.support.sampled import sampled
 from tpuconvert.conversion.reproduction import read_options
 from tpuconvert.model.golden import MOST_BYTES
 
@@ -37,7 +38,7 @@ def written(model: tc.Model, folder: Path, **metadata: Any) -> Path:
     return path
 
 
-@pytest.mark.parametrize("part", ["options", "calibration", "ranges", "external", "recipe"])
+@pytest.mark.parametrize("part", sampled(["options", "calibration", "ranges", "external", "recipe"], every=3))
 def test_recipe(part: str, model: tc.Model, tmp_path: Path) -> None:
     recipe = model.metadata["recipe"]
     allowed = ({}, {"a": 1}) if part in ("options", "recipe") else ()
@@ -51,7 +52,7 @@ def test_recipe(part: str, model: tc.Model, tmp_path: Path) -> None:
                 tc.load(path)
 
 
-@pytest.mark.parametrize("part", ["golden", "inputs", "digests", "dtype", "shape", "data"])
+@pytest.mark.parametrize("part", sampled(["golden", "inputs", "digests", "dtype", "shape", "data"], every=3))
 def test_golden_vectors(part: str, model: tc.Model, tmp_path: Path) -> None:
     """No value raises an undocumented error."""
     array = {"dtype": "float32", "shape": [1, 1, 8, 8], "data": DATA}
@@ -119,7 +120,7 @@ def test_options_of_a_recipe(name: str, model: tc.Model, tmp_path: Path) -> None
         read_options(converted)
 
 
-@pytest.mark.parametrize("key", ["name", "content", "color", "mean", "std", "min", "max", "labels"])
+@pytest.mark.parametrize("key", sampled(["name", "content", "color", "mean", "std", "min", "max", "labels"], every=3))
 def test_metadata_of_the_source(key: str, model: tc.Model, tmp_path: Path) -> None:
     for value in WRONG:
         converted = tc.load(written(model, tmp_path, outputs=[{key: [value]}], **{key: value}))

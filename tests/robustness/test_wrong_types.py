@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 import tpuconvert as tc
+from tests.support.sampled import sampled
 from tpuconvert.ci.cache import Cache, DamagedEntry, _digest
 from tpuconvert.ci.manifest import FILES, read_manifest
 from tpuconvert.cli.entry import run
@@ -44,7 +45,7 @@ def accepts_or_explains(content: Any, folder: Path) -> None:
         assert error.exit_code in (2, 4) and str(path) in str(error), content
 
 
-@pytest.mark.parametrize("key", sorted({*FILES, *OPTIONS, "samples", "limits"}))
+@pytest.mark.parametrize("key", sampled(sorted({*FILES, *OPTIONS, "samples", "limits"}), every=2))
 def test_values_of_a_model(key: str, tmp_path: Path) -> None:
     shutil.copy(DIGITS, tmp_path / "net.onnx")
     for value in WRONG:

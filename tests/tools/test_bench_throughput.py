@@ -81,6 +81,7 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "m.tpum", tmp_path / "m.npz"
 
 
+@pytest.mark.slow
 def test_a_service_of_tpuconvert_is_measured(files: tuple[Path, Path]) -> None:
     given = service(model=files[0], feeds=files[1], batch=4, clients=2)
     absent = service(engine="absent", label="absent", model=files[0], feeds=files[1])

@@ -80,7 +80,7 @@ class Compiled:
             (Compiled(["topk"], False), "AssertionError: nodes of block_0 are left to the host"),
             (Compiled([], True), "ThresholdError: 1 tensor of the compiled program differs"),
         ],
-        every=2,
+        every=3,
     ),
 )
 def test_programs_of_the_parts(

@@ -97,7 +97,9 @@ def test_report_that_is_the_output_of_a_model(capsys: Captured) -> None:
     assert "is the output of the model 'a'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("key", ["source", "calibration", "data", "evaluation", "baseline", "preprocess", "allow_root"])
+@pytest.mark.parametrize(
+    "key", sampled(["source", "calibration", "data", "evaluation", "baseline", "preprocess", "allow_root"], every=2)
+)
 def test_missing_file_of_one_model_keeps_no_other_from_being_made(key: str, capsys: Captured) -> None:
     network("a.onnx")
     missing = {"source": "a.onnx", key: "absent.yaml"}

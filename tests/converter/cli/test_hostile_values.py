@@ -29,7 +29,8 @@ NETWORKS = {
     "without variance": {"variance": 0.0},
     "subnormal variance": {"variance": 1e-42},
 }
-FAST = ("spike", "tiny", "nan", "without variance")
+FAST = ("spike", "nan", "without variance")
+"""Networks of each run. With ``tiny`` weights, the search for scales takes four times as long."""
 
 
 def write_network(path: Path, scale: float = 1.0, spike: float | None = None, variance: float = 1.0) -> None:

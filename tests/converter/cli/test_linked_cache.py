@@ -33,7 +33,7 @@ def _move_outside(path: Path) -> Path:
     return outside
 
 
-@pytest.mark.parametrize("is_empty", [False, True])
+@pytest.mark.parametrize("is_empty", sampled([False, True], every=2))
 def test_link_to_a_folder(is_empty: bool, cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outside = _move_outside(_entry(cache).parent)
     if is_empty:
@@ -77,7 +77,7 @@ PLACES: dict[str, Callable[[Path], None]] = {
 }
 
 
-@pytest.mark.parametrize("place", sampled(PLACES))
+@pytest.mark.parametrize("place", sampled(PLACES, every=5))
 def test_entry_is_replaced(place: str, cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     PLACES[place](cache)
     capsys.readouterr()

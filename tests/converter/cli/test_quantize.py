@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import tpuconvert as tc
+from tests.support.sampled import sampled
 from tpuconvert.__main__ import main
 
 Captured = pytest.CaptureFixture[str]
@@ -115,15 +116,18 @@ def test_ranges_of_other_tensors(source: list[str], capsys: Captured) -> None:
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [
-        ('"format": "tpuconvert ranges"', '"format": "else"'),
-        ('"low": 0.0', '"low": NaN'),
-        ('"low": 0.0', '"low": "0"'),
-        ('"low": 0.0', '"low": 1e9'),
-        ('"ranges": {', '"ranges": [{'),
-        ('"channels"', '"channel"'),
-        ('"samples": 100', '"samples": null'),
-    ],
+    sampled(
+        [
+            ('"format": "tpuconvert ranges"', '"format": "else"'),
+            ('"low": 0.0', '"low": NaN'),
+            ('"low": 0.0', '"low": "0"'),
+            ('"low": 0.0', '"low": 1e9'),
+            ('"ranges": {', '"ranges": [{'),
+            ('"channels"', '"channel"'),
+            ('"samples": 100', '"samples": null'),
+        ],
+        every=2,
+    ),
 )
 def test_damaged_ranges(before: str, after: str, source: list[str], capsys: Captured) -> None:
     text = Path("ranges.json").read_text()

@@ -13,11 +13,12 @@ from tpuconvert.__main__ import main
 Captured = pytest.CaptureFixture[str]
 
 
-@pytest.fixture
-def files(digits: Path, capsys: Captured) -> list[str]:
+@pytest.fixture(params=["low", pytest.param("default", marks=pytest.mark.slow)])
+def files(request: pytest.FixtureRequest, digits: Path, capsys: Captured) -> list[str]:
     """A source and its quantized model, with a limit on the transposes."""
     source, samples = [str(digits / "digits.prototxt"), str(digits / "digits.caffemodel")], digits / "calibration.npz"
     how = ["--quantize", "int8", "--calibration", str(samples), "--preprocess", "color=GRAY,scale=0.0625"]
+    how += ["--effort", request.param]
     assert main(["convert", *source, "-o", "net.tpum", *how, "--max-transposes", "5"]) == 0
     capsys.readouterr()
     return [*source, "net.tpum"]

@@ -1,7 +1,9 @@
 """Sources that are bytes: the same models as from files, and errors for other bytes."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -45,22 +47,21 @@ def test_large_constants_survive_the_temporary_file() -> None:
         assert first.run(x)["y"].tobytes() == second.run(x)["y"].tobytes()
 
 
-def test_every_function_of_sources_takes_bytes_and_messages(digits: Path) -> None:
-    content, message = (digits / "digits.onnx").read_bytes(), onnx.load(digits / "digits.onnx")
-    samples = digits / "calibration.npz"
-    for source in (content, message):
-        assert tc.check(source).nodes == 13
-        assert not tc.inspect(source).is_converted
-        ranges = tc.calibrate(
-            source,
-            calibration=samples,
-            preprocess="color=GRAY",
-            quantization=tc.Quantization(calibration_method="minmax"),
-        )
-        made = tc.quantize(source, ranges=ranges, preprocess="color=GRAY")
-        assert tc.verify(made, source, data=samples, samples=1).exactness is None
-        assert tc.attribute(made, source, data=samples, samples=1, nodes=1).nodes
-        assert tc.doctor(source, samples, preprocess="color=GRAY").samples == 100
+@pytest.mark.parametrize("read", [onnx.load, pytest.param(Path.read_bytes, marks=pytest.mark.slow)])
+def test_every_function_of_sources_takes_bytes_and_messages(read: Callable[[Path], Any], digits: Path) -> None:
+    source, samples = read(digits / "digits.onnx"), digits / "calibration.npz"
+    assert tc.check(source).nodes == 13
+    assert not tc.inspect(source).is_converted
+    ranges = tc.calibrate(
+        source,
+        calibration=samples,
+        preprocess="color=GRAY",
+        quantization=tc.Quantization(calibration_method="minmax"),
+    )
+    made = tc.quantize(source, ranges=ranges, preprocess="color=GRAY")
+    assert tc.verify(made, source, data=samples, samples=1).exactness is None
+    assert tc.attribute(made, source, data=samples, samples=1, nodes=1).nodes
+    assert tc.doctor(source, samples, preprocess="color=GRAY").samples == 100
 
 
 @pytest.mark.parametrize(

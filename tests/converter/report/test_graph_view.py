@@ -20,6 +20,7 @@ from tests.support.report.graph_view_cases import (
     transformer,
 )
 from tests.support.report.graph_view_page import page_of
+from tests.support.sampled import sampled
 
 OpenGraph = Callable[..., AbstractContextManager[Any]]
 
@@ -128,7 +129,7 @@ def spoken(page: Any) -> str:
     return text
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name != "chain"])
+@pytest.mark.parametrize("name", sampled([name for name in CASES if name != "chain"], every=2))
 def test_boxes_and_lines_in_every_state_of_expansion(open_graph: OpenGraph, name: str) -> None:
     with open_graph(CASES[name]()) as page:
         blocks = page.evaluate("report.model.layout.blocks.length")
@@ -470,8 +471,14 @@ def test_operators_are_measured_once_for_all_zooms(open_graph: OpenGraph) -> Non
         assert not set(page.evaluate(count)) & set(operators)
 
 
-@pytest.mark.parametrize("width", [390, 1440])
-@pytest.mark.parametrize("name", [name for name in CASES if name != "empty"])
+@pytest.mark.parametrize(
+    ("name", "width"),
+    [
+        pytest.param(name, width, marks=() if index % 3 == 0 and width == (390, 1440)[index % 2] else pytest.mark.slow)
+        for index, name in enumerate(name for name in CASES if name != "empty")
+        for width in (390, 1440)
+    ],
+)
 def test_first_view_is_readable_and_begins_at_an_input(open_graph: OpenGraph, name: str, width: int) -> None:
     with open_graph(CASES[name](), width) as page:
         view = page.evaluate("report.graph.view")
@@ -497,7 +504,7 @@ def test_wide_graph_is_shown_as_a_whole_only_if_it_is_readable(open_graph: OpenG
         assert page.evaluate("report.graph.view.zoom") == 1.0
 
 
-@pytest.mark.parametrize("width", [390, 700, 1440])
+@pytest.mark.parametrize("width", sampled([390, 700, 1440], every=2))
 def test_map_covers_no_part_of_the_graph(open_graph: OpenGraph, width: int) -> None:
     with open_graph(random_graph(400, 3), width) as page:
         page.click("text=Expand all")

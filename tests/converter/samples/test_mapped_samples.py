@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.paired import paired
 from tpuconvert.samples.calibration_data import load_feeds
 from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.types import F32, TensorType
@@ -26,8 +27,10 @@ def smaps() -> str:
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="needs the mappings of Linux")
-@pytest.mark.parametrize("use", ["__iter__", "check_numbers", "digest", "sorted_by_content", "with_contents"])
-@pytest.mark.parametrize("size", [1 << 18, 1 << 11])
+@pytest.mark.parametrize(
+    ("use", "size"),
+    paired(["__iter__", "check_numbers", "digest", "sorted_by_content", "with_contents"], [1 << 11, 1 << 18]),
+)
 def test_few_samples_are_resident(use, size, tmp_path):
     graph = Graph()
     graph.output(graph.input("x", TensorType(F32, (1, size))))

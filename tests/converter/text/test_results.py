@@ -11,6 +11,7 @@ import pytest
 
 import tpuconvert as tc
 from tests.support.onnx.models import model, one, ramp
+from tpuconvert.__main__ import main
 from tpuconvert.conversion.quantization.ranges_file import read_ranges
 from tpuconvert.schema.text.html_text import MOST_ROWS, notebook_html
 from tpuconvert.text.result import Result
@@ -70,15 +71,17 @@ def test_a_notebook_shows_the_variants_of_the_doctor(results: dict[str, Any]) ->
     assert "warning[" not in page  # warnings are rows of the table
 
 
-def test_text_is_that_of_the_command(results: dict[str, Result], repository: Path) -> None:
+def test_text_is_that_of_the_command(
+    results: dict[str, Result], repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     source = str(repository / "examples" / "digits" / "digits.onnx")
     for arguments, result in (
         (["check", source], results["check"]),
         (["ops", "conv"], results["describe_op"]),
         (["passes"], results["passes"]),
     ):
-        done = subprocess.run([sys.executable, "-m", "tpuconvert", *arguments], capture_output=True, text=True)
-        assert done.stdout == f"{result}\n"
+        assert main(arguments) == 0
+        assert capsys.readouterr().out == f"{result}\n"
 
 
 def test_reports_contain_the_results(results: dict[str, Any], repository: Path, tmp_path: Path) -> None:
@@ -118,6 +121,7 @@ def test_functions_keep_their_names_beside_subpackages() -> None:
     code = """
 import tpuconvert as tc
 from tpuconvert.verify.verification import Verification
+from tpuconvert.__main__ import main
 from tpuconvert.conversion.quantization.ranges_file import MeasuredRanges
 from tpuconvert.text.table import table
 from tpuconvert import quantize, report, verify

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 
 import tpuconvert as tc
 from tests.support.paired import paired
+from tests.support.sampled import sampled
 from tests.support.tflite.streaming import CASES, Streaming
 from tpuconvert.__main__ import main
 from tpuconvert.conversion.options.options import group_options
@@ -117,7 +118,7 @@ def write_decoder(path: Path) -> None:
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
 
 
-@pytest.mark.parametrize("state", ["auto", "ports"])
+@pytest.mark.parametrize("state", sampled(["auto", "ports"], every=2))
 def test_caches_of_a_decoder_grow_from_step_to_step(state: str, tmp_path: Path) -> None:
     path = tmp_path / "decoder.onnx"
     write_decoder(path)

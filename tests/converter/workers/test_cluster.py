@@ -126,6 +126,7 @@ def test_workers_that_end_for_good_are_an_error(example: Example, monkeypatch: p
         assert f"dask worker {dask.scheduler_address}" in found.value.hint
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_ends_is_an_error(example: Example, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "_SECONDS", 1)  # the time for which the client tries to connect again
     with (

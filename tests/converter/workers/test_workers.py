@@ -22,6 +22,7 @@ from PIL import Image
 import tpuconvert as tc
 from tests.support.networks.calibration_runs import PREPROCESS, Disordered, Example, Exit, Refuse, load_example
 from tests.support.networks.small_models import examples
+from tests.support.sampled import sampled
 from tpuconvert.conversion.options.options import group_options
 from tpuconvert.conversion.quantization import quantization
 from tpuconvert.conversion.quantization.calibration_shards import calibrate_on
@@ -56,7 +57,7 @@ def expected(example: Example) -> str:
     return example.digest(ThisProcess())
 
 
-@pytest.mark.parametrize("count", [2, 7, 25])
+@pytest.mark.parametrize("count", sampled([2, 7, 25], every=2))
 def test_any_split_order_and_repetition_gives_the_same_ranges(example: Example, expected: str, count: int) -> None:
     assert example.digest(Disordered(count, seed=count)) == expected
 
@@ -115,7 +116,7 @@ def convert_on(workers: Workers, monkeypatch: pytest.MonkeyPatch, samples: objec
 
 @pytest.mark.parametrize(
     ("chip", "batch"),
-    [("bm1686", 1), *(pytest.param(*given, marks=pytest.mark.slow) for given in [("bm1684", 1), ("bm1686", "N")])],
+    [pytest.param(*case, marks=pytest.mark.slow) for case in (("bm1686", 1), ("bm1684", 1), ("bm1686", "N"))],
 )
 def test_refinement_on_workers_that_forget_everything(
     chip: str, batch: int | str, monkeypatch: pytest.MonkeyPatch

@@ -58,9 +58,10 @@ ONE_STEP = {"cv_quantized_resize_bilinear_align": "ONNX Runtime interpolates the
 MATCHED = 322
 
 
-def test_layers(data_root: Path) -> None:
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
+def test_layers(every: int, data_root: Path) -> None:
     """At least the number of cases that matched when this was written, and no unexplained difference."""
-    cases = json.loads((data_root / "layers" / "cases.json").read_text())
+    cases = json.loads((data_root / "layers" / "cases.json").read_text())[::every]
     matched, different = [], {}
     for case in cases:
         if case["format"] != "onnx":
@@ -85,7 +86,7 @@ def test_layers(data_root: Path) -> None:
         else:
             different[case["id"]] = f"differs by {worst} of the range"
     assert {name: text for name, text in different.items() if name not in DIFFERENT} == {}
-    assert len(matched) >= MATCHED
+    assert len(matched) >= (MATCHED if every == 1 else MATCHED // (every + 1))
 
 
 def _difference(value: Any, expected: Any) -> float:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.support.sampled import sampled
 from tests.support.tflite.models import run
 from tpuconvert.frontends.tflite import load
 from tpuconvert.schema.graph.graph import Graph
@@ -80,7 +81,7 @@ def test_float_models_match(data_root: Path, name: str) -> None:
             assert np.abs(result.astype(np.float64) - want).max() <= tolerance
 
 
-@pytest.mark.parametrize("name", INTEGER_MODELS)
+@pytest.mark.parametrize("name", sampled(INTEGER_MODELS, every=2))
 def test_annotations_of_integer_models(data_root: Path, name: str) -> None:
     """Rounding where the annotations say gives the integers of the source, up to the rounding inside operators."""
     known = entry(data_root, name)

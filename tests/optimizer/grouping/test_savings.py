@@ -6,6 +6,7 @@ import pytest
 
 import tpuconvert as tc
 from tests.support.networks import data_models
+from tests.support.sampled import sampled
 from tools.bench.networks import NETWORKS, write_network
 from tpuconvert.model.cost import describe_cost
 
@@ -28,7 +29,7 @@ def test_random_weights(tmp_path: Path, name: str) -> None:
         assert saved_share(tc.convert(source, chip=chip, quantize="int8", calibration=samples)) >= ENOUGH
 
 
-@pytest.mark.parametrize("name", [name for name in data_models.names() if "mobilenet_v2" in name])
+@pytest.mark.parametrize("name", sampled([name for name in data_models.names() if "mobilenet_v2" in name]))
 def test_trained_mobilenets(data_root: Path, name: str) -> None:
     model, _ = data_models.convert_model(data_root, name, "bm1686", "source")
     assert saved_share(model) >= ENOUGH

@@ -92,7 +92,7 @@ def quantize_few_steps(kind: str, *, chip: str = "bm1686", strict_set: bool = Fa
 @pytest.mark.parametrize(
     ("variant", "reason"),
     [
-        ({"kind": "LSTM", "peepholes": True}, "has no peepholes"),
+        pytest.param({"kind": "LSTM", "peepholes": True}, "has no peepholes", marks=pytest.mark.slow),
         ({"kind": "GRU", "clip": 0.5}, "does not clip sums"),
         ({"kind": "RNN", "activations": ["Relu"]}, "has no activations relu"),
     ],

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.support.quantize.onnx_builder import OnnxNet, compare
+from tests.support.sampled import sampled
 
 
 def network(seed: int) -> tuple[OnnxNet, str]:
@@ -50,7 +51,7 @@ def network(seed: int) -> tuple[OnnxNet, str]:
     return net, net.add("Sub", coordinates, start)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", sampled([1, 0, 2], every=3))
 def test_refinement_with_shared_convs_and_gates_converts_to_int8(seed, tmp_path):
     net, output = network(seed)
     # Coordinates are about 4, offsets about 0.5: one step of the sum is 1/20 of an offset.

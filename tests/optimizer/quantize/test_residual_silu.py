@@ -39,7 +39,13 @@ def check(seed, folder, chip):
     assert found.worst > WORST, f"seed {seed}: cosine {found.worst}"
 
 
-@pytest.mark.parametrize(("chip", "seed"), paired(["bm1684", "bm1686"], [3, 4, 15]))
+@pytest.mark.parametrize(
+    ("chip", "seed"),
+    [
+        *paired(["bm1684", "bm1686"], [3, 4]),
+        *(pytest.param(c, 15, marks=pytest.mark.slow) for c in ("bm1684", "bm1686")),
+    ],
+)
 def test_networks_with_split_and_residual_sums_convert_to_int8(seed, chip, tmp_path):
     check(seed, tmp_path, chip)
 

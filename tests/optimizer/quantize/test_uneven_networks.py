@@ -7,6 +7,7 @@ import tpuconvert as tc
 from tests.support.paired import paired
 from tests.support.quantize.onnx_builder import OnnxNet
 from tests.support.quantize.uneven_networks import KINDS, compare_fresh
+from tests.support.sampled import sampled
 from tpuconvert.conversion.options.options import group_options
 from tpuconvert.model.accuracy_notes import AccuracyWarning
 from tpuconvert.model.integer_share import integer_share
@@ -28,26 +29,21 @@ def check(kind: str, seed: int, chip: str) -> None:
 
 @pytest.mark.parametrize(
     ("chip", "kind", "seed"),
-    paired(
-        CHIPS,
-        [
-            ("dense_features", 0),
-            ("dense_features", 5),
-            ("conv_features", 2),
-            ("conv_features", 3),
-            ("log_features", 1),
-            ("sines", 3),
-            ("exponentials", 4),
-            ("outliers_before_silu", 1),
-            ("residual_outliers", 5),
-        ],
-    ),
+    [
+        *paired(CHIPS, [("dense_features", 0), ("dense_features", 5), ("conv_features", 2), ("log_features", 1)]),
+        *paired(CHIPS, [("sines", 3), ("exponentials", 4)]),
+        *(
+            pytest.param(chip, kind, seed, marks=pytest.mark.slow)
+            for kind, seed in (("conv_features", 3), ("outliers_before_silu", 1), ("residual_outliers", 5))
+            for chip in CHIPS
+        ),
+    ],
 )
 def test_all_parts_of_the_tensors_are_kept(kind, seed, chip):
     check(kind, seed, chip)
 
 
-@pytest.mark.parametrize(("kind", "seed"), [("log_features", 1), ("outliers_before_silu", 1)])
+@pytest.mark.parametrize(("kind", "seed"), sampled([("log_features", 1), ("outliers_before_silu", 1)], every=3))
 def test_the_notes_are_those_of_the_choice(kind: str, seed: int) -> None:
     """16 bits leave the target missed here, so that nodes in float are chosen: no note is about 16 bits."""
     notes = {note.kind for note in compare_fresh(KINDS[kind](seed), "bm1686").model.notes}
@@ -78,7 +74,7 @@ def macs_in_float(model: tc.Model) -> tuple[int, float]:
     return in_float, in_float / sum(count for count, _ in found)
 
 
-@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("chip", sampled(CHIPS, every=2))
 def test_nodes_in_float_have_a_limited_share_of_the_work(chip: str) -> None:
     """A large network keeps its integers where only float is exact enough; a warning says so."""
     net, output = deep_sines(24, 32)

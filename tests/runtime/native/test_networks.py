@@ -23,7 +23,6 @@ SAMPLE = (
     ("kws_dscnn_int8_tflite", "bm1686", "source"),
     ("mnist_conv_tflite", "bm1684", "int8"),
     ("cifar10_resnet8_onnx", "bm1686", "int8"),
-    ("vww_mobilenet_tflite", "bm1686", "int8"),
     ("cifar10_resnet8_onnx", "bm1686", "float"),
 )
 

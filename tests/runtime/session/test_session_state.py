@@ -16,7 +16,6 @@ import tpuconvert as tc
 from tests.support.native_cases.random_graphs import needs_extension
 from tests.support.networks.decoders import (
     EXPLICIT,
-    FORMS,
     GATHER_ND,
     LOOKUP,
     MICROSOFT,
@@ -38,7 +37,7 @@ TOLERANCE = 2e-5
 """Of logits up to 20, after two layers whose sums ONNX Runtime rounds to float32 in another order."""
 
 
-@pytest.fixture(scope="module", params=FORMS)
+@pytest.fixture(scope="module", params=[pytest.param(MICROSOFT, marks=pytest.mark.slow), STANDARD, EXPLICIT])
 def form(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

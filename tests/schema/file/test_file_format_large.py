@@ -31,6 +31,7 @@ def sparse(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_constant_beyond_two_gibibytes(sparse: Path) -> None:
     model = tiny_model(elements=1000)
     tables, blobs = encode(model)

@@ -8,6 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tpuconvert as tc
+from tests.support.sampled import sampled
 from tpuconvert.schema.system.memory_errors import MemoryErrors
 
 
@@ -23,7 +24,7 @@ def expansion(path, size):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits the address space")
-@pytest.mark.parametrize("backend", ["reference", "auto"])
+@pytest.mark.parametrize("backend", sampled(["reference", "auto"], every=2))
 def test_a_result_that_is_larger_than_the_memory(tmp_path, backend):
     """An address space of 64 GiB represents the memory, since Linux may promise more than there is."""
     path = expansion(tmp_path / "wide.onnx", 2**36)

@@ -60,17 +60,21 @@ FLOAT_INLINE Float round_half_away(Float x) {
 
 #define CHAIN_PAIRS(kind, expression)                                                                           \
   case ChainKind::kind:                                                                                         \
-    return map_pairs(from, y, is_single, to, count,                                                             \
-                     [&](Float x, Float y) __attribute__((always_inline)) { return expression; });
-#define CHAIN_ROW(kind, expression) \
-  case ChainKind::kind:             \
-    return map_row(from, to, count, [&](Float x) __attribute__((always_inline)) { return expression; });
-#define CHAIN_WIDE(kind, expression) \
-  case ChainKind::kind:              \
-    return map_wide(from, to, count, [&](Double x) __attribute__((always_inline)) { return expression; });
+    map_pairs(from, y, is_single, to, count,                                                                    \
+              [&](Float x, Float y) __attribute__((always_inline)) { return expression; });                     \
+    return true;
+#define CHAIN_ROW(kind, expression)                                                               \
+  case ChainKind::kind:                                                                           \
+    map_row(from, to, count, [&](Float x) __attribute__((always_inline)) { return expression; }); \
+    return true;
+#define CHAIN_WIDE(kind, expression)                                                                \
+  case ChainKind::kind:                                                                             \
+    map_wide(from, to, count, [&](Double x) __attribute__((always_inline)) { return expression; }); \
+    return true;
 
-template <bool kPrecise>
-void apply(const ChainOp& op, const float* from, const float* y, bool is_single, float* to, std::int64_t count) {
+// Applies an operation that is the same in both precisions. Returns false for the others.
+__attribute__((noinline)) bool apply_exact(const ChainOp& op, const float* from, const float* y, bool is_single, float* to,
+                                           std::int64_t count) {
   const Float a = Float::broadcast(static_cast<float>(op.a)), b = Float::broadcast(static_cast<float>(op.b));
   const Float zero = Float::zero(), one = Float::broadcast(1.0f);
   switch (op.kind) {
@@ -105,25 +109,25 @@ void apply(const ChainOp& op, const float* from, const float* y, bool is_single,
     CHAIN_WIDE(kHardSigmoid, hard_sigmoid(x, op.a, op.b))
     CHAIN_WIDE(kHardSwish, hard_swish(x))
     default:
-      break;
+      return false;
   }
-  if constexpr (kPrecise) {
-    apply_precise(op, from, to, count);
-  } else {
-    switch (op.kind) {
-      CHAIN_WIDE(kExp, exponential(x))
-      CHAIN_WIDE(kLog, logarithm(x))
-      CHAIN_WIDE(kTanh, hyperbolic_tangent(x))
-      CHAIN_ROW(kSigmoid, sigmoid(x))
-      CHAIN_WIDE(kElu, select(constant(0.0) < x, x, exponential_minus_one(x)))
-      CHAIN_WIDE(kGelu, gelu(x))
-      CHAIN_WIDE(kGeluTanh, gelu_by_tangent(x))
-      CHAIN_WIDE(kSilu, silu(x, op.a))
-      CHAIN_WIDE(kSoftplus, softplus(x))
-      CHAIN_WIDE(kMish, mish(x))
-      default:
-        apply_precise(op, from, to, count);
-    }
+}
+
+// Applies a transcendental function in the faster precision. Returns false for those that have none.
+inline bool apply_fast(const ChainOp& op, const float* from, float* to, std::int64_t count) {
+  switch (op.kind) {
+    CHAIN_WIDE(kExp, exponential(x))
+    CHAIN_WIDE(kLog, logarithm(x))
+    CHAIN_WIDE(kTanh, hyperbolic_tangent(x))
+    CHAIN_ROW(kSigmoid, sigmoid(x))
+    CHAIN_WIDE(kElu, select(constant(0.0) < x, x, exponential_minus_one(x)))
+    CHAIN_WIDE(kGelu, gelu(x))
+    CHAIN_WIDE(kGeluTanh, gelu_by_tangent(x))
+    CHAIN_WIDE(kSilu, silu(x, op.a))
+    CHAIN_WIDE(kSoftplus, softplus(x))
+    CHAIN_WIDE(kMish, mish(x))
+    default:
+      return false;
   }
 }
 
@@ -147,7 +151,8 @@ void run_chain(const ChainRow& row) {
       const bool is_single = op.operand < 0 || row.are_single[op.operand];
       const float* y = op.operand < 0 ? &number : row.operands[op.operand] + (is_single ? 0 : start);
       float* to = index + 1 == row.op_count ? row.output + start : between;
-      apply<kPrecise>(op, from, y, is_single, to, count);
+      if (!apply_exact(op, from, y, is_single, to, count) && (kPrecise || !apply_fast(op, from, to, count)))
+        apply_precise(op, from, to, count);
       from = to;
     }
   }

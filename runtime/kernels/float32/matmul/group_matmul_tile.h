@@ -28,8 +28,11 @@ struct GroupTile {
   std::int64_t depth, group;
 };
 
+// Formats of weights with an inner loop of their own: 8 bits, with zero points or 128, and 4 bits with zero points or 8.
+enum class Codes { kBytes, kNibbles, kCenteredNibbles };
+
 // Reads the codes of consecutive k for kVectors registers of columns.
-template <int kBits, bool kHasZero, int kVectors>
+template <Codes kCodes, int kVectors>
 struct CodeReader {
   Float scale[kVectors], zero[kVectors];
   Nibbles words[kVectors];
@@ -37,53 +40,59 @@ struct CodeReader {
   FLOAT_INLINE void start_group(const float* scales, const float* zeros) {
     unroll<kVectors>(UNROLLED(v) {
       scale[v.value] = Float::load(scales + v.value * Float::kLanes);
-      if constexpr (kHasZero) zero[v.value] = Float::load(zeros + v.value * Float::kLanes);
-      if constexpr (!kHasZero && kBits == 8) zero[v.value] = Float::broadcast(128.0f);
+      if constexpr (kCodes != Codes::kCenteredNibbles)
+        zero[v.value] = zeros == nullptr ? Float::broadcast(128.0f) : Float::load(zeros + v.value * Float::kLanes);
     });
   }
   FLOAT_INLINE void start_block(const std::uint8_t* codes) {
-    if constexpr (kBits == 4)
+    if constexpr (kCodes != Codes::kBytes)
       unroll<kVectors>(UNROLLED(v) { words[v.value] = Nibbles::load(codes + v.value * Float::kLanes * 4); });
   }
   // Weights of the next k, for register v; `codes` is the address of the bytes of this k.
   FLOAT_INLINE Float next(int v, const std::uint8_t* codes) {
     Float code;
-    if constexpr (kBits == 8) {
+    if constexpr (kCodes == Codes::kBytes) {
       code = Float::of_integers(codes + v * Float::kLanes) - zero[v];
-    } else if constexpr (kHasZero) {
+    } else if constexpr (kCodes == Codes::kNibbles) {
       code = words[v].value() - zero[v];
     } else {
       code = words[v].centered_value();
     }
-    if constexpr (kBits == 4) words[v].advance();
+    if constexpr (kCodes != Codes::kBytes) words[v].advance();
     return code * scale[v];
   }
 };
 
-// Calls use(k, weights) for all k in order, with the weights of k in kVectors registers.
-template <int kBits, bool kHasZero, int kVectors, typename Use>
+// Calls use(k, weights) for all k in order, with the weights of k in kVectors registers. kAtOnce of eight k are unrolled:
+// the more there is to do for each k, the less is gained by more of them, and the longer the compilation takes.
+template <Codes kCodes, int kVectors, int kAtOnce, typename Use>
 FLOAT_INLINE void for_each_k(const GroupTile& tile, Use&& use) {
   constexpr int kBlock = 8;
+  static_assert(kBlock % kAtOnce == 0);
   const std::uint8_t* codes = tile.codes;
   const float *scale = tile.scale, *zero = tile.zero;
+  constexpr int kBits = kCodes == Codes::kBytes ? 8 : 4;
   const std::ptrdiff_t step = kBits == 8 ? tile.width : 0;  // bytes from one k to the next
   const std::ptrdiff_t block_bytes = kBits == 8 ? tile.width * kBlock : tile.width * 4;
-  CodeReader<kBits, kHasZero, kVectors> reader;
+  CodeReader<kCodes, kVectors> reader;
   for (std::int64_t first = 0; first < tile.depth; first += tile.group) {
     const std::int64_t end = tile.depth - first < tile.group ? tile.depth : first + tile.group;
     reader.start_group(scale, zero);
     scale += tile.width;
-    if constexpr (kHasZero) zero += tile.width;
+    if (zero != nullptr) zero += tile.width;
     std::int64_t k = first;
     for (; k + kBlock <= end; k += kBlock) {
       reader.start_block(codes);
       for (std::ptrdiff_t line = 0; line < kVectors * Float::kLanes * kBits; line += 64)
         __builtin_prefetch(codes + 4 * block_bytes + line);
-      unroll<kBlock>(UNROLLED(i) {
-        Float weights[kVectors];
-        unroll<kVectors>(UNROLLED(v) { weights[v.value] = reader.next(v.value, codes + i.value * step); });
-        use(k + i.value, weights);
-      });
+      for (int done = 0; done < kBlock; done += kAtOnce) {
+        const std::uint8_t* const from = codes + done * step;
+        unroll<kAtOnce>(UNROLLED(i) {
+          Float weights[kVectors];
+          unroll<kVectors>(UNROLLED(v) { weights[v.value] = reader.next(v.value, from + i.value * step); });
+          use(k + done + i.value, weights);
+        });
+      }
       codes += block_bytes;
     }
     if (k == end) continue;
@@ -96,7 +105,7 @@ FLOAT_INLINE void for_each_k(const GroupTile& tile, Use&& use) {
   }
 }
 
-template <int kBits, bool kHasZero, int kRows, int kVectors>
+template <Codes kCodes, int kRows, int kVectors>
 __attribute__((noinline)) void group_tile(const GroupTile& tile) {
   Float sum[kRows][kVectors];
   unroll<kVectors>(UNROLLED(v) {
@@ -105,7 +114,8 @@ __attribute__((noinline)) void group_tile(const GroupTile& tile) {
   });
   const float* rows[kRows];
   unroll<kRows>(UNROLLED(r) { rows[r.value] = tile.x + r.value * tile.x_row; });
-  for_each_k<kBits, kHasZero, kVectors>(tile, [&](std::int64_t k, const Float(&weights)[kVectors])
+  constexpr int kAtOnce = kRows * kVectors <= 4 ? 8 : 2;
+  for_each_k<kCodes, kVectors, kAtOnce>(tile, [&](std::int64_t k, const Float(&weights)[kVectors])
                                                   __attribute__((always_inline)) {
     unroll<kRows>(UNROLLED(r) {
       const Float x = Float::broadcast(rows[r.value][k]);
@@ -126,21 +136,21 @@ using GroupTileFunction = void (*)(const GroupTile&);
 constexpr int vectors_of_rows(int rows) { return rows <= kGroupSums / 4 ? 4 : rows <= kGroupSums / 2 ? 2 : 1; }
 constexpr int kMostRows = kGroupSums > 8 ? 8 : kGroupSums;
 
-template <int kBits, bool kHasZero, int kRows, int kVectors>
+template <Codes kCodes, int kRows, int kVectors>
 constexpr GroupTileFunction group_tile_function() {
   if constexpr (kVectors <= vectors_of_rows(kRows)) {
-    return group_tile<kBits, kHasZero, kRows, kVectors>;
+    return group_tile<kCodes, kRows, kVectors>;
   } else {
     return nullptr;
   }
 }
 
 // Table of the functions for 1, 2, ... rows.
-template <int kBits, bool kHasZero, int kVectors, typename Indices>
+template <Codes kCodes, int kVectors, typename Indices>
 struct GroupTileTable;
-template <int kBits, bool kHasZero, int kVectors, int... kIndices>
-struct GroupTileTable<kBits, kHasZero, kVectors, std::integer_sequence<int, kIndices...>> {
-  static constexpr GroupTileFunction of_rows[] = {group_tile_function<kBits, kHasZero, kIndices + 1, kVectors>()...};
+template <Codes kCodes, int kVectors, int... kIndices>
+struct GroupTileTable<kCodes, kVectors, std::integer_sequence<int, kIndices...>> {
+  static constexpr GroupTileFunction of_rows[] = {group_tile_function<kCodes, kIndices + 1, kVectors>()...};
 };
 
 // Sets the fields for the columns of a panel that begin with register `start`.
@@ -162,7 +172,7 @@ FLOAT_INLINE GroupTile tile_of(const GroupMatmulTask& task, std::int64_t panel, 
   return tile;
 }
 
-template <int kBits, bool kHasZero>
+template <Codes kCodes>
 void decode_panels(const GroupMatmulTask& task, std::int64_t first, std::int64_t last, const float* x, float* y) {
   using Rows = std::make_integer_sequence<int, kMostRows>;
   constexpr int kLanes = Float::kLanes;
@@ -179,9 +189,9 @@ void decode_panels(const GroupMatmulTask& task, std::int64_t first, std::int64_t
         tile.x = x + m * tile.x_row;
         tile.y = y + m * tile.y_row + (panel * kGroupPanelVectors + start) * kLanes;
         tile.columns = tile.columns < vectors * kLanes ? tile.columns : vectors * kLanes;
-        const GroupTileFunction* const functions = vectors == 4   ? GroupTileTable<kBits, kHasZero, 4, Rows>::of_rows
-                                                   : vectors == 2 ? GroupTileTable<kBits, kHasZero, 2, Rows>::of_rows
-                                                                  : GroupTileTable<kBits, kHasZero, 1, Rows>::of_rows;
+        const GroupTileFunction* const functions = vectors == 4   ? GroupTileTable<kCodes, 4, Rows>::of_rows
+                                                   : vectors == 2 ? GroupTileTable<kCodes, 2, Rows>::of_rows
+                                                                  : GroupTileTable<kCodes, 1, Rows>::of_rows;
         functions[rows - 1](tile);
         start += vectors;
       }
@@ -190,31 +200,31 @@ void decode_panels(const GroupMatmulTask& task, std::int64_t first, std::int64_t
 }
 
 // Dequantizes one or two registers of columns to rows whose distance is `pitch` floats.
-template <int kBits, bool kHasZero>
+template <Codes kCodes>
 void dequantize_columns(const GroupTile& tile, int count, std::ptrdiff_t pitch, float* to) {
   if (count == 2) {
-    for_each_k<kBits, kHasZero, 2>(tile, [&](std::int64_t k, const Float(&weights)[2]) __attribute__((always_inline)) {
+    for_each_k<kCodes, 2, 8>(tile, [&](std::int64_t k, const Float(&weights)[2]) __attribute__((always_inline)) {
       weights[0].store(to + k * pitch);
       weights[1].store(to + k * pitch + Float::kLanes);
     });
   } else {
-    for_each_k<kBits, kHasZero, 1>(tile, [&](std::int64_t k, const Float(&weights)[1]) __attribute__((always_inline)) {
+    for_each_k<kCodes, 1, 8>(tile, [&](std::int64_t k, const Float(&weights)[1]) __attribute__((always_inline)) {
       weights[0].store(to + k * pitch);
     });
   }
 }
 
 void decode(const GroupMatmulTask& task, std::int64_t first, std::int64_t last, const float* x, float* y) {
-  const bool has_zero = task.zero != nullptr;
-  const auto function = task.bits == 4 ? (has_zero ? decode_panels<4, true> : decode_panels<4, false>)
-                                       : (has_zero ? decode_panels<8, true> : decode_panels<8, false>);
+  const auto function = task.bits == 8          ? decode_panels<Codes::kBytes>
+                        : task.zero != nullptr ? decode_panels<Codes::kNibbles>
+                                               : decode_panels<Codes::kCenteredNibbles>;
   function(task, first, last, x, y);
 }
 
 void dequantize(const GroupMatmulTask& task, std::int64_t panel, int start, int count, std::ptrdiff_t pitch, float* to) {
-  const bool has_zero = task.zero != nullptr;
-  const auto function = task.bits == 4 ? (has_zero ? dequantize_columns<4, true> : dequantize_columns<4, false>)
-                                       : (has_zero ? dequantize_columns<8, true> : dequantize_columns<8, false>);
+  const auto function = task.bits == 8          ? dequantize_columns<Codes::kBytes>
+                        : task.zero != nullptr ? dequantize_columns<Codes::kNibbles>
+                                               : dequantize_columns<Codes::kCenteredNibbles>;
   for (int done = 0; done < count; done += 2)
     function(tile_of(task, panel, start + done), count - done < 2 ? 1 : 2, pitch, to + done * Float::kLanes);
 }

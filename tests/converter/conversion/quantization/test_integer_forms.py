@@ -38,7 +38,9 @@ def samples() -> list[dict[str, Any]]:
     return [{"x": image} for image in images]
 
 
-@pytest.mark.parametrize("options", [{}, {"effort": "high"}, {"chip": "bm1684"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"chip": "bm1684"}, pytest.param({"effort": "high"}, marks=pytest.mark.slow)], ids=str
+)
 def test_scales_are_chosen_once_and_do_not_change(
     options: Mapping[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

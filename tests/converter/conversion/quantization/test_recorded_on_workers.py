@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.networks.calibration_runs import Disordered
 from tests.support.quantize.networks import Net
+from tests.support.sampled import sampled
 from tpuconvert.conversion.quantization.calibration_shards import calibrate_on
 from tpuconvert.conversion.quantization.refinement_shards import split_samples
 from tpuconvert.optimizer.quantize import legalize, quantize, refine
@@ -68,7 +69,7 @@ def test_threads_use_the_record_and_give_the_same_bytes(
     assert len(expected[1]) == 4
 
 
-@pytest.mark.parametrize("count", [2, 5])
+@pytest.mark.parametrize("count", sampled([5, 2]))
 def test_workers_without_the_record_give_the_same_bytes(count: int, expected: tuple[list[bytes], list[bytes]]) -> None:
     constants, outputs = constants_on(Disordered(count, seed=count))
     assert constants == expected[0] and outputs == []

@@ -43,7 +43,7 @@ def survivors(files: Iterator[bytes], folder: Path) -> int:
     return count
 
 
-@pytest.mark.parametrize("times", [300, pytest.param(6000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("times", [100, pytest.param(6000, marks=pytest.mark.slow)])
 def test_small_files(tmp_path: Path, times: int) -> None:
     generator, models = random.Random(times), [model_of(case) for case in all_cases()]
     files = (damage(generator.choice(models), generator) for _ in range(times))

@@ -53,7 +53,7 @@ def quant_of(model: tc.Model, name: str) -> QuantParams:
     return value.quant
 
 
-@pytest.mark.parametrize("activation", sampled(ACTIVATIONS))
+@pytest.mark.parametrize("activation", sampled(ACTIVATIONS, every=5))
 def test_skewed_tensors_have_less_error(activation: str) -> None:
     """The scale is (high - low) / 255 instead of 2 * max / 255; both engines compute the same bytes."""
     net, first, output = network(activation)
@@ -144,7 +144,7 @@ def test_an_edited_range_determines_scale_and_zero_point(tmp_path: Path) -> None
     assert quant.scale[0] == pytest.approx(0.02)
 
 
-@pytest.mark.parametrize("form", ["tpu-mlir", "tpulang", "onnx"])
+@pytest.mark.parametrize("form", sampled(["tpu-mlir", "tpulang", "onnx"], every=3))
 def test_exporters_export_or_name_the_node(form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     net, _, output = network("silu")
     convert(net, output, precision=["*=asymmetric"]).save(tmp_path / "net.tpum")
@@ -152,6 +152,7 @@ def test_exporters_export_or_name_the_node(form: str, tmp_path: Path, capsys: py
     assert code == 0 or (code == 3 and "no exact form" in capsys.readouterr().err)
 
 
+@pytest.mark.slow
 def test_the_search_gives_zero_points_and_ranges_keep_them(tmp_path: Path) -> None:
     net, first, output = network("silu")
     options = {"without": ["channel-scales"]}

@@ -10,6 +10,7 @@ import tpuconvert as tc
 from tests.support.paired import paired
 from tests.support.quantize.networks import Net
 from tests.support.quantize.onnx_builder import cosine
+from tests.support.sampled import sampled
 from tools.bench.outliers import OUTLIER_NETWORKS, OutlierNetwork, Outliers
 from tpuconvert.__main__ import main
 from tpuconvert.conversion.options.options import group_options
@@ -61,7 +62,7 @@ def test_outlier_channels_cost_little(name, chip, tmp_path):
     assert re.match(r"[789] tensors \('reshape.*', .*\) with one scale and zero point per channel; error at the ", note)
 
 
-@pytest.mark.parametrize("name", ["vit", "bert"])
+@pytest.mark.parametrize("name", sampled(["vit", "bert"]))
 def test_outlier_channels_cost_much_with_one_scale(name, tmp_path):
     network, path = OUTLIER_NETWORKS[name], tmp_path / "net.onnx"
     network.write(path)

@@ -18,7 +18,7 @@ MOST_OVER_BOUND = 1.1
 SMALL = 16_384
 """Arenas below this size consist mostly of rounding to cache lines."""
 
-SAMPLE = ("cifar10_resnet8_onnx", "vww_mobilenet_tflite", "kws_dscnn_int8_tflite", "face_short_range_tflite")
+SAMPLE = ("cifar10_resnet8_onnx", "kws_dscnn_int8_tflite", "vww_mobilenet_tflite")
 
 
 def check_arena(root, name: str, chip: str, how: str) -> None:

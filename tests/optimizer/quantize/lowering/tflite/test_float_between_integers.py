@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tpuconvert as tc
+from tests.support.sampled import sampled
 from tests.support.tflite.cases import f32, i32
 from tests.support.tflite.models import O, S, T, serialize
 from tests.support.tflite.reference import reference_runner, run_interpreter
@@ -96,7 +97,7 @@ def _cases() -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize(("dtype", "name", "neighbor"), _cases())
+@pytest.mark.parametrize(("dtype", "name", "neighbor"), sampled(_cases(), every=3))
 def test_equals_the_reference_kernels(dtype: str, name: str, neighbor: str, tmp_path: Path) -> None:
     pytest.importorskip("ai_edge_litert.interpreter")
     model = serialize(model_of(dtype, MIDDLES[name], neighbor, neighbor, seed=len(name)))
