@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -143,6 +144,39 @@ except SystemExit as stop:
     assert not stop.code, stop.code
 """
     assert loaded_by(code) == set()
+
+
+class Budget(NamedTuple):
+    """Limits of what a program imports."""
+
+    code: str
+    modules: int
+    packages: set[str]
+
+
+# Every command of a shell pays for its imports: a module takes about 0.8 ms, numpy and xxhash 0.1 s (CPU time). The
+# numbers of modules were counted on 2026-11-30, and a few were added; a larger one needs a reason.
+BUDGETS = {
+    "the package": Budget("import tpuconvert", 1, set()),
+    "a session": Budget("import tpuconvert; tpuconvert.Session", 95, {"numpy", "xxhash"}),
+    "a conversion": Budget("import tpuconvert; tpuconvert.convert", 350, {"numpy", "xxhash"}),
+    "the list of commands": Budget("from tpuconvert.__main__ import main; main(['--version'])", 30, {"click"}),
+}
+
+
+@pytest.mark.parametrize("name", BUDGETS)
+def test_imports_stay_within_their_budget(name: str) -> None:
+    """Counted, not timed: a time depends on the machine."""
+    code, limit, packages = BUDGETS[name]
+    listing = "import atexit, sys; atexit.register(lambda: print('|'.join(sys.modules), file=sys.stderr))"
+    done = subprocess.run([sys.executable, "-c", f"{listing}\n{code}"], capture_output=True, text=True, check=True)
+    loaded = done.stderr.strip().split("|")
+    own = [module for module in loaded if module.split(".")[0] == "tpuconvert"]
+    # The environment imports modules of its own when Python starts, such as the finder of an editable installation.
+    idle = subprocess.run([sys.executable, "-c", listing], capture_output=True, text=True, check=True)
+    others = {module.split(".")[0] for module in set(loaded) - set(idle.stderr.strip().split("|"))}
+    assert len(own) <= limit
+    assert others - set(sys.stdlib_module_names) - {"tpuconvert"} <= packages
 
 
 def test_runtime_needs_no_frontend() -> None:

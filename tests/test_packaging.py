@@ -108,6 +108,19 @@ def test_wheel_puts_one_name_into_site_packages(distributions: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("pattern", "limit"),
+    [
+        ("*.whl", 2_800_000),  # without the engine, which adds 1.9 MB: 2.0 MB are modules, 0.2 MB the example
+        ("*.tar.gz", 5_500_000),  # also tests with their models, kernels, pages with pictures
+    ],
+)
+def test_distributions_are_small(distributions: Path, pattern: str, limit: int) -> None:
+    """The budget is the size of 2026-11-30 and a tenth. ``tools/release/release.py`` limits wheels with the engine."""
+    [path] = distributions.glob(pattern)
+    assert path.stat().st_size <= limit, "state in the commit what became larger, and why users need it"
+
+
+@pytest.mark.parametrize(
     "wanted",
     [
         "tpuconvert/py.typed",

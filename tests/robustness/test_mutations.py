@@ -13,6 +13,7 @@ import pytest
 
 import tpuconvert as tc
 from tests.support import programs
+from tests.support.damage import mutation_campaign
 from tests.support.damage.mutation_campaign import (
     MOST_BYTES,
     MOST_SECONDS,
@@ -123,6 +124,22 @@ def test_a_worker_that_dies_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(programs, "command", lambda _, __, *words, options: [sys.executable, "-c", DYING, *words])
     found = run_campaigns(["first", "second"], 4)
     assert found == {"first": Outcome(4, 3, failures=["2: the process died (exit code 9)"]), "second": Outcome(4, 4)}
+
+
+def test_a_seed_begins_at_another_case(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Cases of a list are numbered from 0; files that are cut have no other cases than those that the tests try."""
+    begun: dict[str, tuple[int, int]] = {}
+
+    def run(name: str, count: int, first: int) -> Outcome:
+        begun[name] = (count, first)
+        return Outcome(count, count)
+
+    monkeypatch.setattr(mutation_campaign, "run_campaign", run)
+    listed = Listed(".bin", lambda: [b"x"], lambda c, _: c, print, is_cut=True, list_cases=lambda: [bytes] * 7)
+    monkeypatch.setitem(FORMATS, "listed", listed)
+    assert mutation_campaign.main(["--seed", "1000", "--count", "9", "--formats", "npz bytes,npz cut,listed"]) == 0
+    assert begun == {"npz bytes": (9, 1000), "listed": (9, 1000 % 7)}
+    assert capsys.readouterr().out.startswith("seed 1000\n")
 
 
 @pytest.mark.slow

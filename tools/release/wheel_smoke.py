@@ -5,8 +5,9 @@ installs the wheel and its dependencies from wheels only, and prints its size an
 the programs of the environment and no others. ``--installed`` checks the package of the running Python instead;
 cibuildwheel uses it.
 
-Both run ``tpuconvert doctor``, which compares the native engine with the reference byte for byte, once with each
-instruction set of the CPU, and ``tpuconvert demo``, which converts, quantizes and evaluates a network in three formats.
+Both import every module, and run ``tpuconvert doctor``, which compares the native engine with the reference byte for
+byte, once with each instruction set of the CPU, and ``tpuconvert demo``, which converts, quantizes and evaluates a
+network in three formats. In a new environment, ``pip check`` also compares the requirements with what is installed.
 The program needs only the standard library and ``release.py`` beside it. The exit code is 1 if a step fails.
 """
 
@@ -22,6 +23,19 @@ from pathlib import Path
 from typing import Any
 
 from tools.release.release import MOST_WHEEL_BYTES
+
+IMPORTS = """
+import importlib, pkgutil, sys
+names = [found.name for found in pkgutil.walk_packages(__import__("tpuconvert").__path__, "tpuconvert.")]
+for name in names:
+    if name not in PROGRAMS and not name.endswith("__main__"):
+        importlib.import_module(name)
+print(len(names))
+"""
+"""Imports every module of the package, for which the required packages suffice."""
+
+PROGRAMS = ("tpuconvert.exporters.tpu_mlir.generate",)
+"""Modules that run when they are imported: parts of exports."""
 
 
 class SmokeError(Exception):
@@ -58,6 +72,7 @@ def install(wheel: Path, python: str, folder: Path, pip_options: list[str]) -> P
     ours = programs / ("python.exe" if os.name == "nt" else "python")
     pip = [str(ours), "-m", "pip", "install", "--quiet", "--only-binary", ":all:", *pip_options]
     _, seconds = run([*pip, str(wheel)], folder, clean_environment(programs))
+    run([str(ours), "-m", "pip", "check"], folder, clean_environment(programs))
     print(f"pip install {wheel.name}: {seconds:.1f} s, {wheel.stat().st_size / 1e6:.2f} MB")
     return ours
 
@@ -75,8 +90,18 @@ def check_engine(doctor: dict[str, Any], instruction_set: str | None) -> None:
         raise SmokeError(f"the self-test failed: {test}")
 
 
+def check_modules(python: list[str], folder: Path, environment: dict[str, str]) -> None:
+    """Import every module of the installed package.
+
+    Raises:
+        SmokeError: a module cannot be imported with the required packages only.
+    """
+    text, seconds = run([*python, "-c", f"PROGRAMS = {PROGRAMS}{IMPORTS}"], folder, environment)
+    print(f"imports: {seconds:.1f} s; {text.strip()} modules")
+
+
 def smoke(python: list[str], folder: Path, environment: dict[str, str], version: str | None) -> None:
-    """Run the installed package.
+    """Run the installed package, which has the engine.
 
     Args:
         python: command line of the Python that has it.
@@ -87,6 +112,7 @@ def smoke(python: list[str], folder: Path, environment: dict[str, str], version:
     Raises:
         SmokeError: a step failed.
     """
+    check_modules(python, folder, environment)
     command = [*python, "-m", "tpuconvert"]
     text, seconds = run([*command, "doctor", "--json"], folder, environment)
     installation = json.loads(text)
@@ -99,6 +125,16 @@ def smoke(python: list[str], folder: Path, environment: dict[str, str], version:
     for isa in isas:
         text, _ = run([*command, "doctor", "--json"], folder, {**environment, "TPUCONVERT_ISA": isa})
         check_engine(json.loads(text), isa)
+    check_demo(python, folder, environment)
+
+
+def check_demo(python: list[str], folder: Path, environment: dict[str, str]) -> None:
+    """Run ``tpuconvert demo``.
+
+    Raises:
+        SmokeError: it does not convert three formats with little loss of accuracy, or writes no report.
+    """
+    command = [*python, "-m", "tpuconvert"]
     text, seconds = run([*command, "demo", "--json", "-o", "demo"], folder, environment)
     formats = json.loads(text)["formats"]
     if len(formats) != 3 or not all(one["int8_top1"] > 0.95 for one in formats):

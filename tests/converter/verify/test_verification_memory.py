@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tpuconvert as tc
+from tests.support.native_cases.random_graphs import needs_extension
 from tests.support.networks.small_models import examples
 from tpuconvert.conversion.options.options import Options
 from tpuconvert.conversion.source import Source
@@ -67,6 +68,7 @@ def test_large_programs_run_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> No
     assert separate == together
 
 
+@needs_extension
 def test_observed_plans_share_their_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = Graph("matmul")
     x = graph.input("x", TensorType(F32, ("rows", 64)))

@@ -1,11 +1,10 @@
 """Random graphs against ONNX Runtime: a sample with fixed seeds, and a longer run with a fresh one."""
 
-import os
-
 import pytest
 
 pytest.importorskip("onnxruntime", reason="needs onnxruntime: install tpuconvert[oracles]")
 
+from tests.support.fresh_seed import fresh_seed
 from tests.support.onnx.campaign import run_campaign, run_case  # needs onnxruntime
 from tests.support.onnx.random_graphs.comparison import Outcome
 
@@ -33,6 +32,6 @@ def test_sample_of_random_graphs(mode: str, seeds: range, chip: str) -> None:
 @pytest.mark.parametrize(("mode", "count"), [("float", 2500), ("int8", 750)])
 def test_fresh_random_graphs(mode: str, count: int, chip: str) -> None:
     """The seed is printed with the table of outcomes."""
-    first = int.from_bytes(os.urandom(4), "little")
+    first = fresh_seed()
     counts = run_campaign(mode, chip, first, count)
     assert not [kind for kind in counts if Outcome(kind).is_finding], f"seed {first}"

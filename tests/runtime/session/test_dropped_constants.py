@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.support.native_cases.random_graphs import needs_extension
 from tpuconvert.runtime.session.session import Session
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.file import constant_file
@@ -21,7 +22,10 @@ from tpuconvert.schema.types import F32, Array, Chip, TensorType
 DEPTH = 200
 FEEDS = {"x": np.random.default_rng(3).standard_normal((2, DEPTH)).astype(np.float32)}
 
-pytestmark = pytest.mark.skipif(not constant_file.IS_SUPPORTED, reason="files cannot be read at an offset here")
+pytestmark = [
+    pytest.mark.skipif(not constant_file.IS_SUPPORTED, reason="files cannot be read at an offset here"),
+    needs_extension,
+]
 
 
 def write(path: Path, seed: int = 0) -> Path:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import tpuconvert as tc
+from tests.support.native_cases.random_graphs import needs_extension
 from tests.support.networks.decoders import FORMS, decoder
 from tpuconvert.runtime.session import partial_run
 from tpuconvert.schema.graph.graph import Graph
@@ -16,7 +17,14 @@ from tpuconvert.schema.types import F32, Array, Scalar, TensorType
 ROWS = np.load("examples/digits/calibration.npz")["images"][:3, None] * np.float32(0.0625)
 
 
-@pytest.fixture(scope="module", params=[("float", "native"), ("int8", "native"), ("int8", "reference")], ids="-".join)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(("float", "native"), marks=needs_extension, id="float-native"),
+        pytest.param(("int8", "native"), marks=needs_extension, id="int8-native"),
+        pytest.param(("int8", "reference"), id="int8-reference"),
+    ],
+)
 def session(request: pytest.FixtureRequest) -> Iterator[tc.Session]:
     quantization: Literal["int8"] | None = "int8" if request.param[0] == "int8" else None
     samples = ROWS if quantization else None

@@ -9,7 +9,8 @@ Every case runs in a worker process. A case fails if the worker dies, if an erro
 more than ``MOST_SECONDS`` of CPU time, or if the process needs more than ``MOST_BYTES`` above its start. A worker that
 hangs is ended after four times that CPU time, or after ten minutes without an answer. The command prints a row per
 format and the seeds of cases that fail; ``--only SEED`` repeats one of them. ``--first`` and ``--count`` choose a part
-of a campaign: of the rows of all parts, add up the numbers of files, and take the largest seconds and MiB.
+of a campaign: of the rows of all parts, add up the numbers of files, and take the largest seconds and MiB. ``--seed``
+begins at the case with this number, or at its remainder in a list of changes of the structure.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from typing import Any
 
 import tpuconvert as tc
 from tests.support import programs
-from tests.support.damage.mutation_formats import FORMATS, full_count
+from tests.support.damage.mutation_formats import FORMATS, Listed, full_count
 
 MOST_SECONDS = 10.0
 MOST_BYTES = 512 << 20
@@ -174,8 +175,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--count", type=int, help="by default the number of a whole campaign")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--only", type=int)
+    parser.add_argument("--seed", type=int, help="begin at this case, modulo their number; no formats that are cut")
     given = parser.parse_args(arguments)
     names = [name.replace("; ", ", ") for name in given.formats.split(",")]
+    if given.seed is not None:
+        print(f"seed {given.seed}")
+        names = [name for name in names if isinstance(FORMATS[name], Listed) or not FORMATS[name].is_cut]
     if given.only is not None:
         for name in names:
             run_cases(name, range(given.only, given.only + 1), print)
@@ -183,7 +188,9 @@ def main(arguments: list[str]) -> int:
     print("| files | tried | refused | failures | most seconds | most MiB |\n|---|---|---|---|---|---|")
     is_clean = True
     for name in names:
-        found = run_campaign(name, full_count(name) if given.count is None else given.count, given.first)
+        count = full_count(name) if given.count is None else given.count
+        first = given.first if given.seed is None else given.seed % FORMATS[name].most_cases(given.seed + count)
+        found = run_campaign(name, count, first)
         print(found.row(name), flush=True)
         for failure in found.failures[:20]:
             print(f"    {failure}", file=sys.stderr, flush=True)

@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import re
 import subprocess
 import sys
@@ -30,6 +29,7 @@ from typing import Any
 import onnx
 
 from tests.support import programs
+from tests.support.fresh_seed import fresh_seed
 from tests.support.onnx.random_graphs.comparison import Case, Outcome, case_of, check, reduce_case
 from tests.support.onnx.random_graphs.drawing import Settings
 from tests.support.onnx.random_graphs.graphs import draw_graph
@@ -143,7 +143,7 @@ def main(arguments: list[str]) -> int:
         if case is not None and outcome.is_finding:
             print(describe(case, outcome, options.mode, options.chip))
         return int(outcome.is_finding)
-    first = options.seed if options.seed is not None else int.from_bytes(os.urandom(4), "little")
+    first = fresh_seed() if options.seed is None else options.seed
     counts = run_campaign(options.mode, options.chip, first, options.count, options.seconds)
     return int(any(Outcome(kind).is_finding for kind in counts))
 

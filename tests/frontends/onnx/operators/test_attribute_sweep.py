@@ -1,11 +1,11 @@
 """A sweep over attributes, ranks, opsets and symbolic axes of single operators, against onnxruntime."""
 
-import secrets
 import warnings
 
 import numpy as np
 import pytest
 
+from tests.support.fresh_seed import fresh_seed
 from tests.support.onnx import attribute_cases as onnx_attribute_cases
 from tests.support.onnx import attribute_sweep as sweep
 from tpuconvert.schema.types import Array
@@ -44,9 +44,7 @@ def test_sample() -> None:
 
 @pytest.mark.slow
 def test_fresh_seed() -> None:
-    seed = secrets.randbelow(2**31)
-    print(f"seed {seed}")
-    run(seed, 6000)
+    run(fresh_seed(), 6000)
 
 
 @pytest.mark.parametrize(

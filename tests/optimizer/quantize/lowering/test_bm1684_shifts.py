@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.native_cases.random_graphs import needs_extension
 from tests.support.quantize.networks import Net, signal_to_noise, sqnr_of_roundings
 from tpuconvert.optimizer.quantize import calibrate, legalize, quantize
 from tpuconvert.optimizer.quantize.lowering.lower_bm1684_shifts import seven_bits
@@ -107,6 +108,7 @@ def test_every_operator_has_the_form_of_the_compiler():
     assert all(64 <= op.scalar.value <= 127 for op in rescales)
 
 
+@needs_extension
 def test_integers_are_close_to_float_and_equal_in_the_reference():
     samples, wanted, legalized = quantized(*small_network())
     results = {}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import secrets
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
+from tests.support.fresh_seed import fresh_seed
 from tests.support.tflite.chain_campaign import Oracle, compare, run_campaign, run_chain
 from tests.support.tflite.models import O, S, T
 
@@ -194,6 +194,4 @@ def test_random_chains(oracle: Oracle) -> None:
 
 @pytest.mark.slow
 def test_random_chains_with_a_fresh_seed() -> None:
-    first = secrets.randbelow(10**9)
-    print(f"seeds from {first}")
-    assert run_campaign(first, MANY).findings == []
+    assert run_campaign(fresh_seed(), MANY).findings == []

@@ -1,0 +1,1 @@
+"""The pieces of the nightly run, their results, and the issue about a failure."""
