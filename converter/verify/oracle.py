@@ -94,7 +94,7 @@ class Statement:
     """Results of an engine for one feed.
 
     Args:
-        tensors: tensors by their names in the source, including outputs. Those of a process exist until the next
+        tensors: tensors by their names in the source, including outputs. The files of a process exist until the next
             statement.
         outputs: names of the source's outputs, in the order of the source.
         rounds: whether the engine quantizes floats internally, so that its results are not exact.

@@ -127,7 +127,7 @@ def ceil_div(extent: Dim, step: int) -> Dim:
     return extent if step == 1 else _bounded(f"ceil({_factor(extent)}/{step})")
 
 
-def scaled_floor(extent: Dim, factor: float) -> str:
+def scaled_floor(extent: str, factor: float) -> str:
     """Return the formula of a symbolic extent times a number, rounded down."""
     return _bounded(f"floor({_factor(extent)}*{factor!r})")
 

@@ -5,7 +5,7 @@
         [--work FOLDER] [--page PAGE.md]
 
 Both tools read the float models of ``tools/accuracy/trained`` with the same calibration samples, and both programs are
-compiled by the vendor's compiler for BM1688: those of tpuconvert from ``export --compile``, those of TPU-MLIR by
+compiled by the vendor's compiler for BM1688: tpuconvert has ``export --compile``, and TPU-MLIR
 ``model_transform``, ``run_calibration`` and ``model_deploy`` with their defaults. Cycles are the estimate of that
 compiler, which no device has confirmed. ``make accuracy-vendor`` installs an environment with the calibration.
 """

@@ -64,7 +64,7 @@ def convert_mnn(source: Path, target: Path) -> None:
     import MNN  # noqa: F401  absent: the row says so
 
     program = Path(sys.executable).with_name("mnnconvert")
-    command = [program, "-f", "ONNX", "--modelFile", source, "--MNNModel", target, "--bizCode", "MNN"]
+    command = [str(program), "-f", "ONNX", "--modelFile", str(source), "--MNNModel", str(target), "--bizCode", "MNN"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if not target.exists():  # it ends with success if it fails
         raise RuntimeError((done.stdout + done.stderr).strip().splitlines()[-1])

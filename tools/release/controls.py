@@ -79,7 +79,9 @@ def table() -> list[str]:
     lines = ["| threat | control | test that fails without it | what remains |", "|---|---|---|---|"]
     for each in controls():
         path, _, name = each.test.partition("::")
-        lines.append(f"| {each.threat} | {each.control} | [`{name}`](../../{path}) | {each.risk or '-'} |")
+        lines.append(
+            f"| {each.threat} | {each.control} | [`{name or Path(path).name}`](../../{path}) | {each.risk or '-'} |"
+        )
     return lines
 
 
