@@ -54,6 +54,7 @@ PAGES = {
     "docs/reference/options.md": Page("tools.pages.command_options", is_fast=True),
     "docs/guides/evaluation.md": Page("tools.pages.option_tables", is_fast=True),
     "docs/inside/comparison.md": Page("tools.pages.comparison_page", is_fast=True),
+    "docs/reference/security.md#controls": Page("tools.release.controls", is_fast=True),
     "docs/inside/kernels.md#kernels": Page("tools.pages.kernel_page", is_fast=True),
     "docs/reference/operators/index.md": Page("tools.pages.operator_pages", is_fast=True),
     **{

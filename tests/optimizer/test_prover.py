@@ -1,4 +1,4 @@
-"""The prover of the optimizer rules: it refutes wrong rules, and its definitions are those of the operators."""
+"""The prover of the optimizer rules: it refutes wrong rules, and agrees with the references of the operators."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Controls of docs/reference/security.md: check that a test fails without each of them, and write the table.
 
-    python -m tools.release.controls [--only TEXT] [--page]
+    python -m tools.release.controls [--only TEXT] [--page | --check]
 
 ``controls.yaml`` has the controls. Each one is removed from a copy of the repository by a change of its source, and its
 test has to pass before and to fail after. ``--only`` selects controls by a part of their threat; ``--page`` writes the
-table and runs nothing.
+table and runs nothing; with ``--check`` the exit code is 1 if the page is out of date.
 """
 
 from __future__ import annotations
@@ -170,7 +170,13 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog=f"python -m {TOOL}", description="Check controls by removing them.")
     parser.add_argument("--only", default="", metavar="TEXT", help="part of the threats to check (all)")
     parser.add_argument("--page", action="store_true", help="write the table and run nothing")
+    parser.add_argument("--check", action="store_true", help="exit code 1 if the page is out of date")
     options = parser.parse_args(arguments)
+    if options.check:
+        is_current = PAGE.read_text(encoding="utf-8") == page()
+        if not is_current:
+            print(f"{PAGE.name} is out of date: run python -m {TOOL} --page", file=sys.stderr)
+        return 0 if is_current else 1
     if options.page:
         PAGE.write_text(page(), encoding="utf-8")
         return 0

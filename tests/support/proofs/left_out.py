@@ -1,4 +1,4 @@
-"""What the proofs of a rule leave out, with the reason. Random graphs cover it.
+"""Cases that the proofs of a rule leave out, with the reason. Random graphs cover them.
 
 A rule of this list need not be decided by the proofs, but a refutation counts.
 """

@@ -42,7 +42,7 @@ _SAME_COEFFICIENT = Fraction(1, 1 << 20)
 
 
 class Outcome(enum.Enum):
-    """How two terms compare."""
+    """Result of the comparison of two terms."""
 
     NORMAL_FORM = "equal normal forms"
     SOLVED = "proved by Z3"
@@ -120,7 +120,7 @@ class Translation:
         return z3.Sum(parts) if parts else z3.RealVal(0)
 
     def facts(self) -> list[z3.BoolRef]:
-        """What is assumed about the atoms in the expressions, and about the atoms in these assumptions."""
+        """Return the assumptions about the atoms in the expressions, and about the atoms in these assumptions."""
         result: list[z3.BoolRef] = []
         position = 0
         while position < len(self._atoms):
