@@ -247,9 +247,10 @@ class SourceFile(os.PathLike[str]):
         except FileNotFoundError:
             raise absent_file(self.path) from None
         except IsADirectoryError:
-            hint = "a SavedModel has to be converted with tf2onnx or tf.lite.TFLiteConverter first"
             is_saved_model = os.path.exists(os.path.join(self.path, "saved_model.pb"))
-            error = UsageError(f"{self.path}: is a folder, not a model file", hint=hint if is_saved_model else "")
+            saved_model = "a SavedModel has to be converted with tf2onnx or tf.lite.TFLiteConverter first"
+            hint = saved_model if is_saved_model else "name the file of the model in it"
+            error = UsageError(f"{self.path}: is a folder, not a model file", hint=hint)
             raise error from None
         except OSError as error:
             raise UsageError(f"{self.path}: cannot be read ({error.strerror})") from error

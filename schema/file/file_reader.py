@@ -151,7 +151,7 @@ def _map(path: Path) -> tuple[memoryview | mmap.mmap | None, bytes, int]:
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise UsageError("it is a folder or a device, not a model file", file=str(path))
+            raise UsageError("it is a folder or a device, not a model file", file=str(path), hint="name a .tpum file")
         if not status.st_size:
             return None, b"", 0
         mapped = map_file(descriptor, path)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import tpuconvert as tc
 from tpuconvert.frontends.sniffing import SourceFile, corrupt_input, identify
 from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError, UsageError
 from tpuconvert.schema.system.limits import Limits
@@ -129,3 +130,10 @@ def test_a_file_is_read_once(tmp_path: Path) -> None:
     assert file.kind.id == "onnx"
     assert SourceFile.of(file) is file
     assert (str(file), Path(file)) == (str(path), path)
+
+
+def test_a_folder_as_a_model_has_a_next_step(tmp_path: Path) -> None:
+    for call, step in ((tc.convert, "name the file of the model in it"), (tc.load, "name a .tpum file")):
+        with pytest.raises(UsageError, match="is a folder") as caught:
+            call(tmp_path)
+        assert caught.value.hint == step
