@@ -131,6 +131,7 @@ class Copy:
                 env=self._environment,
                 capture_output=True,
                 text=True,
+                errors="replace",
                 check=False,
                 timeout=MOST_SECONDS,
             )
