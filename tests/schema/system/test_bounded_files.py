@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from tpuconvert.schema.errors import ResourceLimitError
 from tpuconvert.schema.system import bounded_files
+from tpuconvert.schema.system.limits import limited
 
 
 def test_an_interrupt_while_a_file_is_opened_stays_an_interrupt(
@@ -22,3 +24,12 @@ def test_an_interrupt_while_a_file_is_opened_stays_an_interrupt(
     monkeypatch.setattr(bounded_files, "open", interrupted, raising=False)
     with pytest.raises(KeyboardInterrupt):
         bounded_files.open_regular(path)
+
+
+def test_a_text_beyond_the_limit_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_bytes(bytes(11))
+    with limited(text_bytes=11):
+        assert bounded_files.read_bounded(path) == bytes(11)
+    with limited(text_bytes=10), pytest.raises(ResourceLimitError, match="11 bytes of text, more than 10"):
+        bounded_files.read_bounded(path)
