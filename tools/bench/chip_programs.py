@@ -40,7 +40,8 @@ class Program:
 
     Args:
         conversion: wall time from the float model to the INT8 model, in seconds.
-        compilation: wall time from there to the program; 0 if the tool does both in one.
+        compilation: wall time from there to the program, of the accepted level of layer grouping; 0 if the tool does
+            both in one.
         nbytes: size of the program.
         cycles: estimate of the compiler for one run.
     """

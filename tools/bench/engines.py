@@ -144,19 +144,18 @@ def _mnn(job: Job) -> Run:
         """Return a tensor in our layout. It has the memory of the array and does not keep it."""
         return MNN.Tensor(array.shape, MNN.Halide_Type_Float, array, MNN.Tensor_DimensionType_Caffe)
 
-    given = [(interpreter.getSessionInput(session, name), on_host(array)) for name, array in feeds.items()]
+    given = [(interpreter.getSessionInput(session, name), on_host(array), array) for name, array in feeds.items()]
     tensors = interpreter.getSessionOutputAll(session).values()
     arrays = [np.zeros(tensor.getShape(), np.float32) for tensor in tensors]
-    results = [(tensor, on_host(array)) for tensor, array in zip(tensors, arrays, strict=True)]
+    results = [(tensor, on_host(array), array) for tensor, array in zip(tensors, arrays, strict=True)]
 
     def run() -> list[Array]:
-        assert len(given) == len(feeds)  # the arrays stay
-        for tensor, host in given:
+        for tensor, host, _ in given:  # with its array, which stays
             tensor.copyFrom(host)
         interpreter.runSession(session)
-        for tensor, host in results:
+        for tensor, host, _ in results:
             tensor.copyToHostTensor(host)
-        return [np.array(host.getNumpyData()) for _, host in results]
+        return [np.array(host.getNumpyData()) for _, host, _ in results]
 
     return run
 

@@ -65,7 +65,7 @@ def _proof(rule: str) -> str:
         return ""
     if rule not in CASES:
         return "no case"
-    return "yes, and random graphs" if rule in LEFT_OUT else "yes"
+    return "in part, and random graphs" if rule in LEFT_OUT else "yes"
 
 
 def proofs_table() -> list[str]:

@@ -121,7 +121,7 @@ std::int32_t weight_pair(const ConvInt16Spec& spec, int out, int in, int y, int 
 // A window of one element with a stride becomes one without, on every second row and pixel.
 ConvGeometry without_steps(ConvGeometry g) {
   if (g.taps() != 1 || g.pad_top != 0 || g.pad_left != 0) return g;
-  // Windows that end in the padding behind the image keep their stride.
+  // Windows that end in the padding after the image keep their stride.
   if ((g.out_height - 1) * g.stride_h >= g.height || (g.out_width - 1) * g.stride_w >= g.width) return g;
   g.height = g.out_height;
   g.width = g.out_width;
