@@ -5,14 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.syntax_trees import parse, syntax_tree
 from tools.release.controls import Control, check, controls
 
 
 @pytest.mark.parametrize("control", controls(), ids=lambda control: control.threat)
 def test_a_control_can_be_removed_and_has_a_test(control: Control, repository: Path) -> None:
-    ast.parse(control.removed)
+    parse(control.removed)
     path, _, name = control.test.partition("::")
-    tree = ast.parse((repository / path).read_text(encoding="utf-8"))
+    tree = syntax_tree(repository / path)
     assert not name or name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
