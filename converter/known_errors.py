@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import traceback
 
 from tpuconvert.schema.errors import (
     InternalError,
     PluginError,
-    ResourceLimitError,
     TpuConvertError,
     UnsupportedError,
-    UsageError,
 )
+from tpuconvert.schema.system.file_errors import file_error
 from tpuconvert.schema.system.memory_errors import not_enough_memory
 from tpuconvert.schema.user_code import HINT, place_of, unexpected
-
-_OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def known_error(error: Exception) -> TpuConvertError:
@@ -30,8 +26,7 @@ def known_error(error: Exception) -> TpuConvertError:
     if isinstance(error, MemoryError):
         return not_enough_memory("this command", error)
     if isinstance(error, OSError):
-        kind = ResourceLimitError if error.errno in _OUT_OF_SPACE else UsageError
-        return kind(str(error.strerror or error), file=str(error.filename or ""))
+        return file_error(error)
     if place_of(error):
         return unexpected("a plugin failed", error)
     frames = traceback.extract_tb(error.__traceback__)

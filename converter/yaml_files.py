@@ -8,6 +8,7 @@ from typing import Any
 
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.system.bounded_files import read_text
+from tpuconvert.schema.system.file_errors import unreadable
 from tpuconvert.schema.system.limits import current_limits, exceeded
 
 _MERGE = "tag:yaml.org,2002:merge"
@@ -24,9 +25,9 @@ def read_yaml(path: Path) -> Any:
     try:
         return parse_yaml(read_text(path), str(path))
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from error
+        raise unreadable(error, path) from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: is not YAML: {error}") from error
+        raise UsageError(f"{path}: is not YAML: {error}", hint="save it as UTF-8") from error
 
 
 def parse_yaml(text: str, where: str) -> Any:
@@ -61,7 +62,7 @@ def parse_yaml(text: str, where: str) -> Any:
         ValueError,
     ) as error:
         # PyYAML's constructors of numbers and dates raise the other types for texts that only look like them
-        raise UsageError(f"{where}: is not YAML: {error}") from error
+        raise UsageError(f"{where}: is not YAML: {error}", hint="mend this line") from error
 
 
 def _check_expanded(root: Any, where: str) -> None:

@@ -19,6 +19,7 @@ from tpuconvert.known_errors import known_error
 from tpuconvert.model.accuracy_notes import KEY as ACCURACY_SECTION
 from tpuconvert.schema.errors import CorruptInputError, TpuConvertError, UsageError
 from tpuconvert.schema.system.content_digest import CHUNK
+from tpuconvert.schema.system.file_errors import unwritable
 from tpuconvert.schema.system.file_replacement import replacing
 from tpuconvert.schema.system.input_files import refuse_input
 from tpuconvert.schema.system.temporary_files import remove_abandoned
@@ -308,7 +309,7 @@ def _bring(entry: Entry, output: Path) -> None:
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"cannot be written ({error.strerror or error})", file=str(output)) from error
+        raise unwritable(error, output) from error
     digest = hashlib.sha256()
     with replacing(output) as target, entry.open() as source:
         while part := source.read(CHUNK):

@@ -9,8 +9,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from tpuconvert.schema.errors import ResourceLimitError, UsageError
-from tpuconvert.schema.system.file_replacement import is_disk_full
+from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.system.file_errors import unwritable
 from tpuconvert.schema.system.input_files import refuse_input, refuse_inputs_below
 from tpuconvert.schema.system.temporary_files import temporary_folder
 from tpuconvert.schema.text.json_text import parse_json
@@ -71,9 +71,7 @@ def write_folder(
             os.chmod(staging, 0o755)
             _replace(target, Path(staging))
     except OSError as error:
-        if is_disk_full(error):
-            raise ResourceLimitError("cannot be written: the disk is full", file=str(folder)) from error
-        raise UsageError(f"cannot be written: {error.strerror or error}", file=str(folder)) from error
+        raise unwritable(error, folder) from error
 
 
 def _write_list(folder: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.system.bounded_files import read_text
+from tpuconvert.schema.system.file_errors import unreadable
 from tpuconvert.schema.system.input_files import note_input
 from tpuconvert.schema.text.json_text import parse_json
 from tpuconvert.text.text_format import several
@@ -117,7 +118,7 @@ def read_labels(path: Path) -> list[str]:
     try:
         text = read_text(path, "utf-8-sig")
     except OSError as error:
-        raise UsageError(f"cannot be read ({error.strerror})", file=str(path), hint=f"expected {_FORMS}") from error
+        raise unreadable(error, path) from error
     except UnicodeDecodeError as error:
         raise CorruptInputError("not a text file", file=str(path), hint=f"expected {_FORMS}") from error
     if path.suffix.lower() == ".json":

@@ -35,6 +35,7 @@ from tpuconvert.schema.graph.cost import macs
 from tpuconvert.schema.system.bounded_files import read_text
 from tpuconvert.schema.system.content_digest import digest_of
 from tpuconvert.schema.system.file_digest import file_digest
+from tpuconvert.schema.system.file_errors import unreadable
 from tpuconvert.schema.system.file_replacement import replacing
 from tpuconvert.schema.text.json_text import parse_json
 from tpuconvert.schema.text.plain_values import Keyword, Plain, Unbounded
@@ -379,7 +380,7 @@ class Search:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise UsageError(f"{self.state_file}: cannot be read ({error.strerror or error})") from error
+            raise unreadable(error, self.state_file) from error
         except ValueError as error:
             raise CorruptInputError(f"is not JSON: {error}", file=str(self.state_file), hint="remove it") from error
         if not isinstance(state, dict) or state.get("format") != FORMAT or state.get("version") != VERSION:

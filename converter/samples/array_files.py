@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tpuconvert.schema.errors import AmbiguousInputError, CorruptInputError, UsageError
+from tpuconvert.schema.errors import AmbiguousInputError, CorruptInputError
 from tpuconvert.schema.system.absent_file import absent_file
 from tpuconvert.schema.system.bounded_files import check_regular
+from tpuconvert.schema.system.file_errors import unreadable
 from tpuconvert.schema.system.input_files import note_input
 from tpuconvert.schema.system.limits import check_expansion
 from tpuconvert.schema.types import Array
@@ -102,7 +103,7 @@ def load_arrays(path: Path) -> dict[str, Array]:
         hint = "arrays of numbers are written by numpy.savez(FILE, NAME=array)"
         raise CorruptInputError(f"not a NumPy file, or a damaged one: {reason}", file=str(path), hint=hint) from error
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from error
+        raise unreadable(error, path) from error
 
 
 def _check_members(archive: Any, path: Path) -> None:

@@ -25,12 +25,12 @@ from tpuconvert.schema.file.file_header import HEADER_SIZE, MAGIC, Header, Heade
 from tpuconvert.schema.file.file_model import FileModel
 from tpuconvert.schema.file.flatbuffer_reader import FlatBufferError
 from tpuconvert.schema.graph.graph import Graph, Value
-from tpuconvert.schema.system.absent_file import absent_file
+from tpuconvert.schema.system.file_errors import unreadable
 from tpuconvert.schema.system.gc_control import collect_if_due, note_arrays, reduced_gc_frequency
 from tpuconvert.schema.system.mapped_pages import COPIED_BYTES, forget_pages, map_file
+from tpuconvert.schema.text.visible_text import shell_word
 from tpuconvert.schema.types import Array, DType
 
-_CONVERT_FIRST = "convert it first: tpuconvert convert MODEL -o OUT.tpum"
 _DAMAGED = "copy or download it again, or convert the model again"
 
 
@@ -50,7 +50,7 @@ def read_model(path: str | os.PathLike[str]) -> FileModel:
     note_arrays(size)
     try:
         if mapped is None or not start.startswith(MAGIC):
-            raise HeaderError(*_identify_other_file(start, size))
+            raise HeaderError(*_identify_other_file(start, size, path))
         header = Header.unpack(start, size)
         view = memoryview(mapped)
         if not header.is_digest_of(view[HEADER_SIZE:]):
@@ -156,8 +156,11 @@ def _map(path: Path) -> tuple[memoryview | mmap.mmap | None, bytes, int]:
             return None, b"", 0
         mapped = map_file(descriptor, path)
         return mapped, bytes(mapped[:HEADER_SIZE]), status.st_size
-    except (OSError, ValueError, OverflowError) as error:  # OverflowError: the file exceeds the address space
-        raise UsageError(f"cannot be read: {error}", file=str(path)) from error
+    except OSError as error:
+        raise unreadable(error, path) from error
+    except (ValueError, OverflowError) as error:
+        hint = "it may exceed the address space: use a 64-bit Python"
+        raise UsageError(f"cannot be read ({error})", file=str(path), hint=hint) from error
     finally:
         os.close(descriptor)  # the mapping stays valid
 
@@ -167,10 +170,10 @@ def _open(path: Path) -> int:
     try:
         # Without O_NONBLOCK, opening a pipe would wait for a writer.
         return os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
-    except (OSError, ValueError) as error:  # ValueError: the name contains a null character
-        if isinstance(error, FileNotFoundError):
-            raise absent_file(path) from None
-        raise UsageError(f"cannot be read: {getattr(error, 'strerror', error)}", file=str(path)) from error
+    except OSError as error:
+        raise unreadable(error, path) from error
+    except ValueError as error:  # the name contains a null character
+        raise UsageError(f"cannot be read ({error})", file=str(path), hint="check the path") from error
 
 
 def _decode_metadata(mapped: memoryview | mmap.mmap, view: memoryview, header: Header) -> FileModel:
@@ -191,9 +194,11 @@ def _views(mapped: memoryview | mmap.mmap, weights_offset: int) -> Constant:
     return view
 
 
-def _identify_other_file(start: bytes, size: int) -> tuple[str, str]:
+def _identify_other_file(start: bytes, size: int, path: Path) -> tuple[str, str]:
     """Guess the format of a file without the magic from its first bytes. Return the error message and the hint."""
     text = start.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    source, model = (shell_word(name) for name in (path, _result_name(path)))
+    convert_first = f"convert it first: tpuconvert convert {source} -o {model}"
     if not size:
         return "it is empty", _DAMAGED
     if start.startswith(MAGIC[:4]) or MAGIC.startswith(start):
@@ -203,12 +208,17 @@ def _identify_other_file(start: bytes, size: int) -> tuple[str, str]:
     if text.startswith((b"<!doctype", b"<html", b"<?xml", b"<head")):
         return "this is a web page, not a .tpum file", "use the direct download link"
     if start[4:8] == b"TFL3":
-        return "this is a TFLite model, not a .tpum file", _CONVERT_FIRST
+        return "this is a TFLite model, not a .tpum file", convert_first
     if start[:1] == b"\x08" and start[2:3] in (b"\x12", b"\x1a", b"\x22", b"\x3a", b"\x42"):
-        return "this looks like an ONNX model, not like a .tpum file", _CONVERT_FIRST
+        return "this looks like an ONNX model, not like a .tpum file", convert_first
     if text.startswith((b"name:", b"layer", b"input")):
-        return "this looks like a Caffe prototxt, not like a .tpum file", _CONVERT_FIRST
+        return "this looks like a Caffe prototxt, not like a .tpum file", convert_first
     return "this is not a .tpum file", "give a file that 'tpuconvert convert' has written"
+
+
+def _result_name(source: Path) -> Path:
+    """Return the name of the model that a file is converted to, which is another one."""
+    return source.with_suffix(".converted.tpum" if source.suffix == ".tpum" else ".tpum")
 
 
 def _plugin_hint(error: UnknownOperatorsError) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.system.bounded_files import open_regular
 from tpuconvert.schema.system.content_digest import CHUNK, Digest
+from tpuconvert.schema.system.file_errors import unreadable
 from tpuconvert.schema.system.mapped_pages import aligned_buffer
 
 
@@ -24,5 +24,5 @@ def file_digest(path: str | os.PathLike[str]) -> str:
             while size := file.readinto(part):
                 digest.update(part[:size])
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from error
+        raise unreadable(error, path) from error
     return digest.hexdigest()

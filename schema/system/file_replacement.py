@@ -7,16 +7,14 @@ the output of a conversion can be generated again, and the digest in the header 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from tpuconvert.schema.errors import ResourceLimitError, TpuConvertError, UsageError
+from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.system.file_errors import unwritable
 from tpuconvert.schema.system.input_files import refuse_input
 from tpuconvert.schema.system.temporary_files import temporary_file
-
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextlib.contextmanager
@@ -38,7 +36,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         with replacing_link(target) as file:
             yield file
     except OSError as error:
-        raise _write_error(error, path) from error
+        raise unwritable(error, path) from error
 
 
 @contextlib.contextmanager
@@ -54,17 +52,3 @@ def replacing_link(target: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         if os.name == "nt":  # elsewhere the file stays locked until it has its name
             file.close()
         os.replace(file.name, target)
-
-
-def is_disk_full(error: OSError) -> bool:
-    """Return True if an error means that the disk is full or the user's quota is exceeded."""
-    return error.errno in _FULL
-
-
-def _write_error(error: OSError, path: str | os.PathLike[str]) -> TpuConvertError:
-    reason = error.strerror or str(error)
-    if is_disk_full(error):
-        return ResourceLimitError(f"cannot be written: {reason}", file=str(path), hint="free space, then try again")
-    missing = isinstance(error, FileNotFoundError)
-    hint = "create its folder first" if missing else "choose a folder that you may write to"
-    return UsageError(f"cannot be written: {reason}", file=str(path), hint=hint)

@@ -8,7 +8,9 @@ changed: names in models stay the same, and so do the strings that a JSON docume
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 
 _REORDERING = frozenset((0x061C, 0x200E, 0x200F, 0xFEFF, *range(0x2028, 0x202F), *range(0x2066, 0x206A)))
 """Characters that change the direction of text, and separators of lines and paragraphs."""
@@ -100,3 +102,9 @@ class _Escapes(dict[int, str]):
 
 
 _VISIBLE, _ONE_LINE, _JSON = _Escapes("\n\t"), _Escapes(""), _Escapes("\n\t", is_json=True)
+
+
+def shell_word(path: str | os.PathLike[str]) -> str:
+    """Return the name of a file as one word of a shell command, in one line; a leading dash does not make an option."""
+    name = os.fspath(path)
+    return shlex.quote(one_line(f"./{name}" if name.startswith("-") else name))

@@ -24,6 +24,7 @@ from tpuconvert.optimizer.quantize.ranges.ranges import Channels, Range
 from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.system.bounded_files import read_text
 from tpuconvert.schema.system.content_digest import ALGORITHM, digest_of
+from tpuconvert.schema.system.file_errors import unreadable
 from tpuconvert.schema.system.file_replacement import replacing
 from tpuconvert.schema.system.input_files import note_input
 from tpuconvert.schema.text.json_text import parse_json
@@ -225,7 +226,11 @@ def _measure_on(
     graph = load_source(source, options)
     options = with_preprocessing_of(graph, options)
     if is_quantized_source(graph):
-        raise UsageError("the source is quantized already and keeps its own scales", file=graph.file)
+        raise UsageError(
+            "the source is quantized already and keeps its own scales",
+            file=graph.file,
+            hint="convert it without ranges",
+        )
     feeds = calibration_feeds(graph, options, calibration)
     optimized = optimize_graph(graph, options, progress=progress)
     progress.report(f"calibration: {feeds.description}")
@@ -251,7 +256,7 @@ def read_ranges(path: str | os.PathLike[str]) -> MeasuredRanges:
     try:
         content = parse_json(read_text(path))
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from error
+        raise unreadable(error, path) from error
     except ValueError as error:
         raise CorruptInputError(f"is not JSON: {error}", file=str(path), hint=_HINT) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:

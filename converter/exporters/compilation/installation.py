@@ -34,7 +34,7 @@ from tpuconvert.schema.errors import MissingExtraError, ResourceLimitError
 from tpuconvert.schema.file.file_model import FileModel
 from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.quantization.lut import Lut
-from tpuconvert.schema.system.file_replacement import is_disk_full
+from tpuconvert.schema.system.file_errors import is_disk_full
 from tpuconvert.schema.system.temporary_files import temporary_folder
 from tpuconvert.schema.types import DType, QuantParams, TensorType
 
@@ -160,7 +160,9 @@ def check_environment(environment: Environment, log: Path, progress: Progress = 
                 _check_chip(environment, chip, Path(folder), log)
     except (CompilerFailure, SimulatorFailure, OSError) as error:
         if isinstance(error, OSError) and is_disk_full(error):
-            raise ResourceLimitError("the check cannot be written: the disk is full", file=str(log.parent)) from error
+            raise ResourceLimitError(
+                "the check cannot be written: the disk is full", file=str(log.parent), hint="free space, then try again"
+            ) from error
         text = f"the installed compiler does not work: {error}"
         raise MissingExtraError(text, hint=f"the whole output is in {log}") from error
 

@@ -20,10 +20,11 @@ from flatbuffers import number_types
 from tpuconvert.frontends.sniffing import SourceFile, corrupt_input
 from tpuconvert.frontends.tflite.file.schema import IDENTIFIER, SCHEMA, enum_names, integers
 from tpuconvert.frontends.tflite.file.sparse import densify_tensor
-from tpuconvert.schema.errors import AmbiguousInputError, ResourceLimitError, UsageError
+from tpuconvert.schema.errors import AmbiguousInputError, ResourceLimitError
 from tpuconvert.schema.file import flatbuffer_reader
 from tpuconvert.schema.file.flatbuffer_reader import FlatBufferError, verify
 from tpuconvert.schema.file.flatbuffer_schema import Kind
+from tpuconvert.schema.system.file_errors import unreadable
 from tpuconvert.schema.system.limits import Limits, current_limits, exceeded, limit_hint
 from tpuconvert.schema.system.mapped_pages import map_file
 from tpuconvert.schema.types import Array, format_shape
@@ -323,7 +324,7 @@ def _map(path: Path, size: int) -> memoryview:
         with open(path, "rb") as handle:
             return memoryview(map_file(handle.fileno(), path))
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
+        raise unreadable(error, path) from error
 
 
 class _Structure:

@@ -86,7 +86,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     write_model(tmp_path / "m.tpum", tiny_model(1))
     before = (tmp_path / "m.tpum").read_bytes()
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
-    assert "ResourceLimitError: m.tpum: cannot be written: File too large" in done.stderr
+    assert "ResourceLimitError: m.tpum: cannot be written (File too large)" in done.stderr
     assert (tmp_path / "m.tpum").read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["m.tpum"]
 
