@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 from tpuconvert.exporters.bucket_graphs import graph_of_bucket
 from tpuconvert.exporters.compilation.compiled_export import TIME_LIMIT, Compilation, export_compiled
+from tpuconvert.exporters.compilation.environment import script_call
 from tpuconvert.exporters.compilation.proof import Proof, describe_proof, file_sha256
 from tpuconvert.exporters.decoder_export import TO_COMPILER, describe_check, export_decoder
 from tpuconvert.exporters.folder import MANIFEST, write_folder
@@ -21,7 +22,13 @@ from tpuconvert.exporters.manifest import Manifest
 from tpuconvert.exporters.onnx_model.package import export_onnx, lower_model
 from tpuconvert.exporters.request import FLOATS, Request
 from tpuconvert.exporters.tpu_mlir.lowering import INTEGERS
-from tpuconvert.exporters.tpu_mlir.package import CHIPS, export_tpu_mlir, lower_for_chip
+from tpuconvert.exporters.tpu_mlir.package import (
+    CHIPS,
+    COMPILE_SCRIPT,
+    GENERATE_SCRIPT,
+    export_tpu_mlir,
+    lower_for_chip,
+)
 from tpuconvert.exporters.tpulang.package import CHIPS as TPULANG_CHIPS
 from tpuconvert.exporters.tpulang.package import PROGRAM, export_tpulang, lower_for_tpulang
 from tpuconvert.model.model import Model, load
@@ -47,7 +54,7 @@ class Form:
         check: raises UnsupportedError if a model of these chips has nodes without an exact form.
         write: writes the file or folder and returns its manifest.
         title: one line about an export, with fields of the manifest in braces.
-        next_step: next step of the user, with fields of the manifest and ``{path}`` in braces.
+        next_step: next step of the user, a shell command where it is one, by the exported path.
         exact_on: values of the option ``exact_on`` without which models of a chip have no exact form.
         compile: writes the folder with the compiled program, and returns its manifest and proof; None without compiler.
     """
@@ -56,7 +63,7 @@ class Form:
     check: Callable[[Model], object]
     write: Callable[[Request], dict[str, Any]]
     title: str
-    next_step: str
+    next_step: Callable[[Path], str]
     exact_on: Mapping[Chip, str] = field(default_factory=dict)
     compile: Callable[[Request, Compilation], tuple[dict[str, Any], Proof]] | None = None
 
@@ -68,7 +75,7 @@ FORMS: Mapping[str, Form] = MappingProxyType(
             lower_for_chip,
             export_tpu_mlir,
             "{name} for {chip}, {compiler}",
-            "{path}/compile.sh, with TPU_MLIR_HOME set; see {path}/README.md",
+            lambda path: script_call(path / COMPILE_SCRIPT),
             {Chip.BM1684: "bm1684"},
             export_compiled,
         ),
@@ -77,14 +84,14 @@ FORMS: Mapping[str, Form] = MappingProxyType(
             lower_for_tpulang,
             export_tpulang,
             "{name} for {chip}, a TPULang program for {compiler}",
-            f"PYTHON {{path}}/{PROGRAM}, with TPU_MLIR_HOME set; see {{path}}/README.md",
+            lambda path: script_call(path / PROGRAM, is_python=True),
         ),
         "onnx": Form(
             tuple(Chip),
             lower_model,
             export_onnx,
             "{name} with the arithmetic of {chip}, ONNX operator set {opset}",
-            "open {path} in ONNX Runtime",
+            lambda path: f"open {path} in ONNX Runtime",
         ),
     }
 )
@@ -134,13 +141,12 @@ class Export(Result, hidden=("to",), keys={"manifest": "*"}):
             if "decoder" in self.manifest:
                 lines.append(describe_check(self.manifest["decoder"]))
             if "decoder" in self.manifest and self.to == TO_COMPILER:
-                compiler, generator = self.path / "compile.sh", self.path / "generate.py"
-                following = f"{compiler}, with TPU_MLIR_HOME set, then PYTHON {generator} 1,2,3 8"
-                return [*lines, f"next: {following}"]
+                generate = script_call(self.path / GENERATE_SCRIPT, "1,2,3", "8", is_python=True)
+                return [*lines, f"next: {form.next_step(self.path)}", f"then: {generate}"]
             if self.proofs:
                 return [*lines, f"wrote {self.path}"]
-            following = form.next_step.format_map({**self.manifest, "path": self.path / programs[0]})
-            return [*lines, f"next: {following}, and the same for the other programs"]
+            following = form.next_step(self.path / programs[0])
+            return [*lines, f"wrote {self.path}", f"next: {following}", "then the same for the other programs"]
         for output in self.manifest.get("results", self.manifest["outputs"]):
             where = "" if output.get("source", "program") else ", on the host"
             lines.append(f"  output  {output['name']}  {output['dtype']}{output['shape']}{where}")
@@ -152,8 +158,7 @@ class Export(Result, hidden=("to",), keys={"manifest": "*"}):
                 if proof["is_accepted"]
                 else lines
             )
-        following = form.next_step.format_map({**self.manifest, "path": self.path})
-        return [*lines, f"wrote {self.path}", f"next: {following}"]
+        return [*lines, f"wrote {self.path}", f"next: {form.next_step(self.path)}"]
 
 
 LARGE_SHARE = 0.05
@@ -204,7 +209,8 @@ def export(
             existing folder is an error. For a model with shape buckets, a folder with one program for each.
         to: the target; ``tpu-mlir`` is the vendor's compiler, ``tpulang`` a Python program of its TPULang API,
             ``onnx`` a file of standard ONNX operators.
-        chip: ``bm1684x``, ``bm1688`` or, for ``tpu-mlir``, ``bm1684``; default ``bm1684x``.
+        chip: ``bm1684x``, ``bm1688`` or, for ``tpu-mlir``, ``bm1684``; default the first one that executes
+            the model, ``bm1684x`` or ``bm1684``.
         data: for ``tpu-mlir`` and ``tpulang``: inputs to store with their expected results, as ``calibration`` of
             ``convert``. Default: random numbers.
         with_checks: let the exported program return every integer tensor, to locate differences.
@@ -245,6 +251,9 @@ def export(
     form = FORMS.get(to)
     if form is None:
         raise UsageError(f"unknown form '{to}'", hint=f"known are {', '.join(FORMS)}")
+    if to != "onnx" and os.fspath(path).lower().endswith(".onnx"):
+        hint = "add --to onnx for an ONNX file, or name a folder"
+        raise UsageError(f"the form {to} is a folder, not an .onnx file", file=os.fspath(path), hint=hint)
     model_sha256 = None
     log = Path(f"{os.fspath(path)}.compile.log")
     read = [os.path.abspath(item) for item in (model, data) if isinstance(item, (str, os.PathLike))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -90,6 +91,28 @@ def require_environment() -> Environment:
         )
         raise MissingExtraError(text, hint=f"install it: {SETUP}")
     return environment
+
+
+def script_call(script: Path, *arguments: str, is_python: bool = False) -> str:
+    """Return the shell command that runs a script of an export with the vendor's package, and installs that if needed.
+
+    Args:
+        script: a script that reads TPU_MLIR_HOME.
+        arguments: its arguments.
+        is_python: whether the interpreter that has the package runs it; otherwise it is an executable file.
+
+    """
+    named, folder = os.environ.get(HOME_VARIABLE), default_folder()
+    home = Path(named).absolute() if named else folder / PACKAGE
+    is_on_path = script.parent == Path() and not is_python  # where a program of the working directory is not found
+    words = [f"./{script}" if is_on_path else str(script), *arguments]
+    if is_python:
+        words.insert(0, next(_interpreters(home), "python3.10") if named else str(folder / "bin" / "python"))
+    call = shlex.join(words)
+    if named:
+        return call
+    call = f"{HOME_VARIABLE}={shlex.quote(str(home))} {call}"
+    return call if environment_in(folder) else f"{SETUP} && {call}"
 
 
 def environment_in(folder: Path) -> Environment | None:

@@ -73,8 +73,9 @@ at most 4 of these changes.
 INEXACT_TOLERANCE = 5e-2
 """The same where integers follow from floating-point results: a rounding error can move an integer by one step."""
 
-DEFAULT_CHIP = "bm1684x"
-"""Chip of an export that names none."""
+COMPILE_SCRIPT = "compile.sh"
+GENERATE_SCRIPT = "generate.py"
+"""Names of the scripts in an export, and beside this module."""
 
 
 @dataclass(frozen=True)
@@ -147,16 +148,26 @@ def lower_request(request: Request, on_host: Mapping[str, str] = MappingProxyTyp
 
 
 def requested_target(request: Request, targets: Mapping[str, Target]) -> Target:
-    """Return the target chip of an export.
+    """Return the target chip of an export. By default, it is the first one that executes the model.
 
     Raises:
         UsageError: the chip is not one of the targets, or is not the chip of the model.
     """
-    chip = DEFAULT_CHIP if request.chip is None else request.chip
-    target = targets.get(plain_name(chip))
-    if target is None:
-        raise UsageError(f"no export for chip '{chip}'", hint=f"known are {', '.join(targets)}")
-    model = request.model
+    model, chip = request.model, request.chip
+    if chip is None:
+        executing = [target for target in targets.values() if target.chip is model.chip]
+        if not executing:
+            raise UsageError(
+                f"the model is for {model.chip.value}, and the programs are for {', '.join(targets)}",
+                file=model.graph.file,
+                hint=f"convert it with --chip {next(iter(targets))}",
+            )
+        target = executing[0]
+    else:
+        found = targets.get(plain_name(chip))
+        if found is None:
+            raise UsageError(f"no export for chip '{chip}'", hint=f"known are {', '.join(targets)}")
+        target = found
     if model.chip is not target.chip:
         raise UsageError(
             f"the model is for {model.chip.value}, an export for {target.name} needs one for {target.chip.value}",
@@ -286,7 +297,7 @@ def write_module(folder: Path, lowering: Lowering, tensors: Sequence[Tensor]) ->
     module, name = lowering.module, lowering.module.name
     (folder / f"{name}.mlir").write_text(module.text(tensors), encoding="utf-8")
     write_npz(folder / f"{name}_weights.npz", module.weights(tensors))
-    text = (SCRIPTS / "compile.sh").read_text(encoding="utf-8")
+    text = (SCRIPTS / COMPILE_SCRIPT).read_text(encoding="utf-8")
     replacements = {
         "@NAME@": name,
         "@CHIP@": lowering.target.name,
@@ -296,15 +307,15 @@ def write_module(folder: Path, lowering: Lowering, tensors: Sequence[Tensor]) ->
     }
     for key, replacement in replacements.items():
         text = text.replace(key, replacement)
-    (folder / "compile.sh").write_text(text, encoding="utf-8")
-    (folder / "compile.sh").chmod(0o755)
+    (folder / COMPILE_SCRIPT).write_text(text, encoding="utf-8")
+    (folder / COMPILE_SCRIPT).chmod(0o755)
 
 
 TPU_MLIR = ProgramForm(
     to="tpu-mlir",
     program="{name}.mlir",
-    compile="compile.sh",
-    command="./compile.sh",
+    compile=COMPILE_SCRIPT,
+    command=f"./{COMPILE_SCRIPT}",
     packages=f"tpu_mlir=={COMPILER_VERSION}",
     write=write_module,
 )
@@ -420,9 +431,9 @@ def write_decoder_programs(folder: Path, manifest: Mapping[str, Any]) -> None:
     text = (SCRIPTS / "compile_parts.sh").read_text(encoding="utf-8")
     for key, replacement in replacements.items():
         text = text.replace(key, replacement)
-    (folder / "compile.sh").write_text(text, encoding="utf-8")
-    (folder / "compile.sh").chmod(0o755)
-    (folder / "generate.py").write_text((SCRIPTS / "generate.py").read_text(encoding="utf-8"), encoding="utf-8")
+    (folder / COMPILE_SCRIPT).write_text(text, encoding="utf-8")
+    (folder / COMPILE_SCRIPT).chmod(0o755)
+    (folder / GENERATE_SCRIPT).write_text((SCRIPTS / GENERATE_SCRIPT).read_text(encoding="utf-8"), encoding="utf-8")
 
 
 def _tolerance(lowering: Lowering, samples: Sequence[Feed]) -> float:
@@ -503,6 +514,9 @@ NOT_COMPILED = "**Not compiled or run yet**: the steps below do that."
 """State of an export whose program the user compiles."""
 
 
+_SETUP = "`tpuconvert device setup` installs the package (Linux x86-64, Python 3.10), and prints its folder."
+
+
 def readme(manifest: Mapping[str, Any], form: ProgramForm, state: str = NOT_COMPILED, files: str = "") -> str:
     """Return the text of README.md.
 
@@ -541,7 +555,8 @@ python3 run.py INPUTS.npz OUTPUTS.npz  # on other samples, one array per input, 
 PYTHON run_bmodel.py          # every returned tensor in the simulator against expected.npz; PYTHON has tpu_mlir
 ```
 
-The package has wheels for Python 3.10 on Linux x86-64: `pip install {form.packages}`.
+{_SETUP}
+The package is `pip install {form.packages}`. With `--compile`, the export takes all these steps itself.
 
 ## On a board
 

@@ -28,7 +28,7 @@ def test_a_quantized_network(digits: Path, model: str, capsys: Captured) -> None
     assert main(["export", model, "out", "--data", str(digits / "calibration.npz"), "--with-checks"]) == 0
     printed = capsys.readouterr().out
     assert "digits for bm1684x, tpu_mlir" in printed
-    assert "next: out/compile.sh" in printed
+    assert " out/compile.sh\n" in printed.partition("next: ")[2]
     expected = np.load("out/expected.npz")
     assert {"image:uint8", "conv1/relu", "fc", "probability"} <= set(expected.files)
     assert all(expected[name].shape[0] == 4 for name in expected.files)
@@ -46,6 +46,26 @@ def test_a_model_of_another_chip(model: str, capsys: Captured) -> None:
     error = capsys.readouterr().err
     assert "the model is for BM1686" in error and "--chip bm1684" in error
     assert not Path("out").exists()
+
+
+@pytest.mark.parametrize(("chip", "exported"), [("bm1684", "bm1684"), ("bm1686", "bm1684x")])
+def test_the_default_chip_executes_the_model(digits: Path, chip: str, exported: str, capsys: Captured) -> None:
+    assert main(["convert", str(digits / "digits.onnx"), "-o", "float.tpum", "--chip", chip]) == 0
+    capsys.readouterr()
+    assert main(["export", "float.tpum", "out", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["chip"] == exported
+
+
+def test_no_program_is_for_bm1682(digits: Path, capsys: Captured) -> None:
+    assert main(["convert", str(digits / "digits.onnx"), "-o", "float.tpum", "--chip", "bm1682"]) == 0
+    assert main(["export", "float.tpum", "out"]) == 2
+    assert "the programs are for bm1684x, bm1688, bm1684\n    convert it with --chip bm1684x" in capsys.readouterr().err
+
+
+def test_a_folder_is_not_named_like_an_onnx_file(model: str, capsys: Captured) -> None:
+    assert main(["export", model, "out.onnx"]) == 2
+    assert "out.onnx: the form tpu-mlir is a folder, not an .onnx file\n    add --to onnx" in capsys.readouterr().err
+    assert not Path("out.onnx").exists()
 
 
 def test_a_model_is_not_overwritten(model: str, capsys: Captured) -> None:
@@ -92,7 +112,7 @@ def test_tpulang(model: str, capsys: Captured) -> None:
     assert main(["export", model, "out", "--to", "tpulang", "--chip", "bm1688"]) == 0
     printed = capsys.readouterr().out
     assert "digits for bm1688, a TPULang program for tpu_mlir" in printed
-    assert "next: PYTHON out/compile_bmodel.py, with TPU_MLIR_HOME set" in printed
+    assert "/bin/python out/compile_bmodel.py\n" in printed.partition("next: ")[2]
     assert main(["export", model, "out", "--to", "tpulang", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["path"], document["chip"], document["to"]) == ("out", "bm1684x", "tpulang")

@@ -16,7 +16,13 @@ from tests.support.onnx.models import one, ramp, save_model
 from tests.support.vendor.fake_compiler import make_fake_compiler
 from tpuconvert.__main__ import main
 from tpuconvert.exporters.compilation import environment as module
-from tpuconvert.exporters.compilation.environment import PACKAGE, environment_in, find_environment, require_environment
+from tpuconvert.exporters.compilation.environment import (
+    PACKAGE,
+    environment_in,
+    find_environment,
+    require_environment,
+    script_call,
+)
 from tpuconvert.exporters.compilation.python_search import find_python
 from tpuconvert.exporters.tpu_mlir.dialect import COMPILER_VERSION
 from tpuconvert.schema.errors import MissingExtraError, UsageError
@@ -88,6 +94,22 @@ def test_the_installation_is_complete_and_found(cache: Path, tmp_path: Path) -> 
     assert environment == environment_in(result.folder) == require_environment()
     assert not tc.device_setup(python=python).is_new
     assert [path.name for path in cache.iterdir()] == [result.folder.name]
+
+
+def test_the_call_of_a_script_installs_the_compiler_once(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = cache / f"tpu_mlir-{COMPILER_VERSION}"
+    call = f"TPU_MLIR_HOME={folder}/lib/python3.10/site-packages/tpu_mlir ./compile.sh"
+    assert script_call(Path("compile.sh")) == f"tpuconvert device setup && {call}"
+    home = make_fake_compiler(tmp_path / "wheel" / "tpu_mlir").home
+    tc.device_setup(python=write_python(tmp_path / "python3.10", home))
+    assert script_call(Path("compile.sh")) == call
+    assert script_call(Path("run.py"), "a b", is_python=True).endswith(f" {folder}/bin/python run.py 'a b'")
+    monkeypatch.setenv("TPU_MLIR_HOME", str(home))
+    monkeypatch.setenv("VENDOR_PYTHON", "/usr/bin/python3.10")
+    assert script_call(Path("out/compile.sh")) == "out/compile.sh"
+    assert script_call(Path("run.py"), is_python=True) == "/usr/bin/python3.10 run.py"
 
 
 @pytest.mark.slow

@@ -15,8 +15,10 @@ from tpuconvert.schema.file.file_model import FileModel
 from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.arithmetic import Add
 from tpuconvert.schema.ops.arithmetic_with_scalar import Muls
+from tpuconvert.schema.ops.cast import Cast
 from tpuconvert.schema.ops.compare import Eq
 from tpuconvert.schema.ops.convolution.conv_v2 import ConvV2
+from tpuconvert.schema.ops.index_select import IndexSelect
 from tpuconvert.schema.ops.matmul.matrix_mul_v2 import MatrixMulV2
 from tpuconvert.schema.ops.pool_int import PoolInt
 from tpuconvert.schema.ops.quantization.dequant_int_to_fp32 import DequantIntToFp32
@@ -378,6 +380,18 @@ def test_requantizations_that_are_fused_wrong_stay_apart(chip, is_apart, tmp_pat
     graph.output(y)
     tc.export(model_of(graph), tmp_path / "out", chip=chip)
     assert ("tpu.BinaryShift" in (tmp_path / "out/net.mlir").read_text()) == is_apart
+
+
+def test_flat_tensors_are_cast_in_rows(tmp_path):
+    """Chips transfer a flat tensor element by element, and rows at once."""
+    graph = Graph("net")
+    x = graph.input("x", TensorType(DType.INT32, (2, 6, 5, 7)))
+    numbers = graph.constant(np.arange(500, dtype=np.float32), "numbers")
+    chosen = graph.add(IndexSelect(dim=0), numbers, graph.add(Reshape((-1,)), x))
+    graph.output(graph.add(Reshape((2, 6, 5, 7)), graph.add(Cast(DType.INT16), chosen)))
+    tc.export(model_of(graph), tmp_path / "out", data={"x": np.zeros((1, 2, 6, 5, 7), np.int32)})
+    (cast,) = re.findall(r'"tpu.Cast".* : \(tensor<([0-9x]+)xf32>', (tmp_path / "out/net.mlir").read_text())
+    assert cast == "1x60x7"
 
 
 def test_integers_with_a_scale_become_floats_without_it(tmp_path):
