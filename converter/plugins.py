@@ -21,6 +21,7 @@ from tpuconvert.schema.definition.op import Op, OpKind, all_ops
 from tpuconvert.schema.errors import TpuConvertError, UsageError
 from tpuconvert.schema.graph.control_flow import all_graphs
 from tpuconvert.schema.graph.graph import Graph
+from tpuconvert.schema.system.absent_file import absent_file
 from tpuconvert.schema.system.input_files import note_input
 from tpuconvert.schema.user_code import note_user_code
 
@@ -149,7 +150,7 @@ def plugins_of(graph: Graph) -> list[str]:
 def _load_file(path: str) -> str:
     """Import a file unless it is imported already. Return the name of its module."""
     if not os.path.isfile(path):
-        raise UsageError(f"{path}: no such plugin file")
+        raise absent_file(path)
     if not path.endswith(".py"):
         raise UsageError(f"{path}: not a Python file", hint="a plugin's name ends in .py")
     note_input(path)

@@ -46,7 +46,7 @@ def load_function(text: str) -> Callable[..., Any]:
         raise UsageError(f"{module}: cannot be imported ({reason})", hint=_FORMS) from error
     function = getattr(loaded, name, None)
     if not callable(function):
-        raise UsageError(f"{module} has no function '{name}'")
+        raise UsageError(f"{module} has no function '{name}'", hint="check its spelling: MODULE:FUNCTION")
     note_definition(function)
     result: Callable[..., Any] = function
     return result

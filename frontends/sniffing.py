@@ -13,6 +13,7 @@ from typing import NamedTuple
 from tpuconvert.schema.errors import CorruptInputError, ResourceLimitError, UsageError
 from tpuconvert.schema.system.absent_file import absent_file
 from tpuconvert.schema.system.bounded_files import open_regular
+from tpuconvert.schema.system.file_errors import unreadable
 from tpuconvert.schema.system.limits import Limits, exceeded
 
 HEAD_BYTES = 4096
@@ -136,7 +137,8 @@ def _identify_archive(head: bytes, name: str) -> FileKind | None:
 
 def _identify_model(head: bytes, name: str) -> FileKind | None:
     if head.startswith((b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")) and (
-        b"ctorch" in head or b"cnumpy" in head or b"}q" in head or b"collections" in head
+        any(mark in head for mark in (b"ctorch", b"cnumpy", b"}q", b"collections"))
+        or name.lower().endswith((".pt", ".pth", ".ckpt", ".pkl"))
     ):
         return FileKind("pytorch", "a Python pickle (PyTorch checkpoint)", _EXPORT)
     if name.lower().endswith("saved_model.pb"):
@@ -253,7 +255,7 @@ class SourceFile(os.PathLike[str]):
             error = UsageError(f"{self.path}: is a folder, not a model file", hint=hint)
             raise error from None
         except OSError as error:
-            raise UsageError(f"{self.path}: cannot be read ({error.strerror})") from error
+            raise unreadable(error, self.path) from error
 
     @cached_property
     def kind(self) -> FileKind | None:

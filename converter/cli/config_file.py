@@ -143,7 +143,7 @@ def _to_argument(parameter: click.Parameter, value: Any, name: str) -> Any:
         return expand_rules(value)
     if isinstance(parameter, click.Option) and parameter.is_flag:
         if not isinstance(value, bool):
-            raise UsageError(f"{name}: {value!r} is neither true nor false")
+            raise UsageError(f"{name}: {value!r} is neither true nor false", hint="write true or false")
         return value
     if isinstance(value, Mapping):
         parts = [f"{key}={_join(each)}" for key, each in value.items()]

@@ -20,6 +20,7 @@ from tpuconvert.report.conversion_summary import ConversionSummary, summarize, s
 from tpuconvert.report.report import report
 from tpuconvert.samples.random_samples import unknown_extents
 from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.text.visible_text import shell_word
 from tpuconvert.text.styled_text import join_lines
 
 if TYPE_CHECKING:
@@ -59,10 +60,11 @@ class Files(NamedTuple):
             UsageError: a file cannot be written under its name.
 
         """
+        call = f"tpuconvert inspect {shell_word(self.model)}"
         ensure(
             self.output is not None or not self.model.lower().endswith(".tpum"),
             f"{self.model}: is named like a converted model, expected a source",
-            hint="use 'tpuconvert run' or 'tpuconvert inspect' with it; a source of this name needs -o OUT.tpum",
+            hint=f"see what is in it: {call}; a source of this name needs -o",
         )
         ensure_model_name(self.target)
         same = self.report is not None and os.path.normpath(self.report) == os.path.normpath(self.target)

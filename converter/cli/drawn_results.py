@@ -172,7 +172,8 @@ class OutputSummary:
     """Statistics of an output.
 
     Args:
-        best: the highest scores of the first samples.
+        min, max, mean: of the real values, where an output of integers has a scale.
+        best: the highest scores of the first samples; none for integers without a scale.
 
     """
 

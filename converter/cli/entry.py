@@ -9,7 +9,7 @@ import warnings
 
 import click
 
-from tpuconvert.cli.group import COMPLETION, complete, run_command
+from tpuconvert.cli.group import COMMANDS, COMPLETION, complete, run_command
 from tpuconvert.cli.json_output import (
     ErrorDescription,
     ErrorDocument,
@@ -18,7 +18,7 @@ from tpuconvert.cli.json_output import (
     to_json,
     write_document,
 )
-from tpuconvert.cli.option_hints import qualify_options
+from tpuconvert.cli.option_hints import options_of, qualify_options
 from tpuconvert.cli.stdout_document import StdoutDocument
 from tpuconvert.cli.terminal import echo, style_error
 from tpuconvert.known_errors import explain, known_error
@@ -51,8 +51,10 @@ def _run(arguments: list[str], answer: StdoutDocument) -> int:
     except Exception as error:
         if "--traceback" in arguments:
             echo(traceback.format_exc(), err=True)
-        reported = _command_error(error)
-        echo(style_error(qualify_options(explain(reported), arguments)), err=True)
+        reported = _command_error(error, arguments)
+        text = explain(reported)
+        is_about_arguments = isinstance(error, click.UsageError)  # its options are those that the user typed
+        echo(style_error(text if is_about_arguments else qualify_options(text, arguments)), err=True)
         if answer.is_missing:
             _write_error(reported, arguments)
         return reported.exit_code
@@ -83,9 +85,20 @@ def _close_stdout() -> int:
     return 0
 
 
-def _command_error(error: Exception) -> TpuConvertError:
+def _command_error(error: Exception, arguments: list[str]) -> TpuConvertError:
     """Convert an exception of a command to a :class:`TpuConvertError`."""
     if not isinstance(error, click.UsageError):
         return known_error(error)
     called = error.ctx.command_path if error.ctx is not None else "tpuconvert"
-    return UsageError(error.format_message(), hint=f"see: {called} --help")
+    return UsageError(error.format_message(), hint=f"{_option_hint(error, arguments)}see: {called} --help")
+
+
+def _option_hint(error: click.UsageError, arguments: list[str]) -> str:
+    """Return a clause about an option that the command does not have, or nothing."""
+    if not isinstance(error, click.NoSuchOption):
+        return ""
+    word = next((argument for argument in arguments if argument.startswith(error.option_name)), "")
+    if word and os.path.lexists(word):
+        return f"a file of this name is ./{word}; "
+    owners = [name for name in COMMANDS if error.option_name in options_of(name)]
+    return f"an option of {', '.join(owners)}; " if owners else ""

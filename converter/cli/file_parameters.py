@@ -18,6 +18,17 @@ from tpuconvert.schema.system.input_files import note_input
 _OUTPUTS = "tpuconvert.outputs"
 
 
+def _check_is_named(text: str) -> None:
+    """Refuse an empty name, of a variable of the shell that is not set.
+
+    Raises:
+        UsageError: the name is empty.
+
+    """
+    if not text.strip():
+        raise UsageError("the name of a file is empty", hint="name it; a variable of the shell may not be set")
+
+
 class InputFile(StringParamType):
     """An input file or folder. The parameter may also accept text that names no file.
 
@@ -32,6 +43,7 @@ class InputFile(StringParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the text, and register the file that it names as an input."""
         text: str = super().convert(value, param, ctx)
+        _check_is_named(text)
         note_input(text)
         if self._is_named:
             note_input(text.partition("=")[2])
@@ -58,6 +70,7 @@ class OutputFile(StringParamType):
 
         """
         text: str = super().convert(value, param, ctx)
+        _check_is_named(text)
         path = text.partition("=")[2] if self._is_named else text
         if path and param is not None and ctx is not None:
             real_path = os.path.normcase(os.path.realpath(path))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 from tpuconvert.conversion.source import SOURCE_SUFFIXES
+from tpuconvert.frontends.sniffing import SourceFile
 from tpuconvert.report.report_file import check_report_name
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.system.input_files import refuse_input
@@ -39,6 +41,19 @@ def ensure_report_name(path: str | None) -> None:
         check_report_name(path)
 
 
+def ensure_page_name(path: str | None) -> None:
+    """Check that a page can be written: as :func:`ensure_writable`, and with the suffix of a page.
+
+    Raises:
+        UsageError: with what is wrong.
+
+    """
+    ensure_writable(path)
+    if path is not None:
+        stem, suffix = os.path.splitext(path)
+        ensure(suffix.lower() in (".html", ".htm"), f"{path}: a page ends in .html", hint=f"name it {stem}.html")
+
+
 def ensure_writable(path: str | None) -> None:
     """Check that a file can be written: its folder exists, and it is not one of the files that are read.
 
@@ -51,6 +66,27 @@ def ensure_writable(path: str | None) -> None:
     folder = os.path.dirname(path) or os.curdir
     ensure(os.path.isdir(folder), f"{path}: there is no folder {folder}", hint="create it first")
     refuse_input(path)
+
+
+def ensure_model_first(file: str, others: Iterable[str | None]) -> None:
+    """Check that the arguments of a command are not swapped.
+
+    Args:
+        file: the first argument, a ``.tpum`` file.
+        others: files that belong after it.
+
+    Raises:
+        UsageError: it has another format, and one of the others is a ``.tpum`` file.
+
+    """
+    if not _is_model(file):
+        swapped = next((other for other in others if other is not None and _is_model(other)), None)
+        ensure(swapped is None, f"{file}: the model is expected here", hint=f"give it first: {swapped}")
+
+
+def _is_model(path: str) -> bool:
+    kind = SourceFile(path).kind if os.path.isfile(path) else None
+    return kind is not None and kind.id == "tpum"
 
 
 def ensure(condition: bool, message: str, hint: str = "") -> None:

@@ -11,7 +11,7 @@ import click
 
 from tpuconvert.cli.choice import Choice
 from tpuconvert.cli.file_parameters import InputFile, OutputFile
-from tpuconvert.cli.problems import ensure, ensure_report_name
+from tpuconvert.cli.problems import ensure, ensure_page_name, ensure_report_name
 from tpuconvert.cli.progress_bar import MODES
 from tpuconvert.option_declaration import option
 from tpuconvert.plugins import without_installed_plugins
@@ -86,7 +86,7 @@ def report_option(function: F) -> F:
     def command(*arguments: Any, report: str | None, page: str | None, **keywords: Any) -> Any:
         ensure(report is None or page is None, "--report with --html", hint="--report OUT.html writes the page as well")
         if page is not None:
-            ensure(page.lower().endswith((".html", ".htm")), f"{page}: the page's name ends in .html")
+            ensure_page_name(page)
         ensure_report_name(report or page)
         return function(*arguments, report=report or page, **keywords)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tpuconvert.cli.problems import ensure
 from tpuconvert.frontends.sniffing import SourceFile
+from tpuconvert.schema.text.visible_text import shell_word
 from tpuconvert.text.text_format import several
 
 
@@ -24,7 +25,7 @@ def source_and_model(command: str, files: Sequence[str]) -> tuple[str, str | Non
     ensure(
         len(files) in (2, 3),
         f"{several(len(files), 'file')} where two are needed: a source (with its weights) and a model made from it",
-        hint=f"tpuconvert {command} MODEL [WEIGHTS] FILE.tpum",
+        hint=f"tpuconvert {command} {_shown_files(files)}",
     )
     kinds = [SourceFile(file).kind for file in files]
     converted = [file for file, kind in zip(files, kinds, strict=True) if kind is not None and kind.id == "tpum"]
@@ -36,3 +37,12 @@ def source_and_model(command: str, files: Sequence[str]) -> tuple[str, str | Non
             hint=f"give it last: {shlex.join(['tpuconvert', command, *others, converted[0]])}",
         )
     return files[0], files[1] if len(files) == 3 else None, files[-1]
+
+
+def _shown_files(files: Sequence[str]) -> str:
+    """Return the arguments of a command, with the name of the one file that is known in its place."""
+    source, model = "MODEL [WEIGHTS]", "FILE.tpum"
+    if len(files) == 1:
+        name = shell_word(files[0])
+        source, model = (source, name) if files[0].lower().endswith(".tpum") else (name, model)
+    return f"{source} {model}"

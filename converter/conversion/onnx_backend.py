@@ -83,7 +83,9 @@ class TpuBackendRep(BackendRep):
         feeds = self._feeds(inputs)
         for name, array in feeds.items():
             if array.dtype == np.float64 and (np.isfinite(array) & (np.abs(array) > _LARGEST)).any():
-                raise UsageError(f"input '{name}' has numbers beyond FLOAT32, which replaces DOUBLE")
+                raise UsageError(
+                    f"input '{name}' has numbers beyond FLOAT32, which replaces DOUBLE", hint="scale the input down"
+                )
         session = self._session_for(feeds)
         names = {info.name for info in session.inputs}
         outputs = session.run({name: array for name, array in feeds.items() if name in names})
@@ -104,7 +106,10 @@ class TpuBackendRep(BackendRep):
             return {name: np.asarray(array) for name, array in inputs.items()}
         listed: Sequence[Any] = inputs if isinstance(inputs, (list, tuple)) else [inputs]
         if len(listed) != len(names):
-            raise UsageError(f"{len(listed)} arrays for {len(names)} inputs: {', '.join(names)}")
+            raise UsageError(
+                f"{len(listed)} arrays for {len(names)} inputs: {', '.join(names)}",
+                hint="give one array per input, in this order",
+            )
         return dict(zip(names, map(np.asarray, listed), strict=True))
 
     def _session_for(self, feeds: Mapping[str, Array]) -> Session:
@@ -212,7 +217,10 @@ class TpuBackend(Backend):
         names = list(dict.fromkeys(name for name in node.input if name))
         arrays = [np.asarray(array) for array in (inputs if isinstance(inputs, (list, tuple)) else [inputs])]
         if len(arrays) != len(names):
-            raise UsageError(f"{len(arrays)} arrays for {len(names)} inputs: {', '.join(names)}")
+            raise UsageError(
+                f"{len(arrays)} arrays for {len(names)} inputs: {', '.join(names)}",
+                hint="give one array per input, in this order",
+            )
         graph = helper.make_graph(
             [node],
             "node",
@@ -234,7 +242,7 @@ class TpuBackend(Backend):
 
 def _check_device(device: str) -> None:
     if not TpuBackend.supports_device(device):
-        raise UsageError(f"device '{device}': only CPU is supported")
+        raise UsageError(f"device '{device}': only CPU is supported", hint="leave the device out, or give CPU")
 
 
 is_compatible = TpuBackend.is_compatible

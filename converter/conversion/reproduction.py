@@ -236,7 +236,7 @@ def check_source(model: Model, source: Source, path: str | os.PathLike[str]) -> 
     weights = source.weights
     if (weights is None) != ("weights" not in recipe):
         needs = "a weight file belongs to it" if weights is None else "no weight file belongs to it"
-        raise UsageError(f"{path}: was made otherwise: {needs}")
+        raise UsageError(f"{path}: was made otherwise: {needs}", hint="give the files of the first conversion")
     if weights is not None:
         _check_same("weights", recipe.get("weights"), file_digest(weights), str(weights))
 
@@ -258,7 +258,9 @@ def _check_same(what: str, recipe: Any, digest: str, name: str) -> None:
         raise CorruptInputError(reason, hint="convert again, or use the tpuconvert that wrote the file")
     if expected != digest:
         shown = f"{ALGORITHM} {digest[:16]}..., the recipe says {expected[:16]}..."
-        raise UsageError(f"{name}: not the {what} of the first conversion: {shown}")
+        raise UsageError(
+            f"{name}: not the {what} of the first conversion: {shown}", hint="give the files of the first conversion"
+        )
 
 
 def first_difference(first: Model, second: Model) -> str:

@@ -15,6 +15,7 @@ from tpuconvert.schema.errors import CorruptInputError, TpuConvertError, UsageEr
 from tpuconvert.schema.system.content_digest import digest_of
 from tpuconvert.schema.system.file_digest import file_digest
 from tpuconvert.schema.system.input_files import note_input
+from tpuconvert.schema.text.visible_text import shell_word
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -118,6 +119,14 @@ class Source:
         """Digests of the model, of its weights and of its external data files, if it has them."""
         others = external if self.weights is None else (self.weights, *external)
         return (self.digest(), *map(file_digest, others))
+
+
+def unexpected_second_file(path: FilePath) -> UsageError:
+    """Return the error for a second file beside a model that is not in Caffe format."""
+    name = os.fspath(path)
+    is_result = name.lower().endswith(".tpum")
+    hint = f"the file to write is an option: -o {shell_word(name)}" if is_result else "leave it out"
+    return UsageError(f"{name}: a second file belongs to Caffe models only", hint=hint)
 
 
 def _message(model: object) -> ModelProto:

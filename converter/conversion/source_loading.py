@@ -12,7 +12,7 @@ from tpuconvert.conversion.additions.appended_nms import append_nms
 from tpuconvert.conversion.final_checks import check_finite, check_not_empty
 from tpuconvert.conversion.options.nms_options import NmsTail
 from tpuconvert.conversion.options.options import Options, default_of
-from tpuconvert.conversion.source import Source
+from tpuconvert.conversion.source import Source, unexpected_second_file
 from tpuconvert.frontends import caffe, onnx, tflite
 from tpuconvert.frontends.integer_range import note_inexact_integers
 from tpuconvert.frontends.open_extents import KEEP
@@ -78,7 +78,9 @@ def _load(source: Source, options: Options, *, require_weights: bool) -> Graph:
     named = [name for name, shape in options.input_shapes.items() if any(isinstance(extent, str) for extent in shape)]
     if named and kind != "onnx":
         shape = format_shape(options.input_shapes[named[0]])
-        raise UsageError(f"input_shapes: {named[0]}={shape}: only ONNX models can keep extents open", file=file)
+        raise UsageError(
+            f"input_shapes: {named[0]}={shape}: only ONNX models can keep extents open", file=file, hint="give numbers"
+        )
     arguments: dict[str, Any] = {
         "input_shapes": input_shapes or None,
         "inputs": options.inputs,
@@ -106,7 +108,7 @@ def _load(source: Source, options: Options, *, require_weights: bool) -> Graph:
             graph.notes.append("no weight file was given: weights are taken as zeros")
         return graph
     if source.weights is not None:
-        raise UsageError(f"{source.weights}: a second file belongs to Caffe models only", hint="leave it out")
+        raise unexpected_second_file(source.weights)
     if kind == "tflite":
         return tflite.load(source.path, **arguments)
     return onnx.load(source.model, **arguments)
@@ -128,7 +130,11 @@ def _shapes_of_buckets(options: Options, kind: str, file: str) -> Mapping[str, S
             raise UsageError(f"input '{name}' is in input_shapes and in shapes", file=file, hint=hint)
         shapes = [bucket[name] for bucket in buckets]
         if len(set(map(len, shapes))) > 1:
-            raise UsageError(f"shapes: input '{name}' has different ranks: {format_buckets(buckets)}", file=file)
+            raise UsageError(
+                f"shapes: input '{name}' has different ranks: {format_buckets(buckets)}",
+                file=file,
+                hint="give the same number of extents in each",
+            )
         input_shapes[name] = [extents[0] if len(set(extents)) == 1 else KEEP for extents in zip(*shapes, strict=True)]
     if kind != "onnx" and any(KEEP in shape for shape in input_shapes.values()):
         hint = "convert one model for each shape with --input-shapes"

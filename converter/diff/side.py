@@ -11,7 +11,7 @@ from tpuconvert.conversion.conversion import Conversion
 from tpuconvert.conversion.options.options import Options, names_of
 from tpuconvert.conversion.options.quantization import Quantization
 from tpuconvert.conversion.reproduction import stored_options
-from tpuconvert.conversion.source import Source
+from tpuconvert.conversion.source import Source, unexpected_second_file
 from tpuconvert.conversion.source_loading import load_source, with_preprocessing_of
 from tpuconvert.frontends.sniffing import SourceFile
 from tpuconvert.model.model import Model, load
@@ -95,7 +95,7 @@ def load_sides(
 def _load_model(model: Compared, weights: str | os.PathLike[str] | None) -> Model | None:
     """Return the model if a finished one is given, otherwise None."""
     if isinstance(model, (Model, Graph)) and weights is not None:
-        raise UsageError(f"{weights}: a second file belongs to Caffe models only", hint="leave it out")
+        raise unexpected_second_file(weights)
     if isinstance(model, Model):
         return model
     if not isinstance(model, (str, os.PathLike)):

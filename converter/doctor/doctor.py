@@ -15,7 +15,7 @@ from tpuconvert.conversion.input_expectations import Expected, check_activations
 from tpuconvert.conversion.options.options import Options, takes_groups
 from tpuconvert.conversion.options.readers import read_method
 from tpuconvert.conversion.options.source import SourceOptions
-from tpuconvert.conversion.source import AnySource, Source, Weights, open_source
+from tpuconvert.conversion.source import AnySource, Source, Weights, open_source, unexpected_second_file
 from tpuconvert.conversion.source_loading import is_quantized_source, load_source, with_preprocessing_of
 from tpuconvert.doctor.calibration import Sufficiency, lone_findings, measure
 from tpuconvert.doctor.trial import Predict, Trial, VariantResult, compare_variants
@@ -197,7 +197,7 @@ def _diagnose(
         model, name = source, source.graph.name
     elif source.name.lower().endswith(".tpum"):
         if source.weights is not None:
-            raise UsageError(f"{source.weights}: a second file belongs to Caffe models only", hint="leave it out")
+            raise unexpected_second_file(source.weights)
         model, name = load(source.path), source.name
     else:
         options = options.without_fused_preprocess()  # on the host the same preprocessing can be varied

@@ -13,7 +13,9 @@ import numpy as np
 from tpuconvert.samples.array_files import load_arrays
 from tpuconvert.samples.image_files import IMAGE_SUFFIXES
 from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.system.absent_file import absent_file
 from tpuconvert.schema.system.bounded_files import read_text
+from tpuconvert.schema.system.file_errors import unreadable
 from tpuconvert.schema.system.input_files import note_input
 from tpuconvert.schema.types import Array
 from tpuconvert.text.text_format import several
@@ -41,6 +43,9 @@ class Labeled:
         return _are_files(self.samples)
 
 
+_NO_LABELS = "give the labels with --labels, or --unlabeled with --reference to compare two models"
+
+
 def load_labeled(path: str | os.PathLike[str], classes: int) -> Labeled:
     """Read an ``.npz`` file with an array ``labels``, or a folder with a folder of images per class.
 
@@ -60,22 +65,28 @@ def load_labeled(path: str | os.PathLike[str], classes: int) -> Labeled:
     if os.path.isdir(source):  # Path.is_dir would raise for a name that is too long
         return _from_folders(source, classes)
     if source.suffix.lower() != ".npz":
-        raise UsageError(f"{source}: neither a folder per class nor an .npz file with '{LABELS}'")
+        raise UsageError(f"{source}: neither a folder per class nor an .npz file with '{LABELS}'", hint=_NO_LABELS)
     arrays = load_arrays(source)
     labels = arrays.pop(LABELS, None)
     if labels is None or not arrays:
         hint = f"numpy.savez(FILE, images=..., {LABELS}=...) writes such a file"
-        raise UsageError(f"holds no array '{LABELS}' beside the samples", file=str(source), hint=hint)
+        raise UsageError(
+            f"holds no array '{LABELS}' beside the samples", file=str(source), hint=f"{hint}\n{_NO_LABELS}"
+        )
     labels = labels.reshape(-1)
     if labels.dtype.kind not in "iu" or labels.size == 0 or labels.min() < 0 or labels.max() >= classes:
-        raise UsageError(f"'{LABELS}' are not whole numbers from 0 to {classes - 1}", file=str(source))
+        found = f"{labels.dtype} from {labels.min()} to {labels.max()}" if labels.size else "empty"
+        text = f"'{LABELS}' are {found}, expected whole numbers from 0 to {classes - 1}"
+        raise UsageError(text, file=str(source), hint="classes are counted from 0")
     return Labeled(next(iter(arrays.values())) if len(arrays) == 1 else arrays, labels)
 
 
 def _from_folders(root: Path, classes: int) -> Labeled:
     folders = sorted(entry for entry in root.iterdir() if entry.is_dir())
     if not folders:
-        raise UsageError(f"{root}: has no folder per class", hint="put the images of each class into its own folder")
+        raise UsageError(
+            f"{root}: has no folder per class", hint=f"put the images of each class into its own folder\n{_NO_LABELS}"
+        )
     if all(folder.name.isdecimal() for folder in folders):
         numbers = [int(folder.name) for folder in folders]
     elif len(folders) == classes:
@@ -83,10 +94,13 @@ def _from_folders(root: Path, classes: int) -> Labeled:
     else:
         raise UsageError(
             f"{root}: {len(folders)} folders, the model knows {classes} classes",
-            hint="name each folder with the number of its class",
+            hint=f"name each folder with the number of its class\n{_NO_LABELS}",
         )
     if len(set(numbers)) < len(numbers) or max(numbers) >= classes:
-        raise UsageError(f"{root}: the folders' names are not numbers of classes from 0 to {classes - 1}, each once")
+        raise UsageError(
+            f"{root}: the folders' names are not numbers of classes from 0 to {classes - 1}, each once",
+            hint="name each folder with the number of its class",
+        )
     images, labels = [], []
     for number, folder in zip(numbers, folders, strict=True):
         files = sorted(entry for entry in folder.iterdir() if entry.suffix.lower() in IMAGE_SUFFIXES)
@@ -143,7 +157,9 @@ def _read_text(path: Path) -> list[int] | dict[str, int]:
                 raise ValueError("a file name occurs twice")
             return by_name
         return [_class(number) for row in rows for number in row]
-    except (OSError, ValueError, OverflowError) as error:
+    except OSError as error:
+        raise unreadable(error, path) from error
+    except (ValueError, OverflowError) as error:
         raise UsageError(f"{path}: holds no labels ({error})", hint=LABEL_FILES) from None
 
 
@@ -171,7 +187,10 @@ def in_order(labels: Array | dict[str, int], names: list[str]) -> Array:
         raise UsageError("labels by file name for samples that are not image files", hint="give one class per sample")
     missing = [name for name in names if name not in labels]
     if missing:
-        raise UsageError(f"no label for {several(len(missing), 'image')}, the first is '{missing[0]}'")
+        raise UsageError(
+            f"no label for {several(len(missing), 'image')}, the first is '{missing[0]}'",
+            hint="add it to the labels, or remove the image",
+        )
     return np.array([labels[name] for name in names], dtype=np.int64)
 
 
@@ -183,7 +202,7 @@ def image_files(folder: Path) -> list[Path]:
 
     """
     if not os.path.isdir(folder):
-        raise UsageError(f"{folder}: no such folder")
+        raise absent_file(folder, or_folder=True)
     images = sorted(entry for entry in folder.iterdir() if entry.suffix.lower() in IMAGE_SUFFIXES)
     if not images:
         raise UsageError(f"{folder}: no images", hint=f"known: {', '.join(IMAGE_SUFFIXES)}")

@@ -32,9 +32,15 @@ def load_label_images(samples: Any, labels: Any) -> Labeled:
         files = [Path(labels) / f"{image.stem}.png" for image in images]
         missing = [file.name for file in files if not os.path.isfile(file)]
         if missing:
-            raise UsageError(f"{labels}: no label image {missing[0]}, {len(missing)} of {len(files)} are missing")
+            raise UsageError(
+                f"{labels}: no label image {missing[0]}, {len(missing)} of {len(files)} are missing",
+                hint="a label image has the name of its image, as .png",
+            )
         return Labeled(images, files)
     arrays = [np.asarray(item) for item in labels]
     if len(arrays) != len(images):
-        raise UsageError(f"{several(len(arrays), 'label image')} for {several(len(images), 'image')}")
+        raise UsageError(
+            f"{several(len(arrays), 'label image')} for {several(len(images), 'image')}",
+            hint="give one label image per image, in the same order",
+        )
     return Labeled(images, arrays)

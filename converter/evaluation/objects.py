@@ -68,7 +68,10 @@ def load_objects(samples: Any, labels: Any = None) -> Labeled:
         raise UsageError("boxes are compared on image files", hint="give a folder of images, or a list of image files")
     if isinstance(labels, list | tuple):
         if len(labels) != len(images):
-            raise UsageError(f"labels of {several(len(labels), 'image')} for {several(len(images), 'image')}")
+            raise UsageError(
+                f"labels of {several(len(labels), 'image')} for {several(len(images), 'image')}",
+                hint="give one list of objects per image, in the same order",
+            )
         return Labeled(images, [_from_mapping(item) for item in labels])
     return Labeled(images, _from_texts(images, labels))
 
@@ -131,9 +134,12 @@ def _from_coco(folder: Path, file: Path) -> Labeled:
         ) from error
     missing = [path for path in images.values() if not os.path.isfile(path)]
     if missing:
-        raise UsageError(f"{file}: {several(len(missing), 'image')} not in {folder}, the first is '{missing[0].name}'")
+        raise UsageError(
+            f"{file}: {several(len(missing), 'image')} not in {folder}, the first is '{missing[0].name}'",
+            hint="name the folder with these images, or remove them from the labels",
+        )
     if not images:
-        raise UsageError(f"{file}: lists no images")
+        raise UsageError(f"{file}: lists no images", hint="give the instances file of the data set")
     return Labeled([images[number] for number in rows_of], [_objects(rows) for rows in rows_of.values()])
 
 

@@ -43,7 +43,10 @@ def golden_vectors(graph: Graph, feeds: Iterable[Feed] | None, count: int) -> di
     """
     samples = random_feeds(graph.input_ports, count) if feeds is None else list(itertools.islice(feeds, count))
     if len(samples) < count:
-        raise UsageError(f"{count} golden vectors were requested, but there are {len(samples)} samples")
+        raise UsageError(
+            f"{count} golden vectors were requested, but there are {len(samples)} samples",
+            hint="ask for at most that many, or give more samples",
+        )
     size = sum(np.asarray(array).nbytes for feed in samples for array in feed.values())
     if size > MOST_BYTES:
         raise UsageError(

@@ -158,7 +158,7 @@ class RuleTrials:
         ranges = self._automatic.ranges or {}
         missing = [name for name in candidate.ranges if name not in ranges]
         if missing:
-            raise UsageError(f"'{missing[0]}' has no range")
+            raise UsageError(f"'{missing[0]}' has no range", hint="collect the ranges again, with all tensors")
         chosen = [ranges[name] for name in candidate.ranges]
         numbers = [item.threshold if candidate.method == AUTO else max(-item.low, item.high) for item in chosen]
         return dict(zip(candidate.ranges, numbers, strict=True))

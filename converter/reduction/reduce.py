@@ -15,7 +15,7 @@ from tpuconvert.conversion.options.options import OPTIONS, Options, default_of, 
 from tpuconvert.conversion.options.packed_weights import PackedWeights
 from tpuconvert.conversion.options.quantization import Quantization
 from tpuconvert.conversion.options.source import SourceOptions
-from tpuconvert.conversion.source import AnySource, Source, Weights, open_source
+from tpuconvert.conversion.source import AnySource, Source, Weights, open_source, unexpected_second_file
 from tpuconvert.plugins import load_plugins
 from tpuconvert.precision.tune import seconds_of
 from tpuconvert.progress import SILENT, Progress
@@ -329,7 +329,7 @@ def _check_files(source: Source, output: str | os.PathLike[str] | None) -> Sourc
     kind, weights = source.format, source.weights
     source.note()
     if weights is not None and kind != "caffe":
-        raise UsageError(f"{weights}: a second file belongs to Caffe models only", hint="leave it out")
+        raise unexpected_second_file(weights)
     if output is not None:
         refuse_input(output)
         if kind == "caffe":
@@ -362,7 +362,10 @@ def _read_pattern(match: str | None) -> re.Pattern[str] | None:
     try:
         return None if match is None else re.compile(match)
     except re.error as error:
-        raise UsageError(f"match is '{match}', which is not a regular expression: {error}") from error
+        raise UsageError(
+            f"match is '{match}', which is not a regular expression: {error}",
+            hint="escape its special characters with a backslash",
+        ) from error
 
 
 def _until_of(failure: Failure, condition: str) -> str:

@@ -170,10 +170,15 @@ def _check_condition(path: str, condition: str) -> list[Failure]:
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
         except OSError as error:
-            raise UsageError(f"--until: {command[0]} cannot be started: {error.strerror}") from error
+            raise UsageError(
+                f"--until: {command[0]} cannot be started: {error.strerror}", hint="name a program on the PATH"
+            ) from error
         return [failure] if done.returncode == 0 else []
     function = load_function(condition)
     try:
         return [failure] if function(path) else []
     except Exception as error:
-        raise UsageError(f"--until: {condition} raised {type(error).__name__}: {with_place(error)}") from error
+        raise UsageError(
+            f"--until: {condition} raised {type(error).__name__}: {with_place(error)}",
+            hint="the function takes the path of a model and returns a bool",
+        ) from error

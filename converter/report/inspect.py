@@ -75,7 +75,10 @@ class Inspection(Result):
         if self.cost is None:
             if with_cost or with_groups:
                 name = self.description["file"] or self.description["name"]
-                raise UsageError(f"{name}: the cost and the groups are those on a chip; convert it first")
+                raise UsageError(
+                    f"{name}: the cost and the groups are those on a chip",
+                    hint="convert it first, and inspect the .tpum file",
+                )
             return ["", *node_lines(self.description)] if with_nodes else []
         lines: list[str] = []
         if with_cost or with_groups:

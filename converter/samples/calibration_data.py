@@ -32,6 +32,7 @@ from tpuconvert.schema.graph.graph import Port
 from tpuconvert.schema.graph.input_types import convert_input
 from tpuconvert.schema.system.absent_file import absent_file
 from tpuconvert.schema.system.content_digest import Digest, digest_of
+from tpuconvert.schema.system.file_errors import unreadable
 from tpuconvert.schema.system.input_files import note_input
 from tpuconvert.schema.types import Array
 from tpuconvert.text.text_format import several
@@ -166,8 +167,7 @@ class FeedSource:
         try:
             actual = _content(batch)
         except OSError as error:
-            reason = error.strerror or str(error)
-            raise UsageError(f"cannot be read ({reason})", file=str(error.filename), hint=_SAME_FILES) from error
+            raise unreadable(error, hint=_SAME_FILES) from error
         if actual != expected:
             file = ", ".join(map(str, paths)) or self._builder.file
             raise UsageError("has other samples on this worker than on the client", file=file, hint=_SAME_FILES)
@@ -291,7 +291,9 @@ def _load_feeds(source: Any, ports: list[Port], preprocess: Preprocess | None) -
             hint="a folder of images, an .npz or .npy file, or an iterable of arrays or {name: array}",
         ) from None
     if not items:
-        raise UsageError("no samples: the iterable is empty")
+        raise UsageError(
+            "no samples: the iterable is empty", hint="a generator gives its samples once: create it again"
+        )
     batches: list[Any] = [
         {name: np.asarray(array) for name, array in item.items()} if isinstance(item, Mapping) else np.asarray(item)
         for item in items
@@ -323,7 +325,10 @@ def image_feeds(paths: Sequence[Path], ports: list[Port], preprocess: Preprocess
     size = builder.batch(builder.only_port)
     batches = _full_batches(list(paths), size)
     if not batches:
-        raise UsageError(f"{several(len(paths), 'image')}, the model takes {size} at a time")
+        raise UsageError(
+            f"{several(len(paths), 'image')}, the model takes {size} at a time",
+            hint="add images, or convert with a batch of 1: --input-shapes",
+        )
     return _check_first(FeedSource(several(len(batches) * size, "image"), len(batches) * size, list(batches), builder))
 
 
@@ -517,11 +522,16 @@ def _from_arrays(arrays: dict[str, Array], name: str, builder: _FeedBuilder) -> 
         what = f"{chosen[empty].dtype}{list(chosen[empty].shape)}"
         port = builder.ports[empty]
         if not len(chosen[empty]):
-            raise UsageError(f"{name}: {what} holds no samples for input {describe(port)}")
+            raise UsageError(
+                f"{name}: {what} holds no samples for input {describe(port)}", hint="give at least one sample"
+            )
         raise UsageError(f"{name}: {what} is less than one batch of input {describe(port)}", hint=one_by_one(port))
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"'{input_name}': {count}" for input_name, count in counts.items())
-        raise UsageError(f"{name}: the inputs have different numbers of batches ({listed})")
+        raise UsageError(
+            f"{name}: the inputs have different numbers of batches ({listed})",
+            hint="give every input the same number of samples",
+        )
     batches: list[Any] = [dict(zip(pieces, batch, strict=True)) for batch in zip(*pieces.values(), strict=True)]
     first = next(iter(chosen))
     used = sum(len(piece) if piece.ndim else 1 for piece in pieces[first])
@@ -549,7 +559,11 @@ def _choose(arrays: dict[str, Array], builder: _FeedBuilder) -> tuple[dict[str, 
         if builder.is_images(port, array) or (array.ndim >= max(rank - 1, 2 if rank > 1 else 0))
     ]
     if len(candidates) != 1:
-        listed = ", ".join(f"'{name}' {array.dtype}{list(array.shape)}" for name, array in arrays.items())
+        shapes = {name: f"{array.dtype}{list(array.shape)}" for name, array in arrays.items()}
+        if list(shapes) == [""]:  # a .npy file
+            hint = "give arrays with the extents of the input"
+            raise UsageError(f"an array {shapes['']} does not fit input {describe(port)}", file=builder.file, hint=hint)
+        listed = ", ".join(f"'{name}' {shape}" for name, shape in shapes.items())
         raise UsageError(f"no array named {describe(port)}", file=builder.file, hint=f"found: {listed or 'no arrays'}")
     return {port.name: arrays[candidates[0]]}, [name for name in arrays if name != candidates[0]]
 

@@ -103,7 +103,10 @@ class Preprocess:
                     hint=f"one finite number, or {self.channels} for {self.color}",
                 )
         if 0.0 in self.scale:
-            raise UsageError("preprocessing: scale is 0, every image would be the same")
+            raise UsageError(
+                "preprocessing: scale is 0, every image would be the same",
+                hint="leave it out, or give the factor of the training, such as 0.00392157",
+            )
         if self.fuse and self.fuse not in PIXEL_FORMATS:
             raise UsageError(f"preprocessing: fuse is '{self.fuse}'", hint=f"one of {', '.join(PIXEL_FORMATS)}")
         if self.fuse and (self.fuse == "gray") != (self.color == "GRAY"):
@@ -161,7 +164,7 @@ class Preprocess:
             if "=" in part:
                 key, part = (piece.strip() for piece in part.split("=", 1))
                 if key in values:
-                    raise UsageError(f"preprocessing: {key} is given twice")
+                    raise UsageError(f"preprocessing: {key} is given twice", hint="give it once")
             if not key:
                 raise UsageError(f"preprocessing: '{part}' has no key", hint=f"keys: {', '.join(_keys())}")
             values.setdefault(key, []).append(part.strip())
@@ -231,7 +234,10 @@ class Preprocess:
         if self.has_planes and len(shape) == 3:
             shape = (shape[0], shape[1] * 2 // 3 if isinstance(shape[1], int) else shape[1], shape[2], self.channels)
         if len(shape) != 4:
-            raise UsageError(f"preprocessing: the model's input has {len(shape)} axes, {self.input_layout} has 4")
+            raise UsageError(
+                f"preprocessing: the model's input has {len(shape)} axes, {self.input_layout} has 4",
+                hint="leave the preprocessing out, and give arrays",
+            )
         rows, columns = (2, 3) if self.input_layout == "NCHW" else (1, 2)
         self.check_fits(shape)
         height, width = shape[rows], shape[columns]

@@ -228,7 +228,7 @@ class Comparer:
 
         """
         if not self._samples:
-            raise UsageError("there are no samples to compare with")
+            raise UsageError("there are no samples to compare with", hint="give at least one")
         self._attribute_differences()
         layers, engine = tuple(self._final.by_name.values()), self._engine
         deviations = [str(item) for each in all_graphs(self._source) for item in each.deviations]

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpuconvert.conversion.options.options import Options, takes_groups
-from tpuconvert.conversion.source import AnySource, Weights, open_source
+from tpuconvert.conversion.source import AnySource, Source, Weights, open_source
 from tpuconvert.model.model import Model, load_converted
 from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import SILENT, Progress
+from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.system.content_digest import ALGORITHM
+from tpuconvert.schema.text.visible_text import one_line
 from tpuconvert.verify.metrics import MetricLimit
 from tpuconvert.verify.source_comparison import VERIFICATION_SAMPLES, measure_metrics, verify_source
 from tpuconvert.verify.verification import Verification
@@ -74,10 +77,22 @@ def verify(
     settings = Options.of(source_options, preprocess=preprocess)
     converted = load_converted(model, source)
     with open_source(source, weights, as_file=True) as opened:
-        verification = verify_source(
-            converted, opened, settings, data, samples=samples, oracle=oracle, progress=progress or SILENT
-        )
+        try:
+            verification = verify_source(
+                converted, opened, settings, data, samples=samples, oracle=oracle, progress=progress or SILENT
+            )
+        except UsageError as error:
+            raise _name_other_source(error, converted, opened) from None
         if not limits:
             return verification
         measured = measure_metrics(limits, converted, opened, settings, data, samples)
     return replace(verification, metrics=measured, metric_limits=limits)
+
+
+def _name_other_source(error: UsageError, model: Model, source: Source) -> UsageError:
+    """Return an error that begins with the reason if the file is not the source of the model, or else the error."""
+    digest = ((model.metadata.get("recipe") or {}).get("source") or {}).get(ALGORITHM)
+    if digest in (None, source.digest()):
+        return error
+    text = f"the model was made from another file, '{one_line(model.graph.file)}': {error.message}"
+    return UsageError(text, file=source.name, node=error.node, hint=error.hint)

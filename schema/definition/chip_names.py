@@ -14,11 +14,13 @@ from tpuconvert.schema.types import Chip
 ALIASES = {"bm1684x": Chip.BM1686, "bm1688": Chip.BM1686}
 """Accepted names of further products, and the target chip whose operators they execute exactly."""
 
+KNOWN = (*(chip.value.lower() for chip in Chip), *ALIASES)
+"""Accepted names."""
+
+_OTHER = f"its TPU has other operators than {', '.join(KNOWN)}: use the vendor's compiler for it"
 _BM1684 = "its TPU is a BM1684: choose --chip bm1684"
 _BM1684X = "its TPU is a BM1684X: choose --chip bm1684x"
 _BM1688 = "its TPU is of the kind of BM1688: choose --chip bm1688, and compare the results with the device"
-_OTHER = "its TPU has other operators: none of the chips here fits, use the vendor's compiler"
-
 _ANSWERS = (
     (r"cv186\w*|se98?|se916", _BM1688),
     (r"s[emc]7\w*|airbox", _BM1684X),
@@ -28,9 +30,6 @@ _ANSWERS = (
     (r"sg2042", "it has no TPU: choose the chip of the accelerator card"),
 )
 """Patterns of the names of other products, and the recommendation in the error message."""
-
-KNOWN = (*(chip.value.lower() for chip in Chip), *ALIASES)
-"""Accepted names."""
 
 
 def plain_name(text: str) -> str:

@@ -107,7 +107,7 @@ def test_plugin_that_fails(tmp_path: Path, content: str, complaint: str) -> None
 
 
 def test_missing_file_and_other_suffix(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no such plugin file"):
+    with pytest.raises(UsageError, match=r"absent\.py: no such file"):
         load_plugins([tmp_path / "absent.py"])
     for name in ("acme_suffix.py", "acme_suffix.txt"):
         (tmp_path / name).write_text("")

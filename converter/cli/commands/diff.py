@@ -18,7 +18,7 @@ from tpuconvert.cli.help_sections import SectionedCommand
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.option_fields import command_options
 from tpuconvert.cli.output_files import write_text
-from tpuconvert.cli.problems import ensure, ensure_writable
+from tpuconvert.cli.problems import ensure, ensure_page_name, ensure_writable
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import LimitOptions, plugin_option, progress_option
 from tpuconvert.cli.terminal import echo
@@ -123,8 +123,7 @@ def command(
     """
     markdown, page = settings.markdown, settings.page
     ensure_writable(markdown)
-    ensure_writable(page)
-    ensure(page is None or page.lower().endswith((".html", ".htm")), f"{page}: the page's name ends in .html")
+    ensure_page_name(page)
     keys = [limit.key for limit in GROWTH_LIMITS]
     growth = {key: others.pop(key) for key in keys if others[key] is not None}
     source_of = click.get_current_context().get_parameter_source

@@ -19,6 +19,7 @@ from tpuconvert.doctor.doctor import doctor
 from tpuconvert.doctor.installation import installation
 from tpuconvert.option_declaration import option
 from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.text.visible_text import shell_word
 
 OF_BOTH = ("as_json", "progress_mode")
 """Options that also the check of the installation has."""
@@ -73,7 +74,8 @@ def command(
         check_installation(as_json)
         return
     if settings.data is None:
-        raise UsageError("MODEL without --data", hint="add the samples: tpuconvert doctor MODEL --data SAMPLES")
+        call = f"tpuconvert doctor {shell_word(model)} --data SAMPLES"
+        raise UsageError("a model without --data", file=model, hint=f"add the samples: {call}")
     arguments = {**vars(settings), "calibration_method": calibration_method, **group_options(**options)}
     with show_progress(progress_mode) as progress:
         diagnosis = doctor(model, weights=weights, plugins=plugins, progress=progress, **arguments)

@@ -13,7 +13,7 @@ from tpuconvert.cli.help_sections import SectionedCommand
 from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.option_fields import command_options
 from tpuconvert.cli.preprocess_option import PreprocessOption
-from tpuconvert.cli.problems import ensure
+from tpuconvert.cli.problems import ensure, ensure_model_first
 from tpuconvert.cli.progress_bar import show_progress
 from tpuconvert.cli.shared_options import EngineOptions, plugin_option, progress_option, report_option
 from tpuconvert.cli.terminal import echo, echo_text
@@ -83,6 +83,7 @@ class EvaluateOptions(EngineOptions, PreprocessOption):
         None,
         "Labels of the samples. For topK: .npy, .npz or text. map: a COCO file, or a folder of text files. miou: a "
         "folder of label images. text: lines 'file name<tab>text'. nme: .npy of points.",
+        metavar="FILE",
         is_file=True,
     )
     metrics: tuple[str, ...] = option(
@@ -187,6 +188,7 @@ def command(
         --max flips=0.03
     tpuconvert evaluate detector.tpum --data coco/ --metric map --decode yolov8 --max map_drop=0.01
     """
+    ensure_model_first(file, (options.data, options.reference))
     load_plugins(plugins)
     asked = tuple(dict.fromkeys((*options.metrics, *checks.short)))
     low, high = checks.limits()

@@ -25,7 +25,9 @@ class ExportOptions:
     """Options of ``export``."""
 
     to: str = option(FORM_NAMES[0], "Form of the export.", choices=FORM_NAMES)
-    chip: str | None = option(None, "Chip of the vendor's compiler. Default: bm1684x.", choices=tuple(TARGETS))
+    chip: str | None = option(
+        None, "Chip of the vendor's compiler. Default: the model's, bm1684x or bm1684.", choices=tuple(TARGETS)
+    )
     data: str | None = option(
         None,
         "Samples to store with their results (tpu-mlir, tpulang). Default: random numbers.",

@@ -71,7 +71,7 @@ def command(
     ensure(
         calibration is not None or not with_verification,
         "--verify needs samples: ranges are not made for random numbers",
-        hint="--calibration DATA, or tpuconvert verify MODEL FILE.tpum --data DATA afterwards",
+        hint="add the samples with --calibration, or verify the model with --data afterwards",
     )
     kind = SourceFile(model).kind
     ensure(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ from tpuconvert.cli.json_output import json_option, print_json
 from tpuconvert.cli.option_fields import command_options
 from tpuconvert.cli.output_files import write_arrays
 from tpuconvert.cli.preprocess_option import PreprocessOption
-from tpuconvert.cli.problems import ensure, ensure_writable
+from tpuconvert.cli.problems import ensure, ensure_model_first, ensure_writable
 from tpuconvert.cli.shared_options import SessionOptions, plugin_option
 from tpuconvert.cli.tensor_dump import check_dump_folder, dump_tensors
 from tpuconvert.cli.terminal import echo
@@ -40,7 +41,7 @@ from tpuconvert.schema.text.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from tpuconvert.outputs.interpretation import Interpretation
-    from tpuconvert.schema.types import Array
+    from tpuconvert.schema.types import Array, QuantParams
 
 BEST = 5
 """Number of samples that are shown, and of highest scores per sample."""
@@ -116,7 +117,11 @@ def command(
     import numpy as np
 
     output = options.output
-    ensure(output is None or output.lower().endswith(".npz"), f"{output}: the name of the outputs ends in .npz")
+    ensure(
+        output is None or output.lower().endswith(".npz"),
+        f"{output}: outputs are written as .npz",
+        hint=f"name it {os.path.splitext(output or '')[0]}.npz",
+    )
     ensure(
         options.outputs is None or (drawing.draw, drawing.decode) == (None, None),
         "--outputs with --draw or --decode",
@@ -125,6 +130,7 @@ def command(
     ensure(not (options.outputs and options.dump), "--outputs with --dump", hint="--dump writes every tensor")
     ensure_writable(output)
     check_dump_folder(options.dump)
+    ensure_model_first(file, inputs)
     load_plugins(plugins)
     model = load(file)
     rule = options.rule or model.preprocess
@@ -151,7 +157,9 @@ def command(
         write_arrays(Path(output), outputs)
     pictures = write_pictures(drawing, feeds, interpretations)
     images = feeds.images
-    summaries = [_summary(name, array) for name, array in outputs.items()]
+    tensors = (model.graph.find(name) for name in outputs)
+    quants = [None if tensor is None else tensor.quant for tensor in tensors]
+    summaries = [_summary(name, array, quant) for (name, array), quant in zip(outputs.items(), quants, strict=True)]
     add_labels(summaries, names, images)
     if as_json:
         print_json(RunDocument(feeds.samples, images, summaries, interpretations, pictures))
@@ -202,15 +210,16 @@ def _inputs(texts: tuple[str, ...], names: list[str]) -> Any:
     return arrays
 
 
-def _summary(name: str, array: Array) -> OutputSummary:
-    """Return statistics of an output, and the highest scores of the first samples."""
+def _summary(name: str, array: Array, quant: QuantParams | None) -> OutputSummary:
+    """Return statistics of an output, and the highest scores of the first samples; of integers their real values."""
     import numpy as np
 
-    numbers = array.astype(np.float64)
+    is_integer = array.dtype.kind in "iu"
+    numbers = quant.dequantize(array).astype(np.float64) if is_integer and quant is not None else array
     best = []
-    if array.ndim == 2 and array.shape[1] > 1:
-        for row in numbers[:BEST]:
+    if array.ndim == 2 and array.shape[1] > 1 and (quant is not None or not is_integer):
+        for row in numbers[:BEST].astype(np.float64):
             order = np.argsort(-row, kind="stable")[:BEST]
             best.append([Score(int(index), float(row[index])) for index in order])
-    low, high, mean = (numbers.min(), numbers.max(), numbers.mean()) if array.size else (0.0, 0.0, 0.0)
+    low, high, mean = (numbers.min(), numbers.max(), numbers.mean(dtype=np.float64)) if array.size else (0.0,) * 3
     return OutputSummary(name, array.dtype.name, array.shape, float(low), float(high), float(mean), best)

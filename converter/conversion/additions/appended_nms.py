@@ -46,7 +46,11 @@ def append_nms(graph: Graph, tail: NmsTail) -> None:
     graph.outputs[:], graph.output_ports[:] = [value for value, _ in remaining], [port for _, port in remaining]
     for name, value in zip(OUTPUTS, results, strict=True):
         if graph.unique(name) != name:
-            raise UsageError(f"append_nms: the model has a tensor '{name}' already", file=graph.file)
+            raise UsageError(
+                f"append_nms: the model has a tensor '{name}' already",
+                file=graph.file,
+                hint="rename that tensor in the source",
+            )
         graph.rename(value, name)
         dtype = "int64" if value.dtype is DType.INT32 else "float32"
         graph.output(value, Port(name, dtype, value.shape))

@@ -65,7 +65,7 @@ class NmsTail:
         fields: dict[str, Any] = {}
         for key, value in zip(parts[1::2], parts[2::2], strict=True):
             if key in fields:
-                raise UsageError(f"append_nms: {key} is given twice")
+                raise UsageError(f"append_nms: {key} is given twice", hint="give it once")
             try:
                 fields[key] = _READERS[key](value.strip())
             except (ValueError, KeyError):

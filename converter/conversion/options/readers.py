@@ -142,7 +142,9 @@ def read_buckets(buckets: Buckets | None) -> tuple[Mapping[str, tuple[int, ...]]
     for bucket in read:
         for name, shape in bucket.items():
             if not shape or min(shape) < 1:
-                raise UsageError(f"shapes: {format_bucket({name: shape})} has an extent below 1")
+                raise UsageError(
+                    f"shapes: {format_bucket({name: shape})} has an extent below 1", hint="extents are at least 1"
+                )
         if bucket.keys() != read[0].keys():
             raise UsageError("shapes: every bucket needs shapes of the same inputs", hint=_BUCKETS_HINT)
     if any(bucket in read[:index] for index, bucket in enumerate(read)):

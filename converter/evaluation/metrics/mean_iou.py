@@ -49,7 +49,10 @@ class MeanIou(Metric):
         truth = read_label_image(label) if isinstance(label, Path) else label.astype(np.int64)
         if truth.shape != prediction.shape:
             label_size, image_size = ("x".join(map(str, array.shape)) for array in (truth, prediction))
-            raise UsageError(f"{name}the label image has {label_size} pixels, the image {image_size}")
+            raise UsageError(
+                f"{name}the label image has {label_size} pixels, the image {image_size}",
+                hint="draw the labels in the size of the image",
+            )
         counts = (truth != IGNORED) & (prediction != IGNORED)
         truth, prediction = truth[counts], prediction[counts]
         if truth.size == 0:

@@ -300,7 +300,7 @@ def test_what_is_wrong_with_a_manifest(content: str, message: str, capsys: Captu
 
 def test_wrong_calls(models: dict[str, dict[str, object]], capsys: Captured) -> None:
     assert main(["ci"]) == 2
-    assert "tpuconvert.yaml: cannot be read" in capsys.readouterr().err
+    assert "tpuconvert.yaml: no such file" in capsys.readouterr().err
     write(models)
     assert main(["ci", "--only", "nothing*"]) == 2
     assert "the manifest has float, int8" in capsys.readouterr().err

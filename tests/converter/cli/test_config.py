@@ -94,7 +94,7 @@ def test_wrong_files(
 @pytest.mark.usefixtures("configuration")
 def test_wrong_calls(capsys: Captured) -> None:
     assert main(["convert", "--config", "absent.yaml"]) == 2
-    assert "absent.yaml: cannot be read" in capsys.readouterr().err
+    assert "absent.yaml: no such file" in capsys.readouterr().err
     for text in ("[1, 2", "- 1", "\x00"):
         Path("bad.yaml").write_text(text)
         assert main(["convert", "--config", "bad.yaml"]) == 2

@@ -111,7 +111,7 @@ class TestDiff:
             (["before.tpum", "after.tpum", "--max-size-growth", "lots"], ["'lots' is not a growth", "5%"]),
             (["before.tpum", "after.tpum", "--samples", "0", "--min-cosine", "1"], ["not compared: not requested"]),
             (["before.tpum", "after.tpum", "--chip", "bm1684"], ["options of a source (chip), but no source"]),
-            (["before.tpum", "after.tpum", "--html", "a.txt"], ["the page's name ends in .html"]),
+            (["before.tpum", "after.tpum", "--html", "a.txt"], ["a.txt: a page ends in .html"]),
             (["before.tpum", "unsupported.onnx"], ["unsupported.onnx: 1 problem", "NoSuchOperator"]),
         ],
     )

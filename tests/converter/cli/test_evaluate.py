@@ -81,7 +81,7 @@ def test_wrong_calls(capsys: Captured) -> None:
     for data, complaint in (
         ("absent.npz", "no such file"),
         ("unlabeled.npz", "holds no array 'labels'"),
-        ("far.npz", "'labels' are not whole numbers from 0 to 9"),
+        ("far.npz", "'labels' are int64 from 1 to 10, expected whole numbers from 0 to 9"),
         ("more.npz", "3 labels for 2 samples"),
         ("less.npz", "1 label for 2 samples"),
         ("net.tpum", "neither a folder per class"),

@@ -165,7 +165,7 @@ WRONG = {
     "conv1=threshold:-1": ("'threshold:-1' is not a positive number", "threshold:6"),
     "conv1=percentile:101": ("expected a percentage", "percentile:99.99"),
     "conv1=mse:3": ("mse takes no number", "percentile:99.9"),
-    "@absent.yaml": ("absent.yaml: cannot be read", ""),
+    "@absent.yaml": ("absent.yaml: no such file", ""),
 }
 
 

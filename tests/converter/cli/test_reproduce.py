@@ -49,7 +49,7 @@ def test_other_bytes(digits: Path, files: list[str], capsys: Captured) -> None:
 
 def test_wrong_calls(files: list[str], capsys: Captured) -> None:
     assert main(["reproduce", "net.tpum"]) == 2
-    assert "tpuconvert reproduce MODEL [WEIGHTS] FILE.tpum" in capsys.readouterr().err
+    assert "tpuconvert reproduce MODEL [WEIGHTS] net.tpum" in capsys.readouterr().err
     assert main(["reproduce", *files]) == 2
     assert "was quantized with 100 samples" in capsys.readouterr().err
     assert main(["reproduce", *files, "-o", files[0]]) == 2

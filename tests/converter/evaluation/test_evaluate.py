@@ -310,7 +310,7 @@ def test_workers_measure_the_same(scenes: Path) -> None:
         ({"labels": [0, 1]}, "2 labels for 4 samples"),
         ({"labels": [0, 1, 2, 3]}, "labels are from 0 to 3, expected 0 to 2"),
         ({"labels": [0.5, 1, 2, 0]}, "labels are float64, expected integers"),
-        ({"labels": "absent.txt"}, "absent.txt: holds no labels"),
+        ({"labels": "absent.txt"}, "absent.txt: no such file"),
         ({}, "samples without labels"),
         ({"scores": "z", "labels": [0, 0, 0, 0]}, "there is no output 'z'"),
         ({"unlabeled": True}, "unlabeled samples without another model"),

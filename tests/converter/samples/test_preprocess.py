@@ -100,7 +100,7 @@ def test_yaml_file(tmp_path: Path, indent: str) -> None:
         ("size=1,2,3", "size is (1, 2, 3)"),
         ("1,2", "'1' has no key"),
         ("mean=1,mean=2", "mean is given twice"),
-        ("absent.yaml", "absent.yaml: cannot be read"),
+        ("absent.yaml", "absent.yaml: no such file"),
     ],
 )
 def test_what_is_wrong_is_named(text: str, complaint: str) -> None:
