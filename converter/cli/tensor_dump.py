@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Mapping
@@ -10,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpuconvert.cli.problems import ensure
-from tpuconvert.schema.system.file_replacement import replacing
+from tpuconvert.exporters.folder import write_folder
+from tpuconvert.schema.errors import RunError
+from tpuconvert.schema.system.file_errors import unwritable
 from tpuconvert.schema.text.plain_values import to_plain
 from tpuconvert.schema.text.visible_text import for_json
 
@@ -36,30 +37,43 @@ def check_dump_folder(folder: str | None) -> None:
 def dump_tensors(session: Session, feeds: Mapping[str, Array], folder: Path) -> tuple[dict[str, Array], int]:
     """Run a model once and write its inputs and every computed tensor as ``.npy`` files.
 
-    If a node fails, the tensors before it and their list are written.
+    If a node fails, the tensors before it and their list are written. The folder is complete or not there.
 
     Returns:
         The outputs, and the number of tensors.
+
+    Raises:
+        RunError: a node failed.
+        UsageError: the folder cannot be written.
+        ResourceLimitError: the disk is full.
     """
     import numpy as np
 
-    folder.mkdir(parents=True, exist_ok=True)
     entries: list[dict[str, Any]] = []
+    outputs: dict[str, Array] = {}
+    failures: list[RunError] = []
 
-    def write(value: Value, array: Array) -> None:
-        plain_name = re.sub(r"[^A-Za-z0-9_.-]+", "_", value.name)[:_LONGEST]
-        name = f"{len(entries):04d}_{plain_name}.npy"
-        buffer = io.BytesIO()
-        np.save(buffer, array, allow_pickle=False)
-        with replacing(folder / name) as file:
-            file.write(buffer.getvalue())
-        entries.append(_entry(value, array, name))
+    def write_tensors(staging: Path) -> None:
+        def write(value: Value, array: Array) -> None:
+            plain_name = re.sub(r"[^A-Za-z0-9_.-]+", "_", value.name)[:_LONGEST]
+            name = f"{len(entries):04d}_{plain_name}.npy"
+            try:
+                np.save(staging / name, array, allow_pickle=False)
+            except OSError as error:
+                raise unwritable(error, folder) from error
+            entries.append(_entry(value, array, name))
 
-    try:
-        return session.run(feeds, observe=write, borrow=True), len(entries)
-    finally:
-        with replacing(folder / LIST) as file:
-            file.write((for_json(json.dumps(to_plain(entries), indent=2, ensure_ascii=False)) + "\n").encode())
+        try:
+            outputs.update(session.run(feeds, observe=write, borrow=True))
+        except RunError as error:
+            failures.append(error)
+        text = for_json(json.dumps(to_plain(entries), indent=2, ensure_ascii=False))
+        (staging / LIST).write_text(f"{text}\n", encoding="utf-8", newline="")
+
+    write_folder(folder, write_tensors, manifest=LIST, keeps_others=False)
+    if failures:
+        raise failures[0]
+    return outputs, len(entries)
 
 
 def _entry(value: Value, array: Array, file: str) -> dict[str, Any]:
