@@ -1,4 +1,4 @@
-"""Sessions under load: many threads on one session, and many sessions on one file, give equal results in flat memory.
+"""Sessions under load: many threads on few sessions, and many sessions of one file, give equal results in flat memory.
 
 python -m tests.robustness.test_load --seconds 600
 """
@@ -6,6 +6,7 @@ python -m tests.robustness.test_load --seconds 600
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import tempfile
 import threading
@@ -21,7 +22,9 @@ import tpuconvert as tc
 
 DIGITS = Path(tc.__file__).parents[1] / "examples" / "digits"
 
-THREADS, SESSIONS = 16, 8
+THREADS, SHARED, SESSIONS = 64, 16, 8
+"""Threads that run shared sessions, the number of these, and threads that open sessions for themselves."""
+
 IMAGES = 8
 MOST_BYTES = 32 << 20  # growth of the resident memory after the first quarter: the allocator keeps arenas of threads
 
@@ -53,8 +56,10 @@ class Load:
 
     def run(self, is_over: Callable[[int], bool]) -> None:
         """Run until ``is_over`` returns True for the number of runs of a thread."""
-        with tc.Session(self.path, threads=2) as shared:
-            work = [threading.Thread(target=self._use, args=(shared, index, is_over)) for index in range(THREADS)]
+        with contextlib.ExitStack() as stack:
+            shared = [stack.enter_context(tc.Session(self.path, threads=1 + index % 2)) for index in range(SHARED)]
+            sessions = [shared[index % SHARED] for index in range(THREADS)]
+            work = [threading.Thread(target=self._use, args=(sessions[i], i, is_over)) for i in range(THREADS)]
             work += [threading.Thread(target=self._open_and_use, args=(index, is_over)) for index in range(SESSIONS)]
             self.sizes.append(resident_bytes())  # the threads may end before the loop looks at them
             for thread in work:

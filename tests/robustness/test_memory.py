@@ -11,6 +11,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.support import programs
+
 pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the system has no /proc")
 
 WEIGHTS = 512  # rows and columns of a matrix: 1 MiB of float32
@@ -39,6 +41,21 @@ for index in range(count):
 warm = count // 3
 print(json.dumps({"digests": len(digests), "growth": (max(sizes[warm:]) - max(sizes[:warm])) / (1 << 20)}))
 """
+
+
+@pytest.mark.parametrize(
+    ("models", "kinds"), [(24, 8), pytest.param(5000, 50, marks=pytest.mark.slow)], ids=("few", "many")
+)
+def test_models_of_many_kinds_leave_nothing(models: int, kinds: int) -> None:
+    done = subprocess.run(
+        programs.command("tests.robustness.many_models", "--models", str(models), "--kinds", str(kinds)),
+        env=programs.environment(OPENBLAS_NUM_THREADS="1"),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    assert json.loads(done.stdout.splitlines()[-1])["different"] == []
 
 
 def _network(path: Path) -> None:
