@@ -33,7 +33,7 @@ models:
   caffe: {source: digits.prototxt, weights: digits.caffemodel, output: made/caffe.tpum, samples: 1}
 """
 
-FEW, MANY = 2, 200
+FEW, MANY = 1, 200
 _TEMPORARY = re.compile(r"\..*\.[0-9a-f]{16}\.tmp")
 
 

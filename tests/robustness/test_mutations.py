@@ -24,7 +24,7 @@ from tests.support.damage.mutation_campaign import (
 )
 from tests.support.damage.mutation_formats import FORMATS, Format, Listed, full_count
 
-SAMPLE = 15
+SAMPLE = 8
 
 
 @pytest.mark.slow

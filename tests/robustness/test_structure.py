@@ -17,8 +17,8 @@ from tpuconvert.frontends.registry import ConverterRegistry
 from tpuconvert.frontends.tflite import node as tflite
 
 STRUCTURE = [name for name, each in FORMATS.items() if isinstance(each, Listed)]
-SAMPLE = 8
-"""Cases of a format in every run; with the start of the worker they take about 2 s of CPU time."""
+SAMPLE = 4
+"""Cases of a format in every run; with the start of the worker they take about 1 s of CPU time."""
 
 MANY_LAYERS = "AnnotatedData Data HDF5Data ImageData VideoData WindowData Parameter"
 WITHOUT_RESULT = "Accuracy DetectionEvaluate HDF5Output Silence"

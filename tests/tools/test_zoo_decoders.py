@@ -40,6 +40,7 @@ def test_all_steps_of_a_decoder_succeed(folder: Path, capsys: pytest.CaptureFixt
     assert "| llama-gqa-mask-open-caches | yes | yes | yes | - | yes | yes | yes | - |" in capsys.readouterr().out
 
 
+@pytest.mark.slow  # runs all steps of a decoder a second time
 def test_other_logits_and_tokens_are_reported(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with np.load(folder / "llama.npz") as stored:
         arrays = dict(stored)

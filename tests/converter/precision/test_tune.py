@@ -188,6 +188,7 @@ def test_a_removed_file_is_written_again(tmp_path: Path, data: dict[str, Path], 
     assert (tmp_path / name).read_bytes() == before
 
 
+@pytest.mark.slow  # three searches; interrupted ones run by day
 def test_a_search_that_was_killed_before_it_wrote_its_best_model(tmp_path: Path, data: dict[str, Path]) -> None:
     """The trials are written first: the model and its rules are then from an older trial."""
     a_search(tmp_path, data).run()

@@ -211,6 +211,7 @@ def test_options_that_name_blobs_are_applied_to_the_network() -> None:
     assert found.operators == {"NoSuchLayer": 1} and found.options == {}
 
 
+@pytest.mark.slow  # the search of all formats; TFLite continues in every run
 def test_the_search_continues_from_the_smaller_network(digits: tuple[Path, Path]) -> None:
     sizes: list[int] = []
 

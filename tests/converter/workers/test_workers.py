@@ -196,6 +196,7 @@ def refine_with_a_killed_process(monkeypatch: pytest.MonkeyPatch, seed: int) -> 
     assert workers.calls <= 0
 
 
+@pytest.mark.slow  # others are killed during the calibration
 def test_a_process_killed_during_the_refinement_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     refine_with_a_killed_process(monkeypatch, 1)
 

@@ -5,6 +5,7 @@ import pytest
 
 from tests.runtime.kernels.test_register_tiles import run
 from tests.support.each import each
+from tests.support.paired import paired
 from tpuconvert.runtime.native.builder.loader import available_isas, extension, native
 from tpuconvert.schema.arithmetic.convolution import Window
 from tpuconvert.schema.arithmetic.integer_product import integer_convolution
@@ -147,8 +148,7 @@ SHAPES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("isa", available_isas())
-@pytest.mark.parametrize("is_wide", [True, False], ids=["words", "bytes"])
+@pytest.mark.parametrize(("isa", "is_wide"), paired(available_isas(), [True, False]))
 @each("image, channels, options", SHAPES)
 def test_words(image, channels, options, is_wide, isa):
     Case(image, channels, is_wide, **options).check(isa, "words")

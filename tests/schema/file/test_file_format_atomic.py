@@ -104,12 +104,13 @@ while True:
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL on this system")
-def test_a_killed_writer_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("times", [4, pytest.param(12, marks=pytest.mark.slow)])
+def test_a_killed_writer_leaves_the_old_file_or_the_new_one(times: int, tmp_path: Path) -> None:
     seed = 7
     chance = random.Random(seed)
     wanted = [describe_model(tiny_model(number, ELEMENTS)) for number in (1, 2)]
     write_model(tmp_path / "m.tpum", tiny_model(1, ELEMENTS))
-    for _ in range(12):
+    for _ in range(times):
         with subprocess.Popen([sys.executable, "-c", WRITING], cwd=tmp_path, stdout=subprocess.PIPE) as process:
             assert process.stdout is not None and process.stdout.readline() == b"ready\n"
             time.sleep(chance.uniform(0, 0.05))

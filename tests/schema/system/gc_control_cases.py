@@ -16,6 +16,13 @@ from tpuconvert.schema.system.gc_control import (
 )
 
 
+@pytest.fixture(autouse=True)
+def _nothing_is_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thaw what tests/conftest.py has frozen, and forget that something was."""
+    gc.unfreeze()
+    monkeypatch.setattr(gc_control, "_frozen", gc_control._Frozen())
+
+
 def test_moves_objects_to_oldest_generation() -> None:
     before = gc.get_threshold()
     with reduced_gc_frequency():
@@ -41,6 +48,20 @@ def test_keeps_settings_of_caller() -> None:
     finally:
         gc.set_threshold(*before)
         gc.unfreeze()
+
+
+def test_frozen_objects_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: list[int] = []
+    count = gc.get_freeze_count
+    monkeypatch.setattr(gc, "get_freeze_count", lambda: counts.append(count()) or counts[-1])
+    gc.freeze()
+    try:
+        for _ in range(10):
+            with reduced_gc_frequency():
+                pass
+    finally:
+        gc.unfreeze()
+    assert len(counts) == 1 and counts[0] > 0
 
 
 def test_later_collection_finds_cycles() -> None:

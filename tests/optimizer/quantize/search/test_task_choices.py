@@ -252,6 +252,7 @@ def test_lost_detections_are_a_warning_that_names_the_output() -> None:
     assert f"output '{output['name']}'" in text and output["task"] in text and "95% of the detections" in text
 
 
+@pytest.mark.slow  # test_order_of_samples.py, test_workers.py
 def test_the_order_of_samples_and_the_number_of_workers_do_not_matter(tmp_path: Path) -> None:
     net, _ = DETECTORS["yolov8"]()
     samples = net.samples(16)
