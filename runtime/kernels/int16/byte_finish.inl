@@ -32,3 +32,17 @@ void split_words(const PixelRun& run, std::uint8_t* high, std::ptrdiff_t low_pla
     }
   }
 }
+
+// Defined by the file of the instruction set.
+template <bool IsWide, Store Kind, Second Again>
+void multiply_tile(const ByteTile& tile);
+
+void multiply(const ByteTile& tile) {
+  with_ending(*tile.finish, [&](auto ending) {
+    if (tile.is_wide) {
+      multiply_tile<true, ending.kStore, ending.kSecond>(tile);
+    } else {
+      multiply_tile<false, ending.kStore, ending.kSecond>(tile);
+    }
+  });
+}

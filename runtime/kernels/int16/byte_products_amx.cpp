@@ -81,16 +81,6 @@ void multiply_tile(const ByteTile& tile) {
   }
 }
 
-void multiply(const ByteTile& tile) {
-  with_ending(*tile.finish, [&](auto ending) {
-    if (tile.is_wide) {
-      multiply_tile<true, ending.kStore, ending.kSecond>(tile);
-    } else {
-      multiply_tile<false, ending.kStore, ending.kSecond>(tile);
-    }
-  });
-}
-
 }  // namespace
 
 const ByteFunctions& byte_functions_amx() {

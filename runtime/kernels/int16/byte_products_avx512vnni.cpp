@@ -91,16 +91,6 @@ void multiply_tile(const ByteTile& tile) {
   if (first < panels) multiply_panels<1, IsWide, Kind, Again>(tile, first);
 }
 
-void multiply(const ByteTile& tile) {
-  with_ending(*tile.finish, [&](auto ending) {
-    if (tile.is_wide) {
-      multiply_tile<true, ending.kStore, ending.kSecond>(tile);
-    } else {
-      multiply_tile<false, ending.kStore, ending.kSecond>(tile);
-    }
-  });
-}
-
 }  // namespace
 
 const ByteFunctions& byte_functions_avx512vnni() {
