@@ -27,7 +27,7 @@ def read_yaml(path: Path) -> Any:
     except OSError as error:
         raise unreadable(error, path) from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: is not YAML: {error}", hint="save it as UTF-8") from error
+        raise UsageError(f"{path}: is not a text: {error}", hint="give a YAML file in UTF-8") from error
 
 
 def parse_yaml(text: str, where: str) -> Any:

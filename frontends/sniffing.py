@@ -329,7 +329,9 @@ def corrupt_input(
     title = _NAMES.get(expected, expected)
     kind = kind or SourceFile.of(path).kind
     if kind is not None and kind.id != expected:
-        return CorruptInputError(f"not {title}: this is {kind.description}", file=str(path), hint=kind.hint)
+        is_named_so = str(path).lower().endswith(f".{kind.id}")
+        hint = "it is a model by itself: leave the other file out" if is_named_so else kind.hint
+        return CorruptInputError(f"not {title}: this is {kind.description}", file=str(path), hint=hint)
     reason = f": {detail}" if detail else ""
     return CorruptInputError(
         f"not {title}, or a damaged one{reason}",

@@ -18,7 +18,7 @@ from tpuconvert.schema.system.input_files import note_input
 _OUTPUTS = "tpuconvert.outputs"
 
 
-def _check_is_named(text: str) -> None:
+def _check_is_named(text: str, param: click.Parameter | None) -> None:
     """Refuse an empty name, of a variable of the shell that is not set.
 
     Raises:
@@ -26,7 +26,8 @@ def _check_is_named(text: str) -> None:
 
     """
     if not text.strip():
-        raise UsageError("the name of a file is empty", hint="name it; a variable of the shell may not be set")
+        what = param.opts[-1] if isinstance(param, click.Option) else param.human_readable_name if param else "a file"
+        raise UsageError(f"{what} is empty", hint="name a file; a variable of the shell may not be set")
 
 
 class InputFile(StringParamType):
@@ -43,7 +44,7 @@ class InputFile(StringParamType):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the text, and register the file that it names as an input."""
         text: str = super().convert(value, param, ctx)
-        _check_is_named(text)
+        _check_is_named(text, param)
         note_input(text)
         if self._is_named:
             note_input(text.partition("=")[2])
@@ -70,7 +71,7 @@ class OutputFile(StringParamType):
 
         """
         text: str = super().convert(value, param, ctx)
-        _check_is_named(text)
+        _check_is_named(text, param)
         path = text.partition("=")[2] if self._is_named else text
         if path and param is not None and ctx is not None:
             real_path = os.path.normcase(os.path.realpath(path))

@@ -64,6 +64,8 @@ def ensure_writable(path: str | None) -> None:
     if path is None:
         return
     folder = os.path.dirname(path) or os.curdir
+    is_file = os.path.isfile(folder)
+    ensure(not is_file, f"{path}: {folder} is a file, expected a folder", hint="name another path")
     ensure(os.path.isdir(folder), f"{path}: there is no folder {folder}", hint="create it first")
     refuse_input(path)
 

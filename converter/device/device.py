@@ -170,6 +170,10 @@ def device_check(model: Model | str | os.PathLike[str], *, plugins: Iterable[str
     if KEY not in converted.metadata:
         name = "" if isinstance(model, Model) else os.fspath(model)
         raise UsageError("the model has no golden vectors", file=name, hint="convert it with --golden 2")
+    if not golden_digests(converted.metadata):
+        name = "" if isinstance(model, Model) else os.fspath(model)
+        hint = "quantize it with --golden 2: floats may differ in the last bits, and have no digests"
+        raise UsageError("the model has no integer tensors to compare", file=name, hint=hint)
     changed = changed_tensors(converted.graph, converted.metadata)
     tensors, samples = len(golden_digests(converted.metadata)), len(golden_feeds(converted.metadata))
     return GoldenCheck(tensors, samples, tuple(changed))

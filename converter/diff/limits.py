@@ -54,6 +54,10 @@ def parse_growth(text: str) -> float:
         value = float(digits.removesuffix("%")) / (100.0 if digits.endswith("%") else 1.0)
     except ValueError:
         value = -1.0
+    if value >= 1.0 and not digits.endswith("%"):
+        raise UsageError(
+            f"'{text}' is a growth of {value:.0%}", hint=f"write {digits}% for a percentage, or {value:.0%}"
+        )
     if not value >= 0.0:
         raise UsageError(f"'{text}' is not a growth", hint="a percentage such as 5%, or a share such as 0.05")
     return value

@@ -201,6 +201,8 @@ def image_files(folder: Path) -> list[Path]:
         UsageError: there are none.
 
     """
+    if os.path.isfile(folder):
+        raise UsageError(f"{folder}: is a file, expected a folder of images", hint="name the folder")
     if not os.path.isdir(folder):
         raise absent_file(folder, or_folder=True)
     images = sorted(entry for entry in folder.iterdir() if entry.suffix.lower() in IMAGE_SUFFIXES)

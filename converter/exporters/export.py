@@ -254,6 +254,9 @@ def export(
     if to != "onnx" and os.fspath(path).lower().endswith(".onnx"):
         hint = "add --to onnx for an ONNX file, or name a folder"
         raise UsageError(f"the form {to} is a folder, not an .onnx file", file=os.fspath(path), hint=hint)
+    if to == "onnx" and os.fspath(path).lower().endswith((".tpum", ".tflite")):
+        hint = f"name it {os.path.splitext(os.fspath(path))[0]}.onnx"
+        raise UsageError("what is written is an ONNX file", file=os.fspath(path), hint=hint)
     model_sha256 = None
     log = Path(f"{os.fspath(path)}.compile.log")
     read = [os.path.abspath(item) for item in (model, data) if isinstance(item, (str, os.PathLike))]

@@ -125,7 +125,10 @@ def load_converted(model: Model | str | os.PathLike[str], source: object) -> Mod
 
     """
     if isinstance(source, Model) or (isinstance(source, str | os.PathLike) and _has_suffix(source)):
-        raise UsageError("the source is a converted model", hint="the order of the arguments is model, source")
+        name = "" if isinstance(source, Model) else os.fspath(source)
+        raise UsageError(
+            "a converted model where its source is expected", file=name, hint="give the ONNX, TFLite or Caffe file"
+        )
     return model if isinstance(model, Model) else load(model)
 
 

@@ -443,9 +443,10 @@ class _FeedBuilder:
             is_pixels = array.dtype == np.uint8 and self.preprocess is None
             hint = "give arrays with the extents of the input; --preprocess gives pixels (uint8) its size"
             if is_pixels:
+                color = "GRAY" if 1 in (port.shape[1:2] + port.shape[-1:]) else "RGB"
                 hint = (
                     "pixels need --preprocess with the numbers used in training, for example "
-                    "--preprocess color=RGB,mean=127.5,scale=0.0078125; color=RGB alone keeps the values"
+                    f"--preprocess color={color},mean=127.5,scale=0.0078125; color={color} alone keeps the values"
                 )
             if array.shape[1:] == port.shape[1:]:
                 hint = one_by_one(port)

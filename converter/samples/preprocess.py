@@ -21,6 +21,7 @@ from tpuconvert.schema.arithmetic.yuv420 import rgb_to_yuv420
 from tpuconvert.schema.errors import MissingExtraError, UsageError
 from tpuconvert.schema.system.input_files import note_input
 from tpuconvert.schema.types import Array
+from tpuconvert.text.text_format import several
 from tpuconvert.yaml_files import read_yaml
 
 COLORS = {"RGB": 3, "BGR": 3, "GRAY": 1}
@@ -275,10 +276,12 @@ class Preprocess:
         channels = shape[1 if self.input_layout == "NCHW" else 3]
         if channels != self.channels and isinstance(channels, int):
             other = LAYOUTS[1 - LAYOUTS.index(self.input_layout)]
+            fits_other = shape[1 if other == "NCHW" else 3] == self.channels
+            hint = f"layout={other} may be meant" if fits_other else "choose a color with this number of channels"
             raise UsageError(
-                f"preprocessing: the model's input {list(shape)} has {channels} channels in {self.input_layout}, "
-                f"{self.color} has {self.channels}",
-                hint=f"layout={other}, or another color, may be meant",
+                f"preprocessing: the model's input {list(shape)} has {several(channels, 'channel')} in "
+                f"{self.input_layout}, {self.color} has {self.channels}",
+                hint="color=GRAY has one" if channels == 1 and not fits_other else hint,
             )
 
     def region(self, width: int, height: int) -> tuple[float, float, float, float]:

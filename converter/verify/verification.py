@@ -10,7 +10,9 @@ from typing import Any
 from tpuconvert.model.model import Model
 from tpuconvert.schema.errors import OutputError, ThresholdError, UsageError
 from tpuconvert.schema.text.plain_values import Unbounded
+from tpuconvert.schema.text.visible_text import one_line
 from tpuconvert.text.result import Result
+from tpuconvert.text.styled_text import style
 from tpuconvert.text.text_format import against_limit
 from tpuconvert.verify.difference import ENGINE_ERROR, FLOAT_TOLERANCE, LAYER_SQNR, Difference
 from tpuconvert.verify.exactness import Exactness, defines_integers
@@ -106,7 +108,7 @@ class Verification(
     Result,
     hidden=("defaults", "metric_limits"),
     added=("most_noise_added_at",),
-    keys={"metrics": "metrics?", "first": "first_difference"},
+    keys={"metrics": "metrics?", "first": "first_difference", "other_source": "other_source?"},
 ):
     """The comparison of a model with its source.
 
@@ -128,6 +130,7 @@ class Verification(
         defaults: limits of the model if the user gives none.
         metrics: by metric of a plugin, the largest value for each output.
         metric_limits: these metrics with their limits.
+        other_source: name of the file that the model was made from, if the source has another content.
 
     """
 
@@ -147,6 +150,7 @@ class Verification(
     defaults: Thresholds = Thresholds()
     metrics: Mapping[str, Mapping[str, Unbounded]] = field(default_factory=dict)
     metric_limits: tuple[MetricLimit, ...] = ()
+    other_source: str = ""
 
     @property
     def worst(self) -> list[Difference]:
@@ -304,6 +308,9 @@ class Verification(
     def lines(self) -> list[str]:
         """Return the verdict, the table of tensors and outputs, and the metrics of plugins."""
         lines = verification_lines(self.to_dict())
+        if self.other_source:
+            made_from = f"the model was made from another content of '{one_line(self.other_source)}'"
+            lines.append(style(f"{made_from}: the source is not the one of the conversion", "warning"))
         for name, values in self.metrics.items():
             lines += [f"{name} of '{output}': {number:.6g}" for output, number in values.items()]
         return lines

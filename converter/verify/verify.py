@@ -15,6 +15,7 @@ from tpuconvert.plugins import load_plugins
 from tpuconvert.progress import SILENT, Progress
 from tpuconvert.schema.errors import UsageError
 from tpuconvert.schema.system.content_digest import ALGORITHM
+from tpuconvert.schema.system.file_digest import file_digest
 from tpuconvert.schema.text.visible_text import one_line
 from tpuconvert.verify.metrics import MetricLimit
 from tpuconvert.verify.source_comparison import VERIFICATION_SAMPLES, measure_metrics, verify_source
@@ -82,17 +83,26 @@ def verify(
                 converted, opened, settings, data, samples=samples, oracle=oracle, progress=progress or SILENT
             )
         except UsageError as error:
-            raise _name_other_source(error, converted, opened) from None
+            if not (other := _other_source(converted, opened)):
+                raise
+            text = f"the model was made from another file, '{one_line(other)}': {error.message}"
+            raise UsageError(text, file=opened.name, node=error.node, hint=error.hint) from None
+        verification = replace(verification, other_source=_other_source(converted, opened))
         if not limits:
             return verification
         measured = measure_metrics(limits, converted, opened, settings, data, samples)
     return replace(verification, metrics=measured, metric_limits=limits)
 
 
-def _name_other_source(error: UsageError, model: Model, source: Source) -> UsageError:
-    """Return an error that begins with the reason if the file is not the source of the model, or else the error."""
-    digest = ((model.metadata.get("recipe") or {}).get("source") or {}).get(ALGORITHM)
-    if digest in (None, source.digest()):
-        return error
-    text = f"the model was made from another file, '{one_line(model.graph.file)}': {error.message}"
-    return UsageError(text, file=source.name, node=error.node, hint=error.hint)
+def _other_source(model: Model, source: Source) -> str:
+    """Return the name of the file that a model was made from if it is not this source; empty if it is, or unknown."""
+    recipe = model.metadata.get("recipe") or {}
+    files = [
+        ("source", source.digest),
+        ("weights", lambda: "" if source.weights is None else file_digest(source.weights)),
+    ]
+    for name, digest in files:
+        expected = (recipe.get(name) or {}).get(ALGORITHM)
+        if expected is not None and expected != digest():
+            return model.graph.file
+    return ""

@@ -12,6 +12,8 @@ from tpuconvert.schema.text.visible_text import one_line
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _DENIED = (errno.EACCES, errno.EPERM)
 _DAMAGED = (errno.EIO, errno.EBADMSG)
+_IN_THE_WAY = (errno.EEXIST, errno.ENOTDIR)
+_OTHER_PATH = "a file is where a folder is needed: name another path"
 
 
 def is_disk_full(error: OSError) -> bool:
@@ -39,9 +41,7 @@ def unwritable(error: OSError, path: str | os.PathLike[str]) -> TpuConvertError:
     message = f"cannot be written ({_reason(error)})"
     if is_disk_full(error):
         return ResourceLimitError(message, file=os.fspath(path), hint="free space, then try again")
-    missing = isinstance(error, FileNotFoundError)
-    hint = "create its folder first" if missing else "choose a folder that you may write to"
-    return UsageError(message, file=os.fspath(path), hint=hint)
+    return UsageError(message, file=os.fspath(path), hint=_writing_hint(error, os.path.dirname(path)))
 
 
 def file_error(error: OSError) -> TpuConvertError:
@@ -59,11 +59,22 @@ def _reason(error: OSError) -> str:
     return error.strerror or str(error)
 
 
+def _writing_hint(error: OSError, folder: str | bytes) -> str:
+    if error.errno in _IN_THE_WAY:
+        return _OTHER_PATH
+    if error.errno == errno.ENAMETOOLONG:
+        return "choose a shorter name"
+    is_missing = isinstance(error, FileNotFoundError) and not os.path.isdir(folder or os.curdir)
+    return "create its folder first" if is_missing else "choose a folder that you may write to"
+
+
 def _reading_hint(error: OSError, path: str) -> str:
     if isinstance(error, IsADirectoryError):
         return "it is a folder: name a file in it"
     if error.errno in _DENIED:
         return f"your user needs permission for it and for the folders above it: see {one_line(_first_closed(path))}"
+    if error.errno in _IN_THE_WAY:
+        return _OTHER_PATH
     if error.errno in _DAMAGED:
         return "the disk or the network reports a fault: copy the file again"
     return "check the path"

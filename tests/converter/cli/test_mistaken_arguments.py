@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from tpuconvert.__main__ import main
@@ -36,9 +37,16 @@ def test_the_model_comes_first(model: str, call: list[str], capsys: Captured) ->
     assert "x.npy: the model is expected here\n    give it first: digits.tpum" in error_of([*call, model], capsys)
 
 
-@pytest.mark.parametrize("call", [["check", ""], ["convert", "digits.onnx", "-o", ""], ["run", "digits.tpum", " "]])
-def test_an_empty_name(call: list[str], capsys: Captured) -> None:
-    assert "the name of a file is empty\n    name it; a variable of the shell may not be set" in error_of(call, capsys)
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (["check", ""], "MODEL"),
+        (["convert", "digits.onnx", "-o", ""], "--output"),
+        (["run", "digits.tpum", " "], "[NAME=]INPUT..."),
+    ],
+)
+def test_an_empty_name(call: list[str], name: str, capsys: Captured) -> None:
+    assert f"{name} is empty\n    name a file; a variable of the shell may not be set" in error_of(call, capsys)
 
 
 def test_a_file_with_a_leading_dash(capsys: Captured) -> None:
@@ -105,3 +113,50 @@ def test_integers_are_ranked_by_their_real_values(digits: Path, capsys: Captured
     assert output["dtype"].startswith(("int", "uint"))
     values = [score["value"] for score in output["best"][0]]
     assert values[0] == output["max"] and any(value % 1 for value in values)
+
+
+def test_pixels_of_one_channel_need_a_gray_color(capsys: Captured) -> None:
+    np.savez("pixels.npz", images=np.zeros((4, 8, 8), np.uint8))
+    call = ["convert", "digits.onnx", "-o", "int8.tpum", "--quantize", "int8", "--calibration", "pixels.npz"]
+    assert "--preprocess color=GRAY,mean=127.5" in error_of(call, capsys)
+    assert "color=GRAY has one" in error_of([*call, "--preprocess", "color=RGB"], capsys)
+    assert main([*call, "--preprocess", "color=GRAY,mean=127.5,scale=0.0078125"]) == 0
+
+
+def test_a_changed_source_is_said(model: str, capsys: Captured) -> None:
+    source = onnx.load("digits.onnx")
+    source.doc_string = "changed"
+    onnx.save(source, "other.onnx")
+    capsys.readouterr()
+    assert main(["verify", "digits.onnx", model, "--samples", "1"]) == 0
+    assert "the source is not the one of the conversion" not in capsys.readouterr().out
+    assert main(["verify", "other.onnx", model, "--samples", "1"]) == 0
+    assert "the source is not the one of the conversion" in capsys.readouterr().out
+
+
+def test_a_growth_without_a_percent_sign(model: str, capsys: Captured) -> None:
+    error = error_of(["diff", model, model, "--max-size-growth", "5"], capsys)
+    assert "'5' is a growth of 500%\n    write 5% for a percentage, or 500%" in error
+
+
+def test_a_float_model_has_no_integers_to_check(capsys: Captured) -> None:
+    assert main(["convert", "digits.onnx", "-o", "golden.tpum", "--golden", "1"]) == 0
+    assert "golden.tpum: the model has no integer tensors" in error_of(["device", "check", "golden.tpum"], capsys)
+
+
+def test_a_file_where_a_folder_is_expected(model: str, digits: Path, capsys: Captured) -> None:
+    data = str(digits / "digits.npz")
+    assert "is a file, expected a folder" in error_of(
+        ["evaluate", model, "--data", data, "--metric", "map", "--preprocess", "color=GRAY"], capsys
+    )
+    assert "x.npy is a file" in error_of(["convert", "digits.onnx", "-o", "x.npy/net.tpum"], capsys)
+
+
+def test_names_of_results_say_what_they_are(model: str, capsys: Captured) -> None:
+    error = error_of(["export", model, "net.tpum", "--to", "onnx"], capsys)
+    assert "net.tpum: what is written is an ONNX file\n    name it net.onnx" in error
+
+
+def test_a_model_beside_a_prototxt(digits: Path, capsys: Captured) -> None:
+    error = error_of(["convert", str(digits / "digits.prototxt"), "digits.onnx"], capsys, 4)
+    assert "it is a model by itself: leave the other file out" in error

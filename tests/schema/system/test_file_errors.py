@@ -47,7 +47,8 @@ def test_an_absent_file_and_a_hint_of_the_caller(tmp_path: Path) -> None:
     ("number", "kind", "hint"),
     [
         (errno.EACCES, UsageError, "choose a folder that you may write to"),
-        (errno.ENOENT, UsageError, "create its folder first"),
+        (errno.EEXIST, UsageError, "a file is where a folder is needed"),
+        (errno.ENAMETOOLONG, UsageError, "choose a shorter name"),
         (errno.ENOSPC, ResourceLimitError, "free space"),
     ],
 )
@@ -55,6 +56,11 @@ def test_a_file_that_cannot_be_written(number: int, kind: type[TpuConvertError],
     error = unwritable(os_error(number), "out.tpum")
     assert type(error) is kind and error.file == "out.tpum" and hint in error.hint
     assert error.message == f"cannot be written ({os.strerror(number)})"
+
+
+def test_a_folder_that_is_missing_is_created_first(tmp_path: Path) -> None:
+    assert unwritable(os_error(errno.ENOENT), tmp_path / "none" / "out.tpum").hint == "create its folder first"
+    assert unwritable(os_error(errno.ENOENT), tmp_path / "out.tpum").hint == "choose a folder that you may write to"
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.ENOENT, errno.ENOSPC, errno.EIO, errno.EINVAL])
