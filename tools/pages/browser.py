@@ -1,8 +1,8 @@
 """A headless Chromium for tests and measurements of the report, driven by Playwright.
 
-The browser is the one of the system: ``TPUCONVERT_CHROMIUM``, or the first of ``chromium-headless-shell``, ``chromium``,
-``chromium-browser`` and ``google-chrome`` on the search path. Playwright's own download is not used. The headless shell
-has no windows or tabs: with it, the tests of the report take 40 % of the CPU time of the whole Chromium.
+The browser is the one of the system: the one in ``TPUCONVERT_CHROMIUM``, or the first on the search path of
+``chromium-headless-shell``, ``chromium``, ``chromium-browser`` and ``google-chrome``. Playwright's own download is not
+used. The headless shell has no windows and tabs: the tests of the report take 40 % of the CPU time with it.
 """
 
 from __future__ import annotations
