@@ -21,10 +21,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 NEEDED_AGAIN = {
     "verify": (*(name for name in READING_OPTIONS if name != "preprocess"), "plugins"),
     "attribute": ("allow_root", "plugins"),
+    "quantize": (*READING_OPTIONS, "chip", "plugins"),
     "convert": (*READING_OPTIONS, "plugins"),
 }
-"""Options that a later command must repeat with the values given to ``convert``. Preprocessing is stored in the model;
-``attribute`` reads all options except paths from its recipe."""
+"""Options that a later command must repeat with the values given to ``convert`` or ``calibrate``.
+
+Preprocessing is stored in the model; ``attribute`` reads all options except paths from its recipe."""
 
 
 def conversion_options(*names: str, needs_model: bool = True) -> Callable[[F], F]:

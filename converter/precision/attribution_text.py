@@ -19,6 +19,8 @@ _CAUSES = {"weights": "its weights and arithmetic", "activations": "the quantiza
 def attribution_lines(attribution: Description) -> list[str]:
     """Return the error of the model, sentences about the first nodes with the options that fix them, and the table."""
     lines = [headline(attribution), *unmatched_lines(attribution)]
+    if attribution["origin"]:
+        lines.append("random numbers are not what ranges are made for: give samples with --data")
     for rank, node in enumerate(attribution["nodes"][:_WORST], start=1):
         lines += [f"{rank}. {sentence(node)}", f"   {node['rule']}", *(f"   {line}" for line in measured_lines(node))]
     return [*lines, *table([HEADING, *map(cells, attribution["nodes"])])]

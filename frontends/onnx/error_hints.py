@@ -97,6 +97,9 @@ def _fix(needs: Sequence[str], ports: Mapping[str, Port]) -> str:
     sizes = [math.prod(extent for extent in port.shape if isinstance(extent, int)) for port in inputs]
     if not inputs or len(inputs) != len(needs) or max(sizes) > MOST_FIXED_ELEMENTS:
         return ""
+    is_open = [port.name for port in inputs if not all(isinstance(extent, int) for extent in port.shape)]
+    if is_open:
+        return f"set the extents of the input:  {' '.join(f'--input-shapes {name}=...' for name in is_open)}"
     types = ", ".join(f"{port.name} {port.dtype}{format_shape(port.shape)}" for port in inputs)
     words = " ".join(f"--fix-input {port.name}=VALUE" for port in inputs)
     what = "the input that decides it" if len(inputs) == 1 else "the inputs that decide it"

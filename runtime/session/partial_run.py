@@ -73,7 +73,7 @@ class PartialRuns:
         names = [port.name for port in self._graph.output_ports] if outputs is None else list(outputs)
         values = [self._find(name) for name in names]
         if len(set(names)) < len(names) or not names:
-            raise UsageError("outputs has no names, or a name twice", hint="outputs=['logits']")
+            raise UsageError("no names of outputs, or a name twice", hint="give at least one name, and each once")
         functions = {self._find(name): (name, function) for name, function in change.items()}
         if len(functions) < len(change):
             raise UsageError("change has two names of one tensor", hint="leave one of them out")

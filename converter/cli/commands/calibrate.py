@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tpuconvert.cli.conversion_options import conversion_options
+from tpuconvert.cli.conversion_options import conversion_options, source_option_args
+from tpuconvert.cli.convert_files import command_text
 from tpuconvert.cli.file_parameters import OutputFile
 from tpuconvert.cli.help_sections import SectionedCommand
 from tpuconvert.cli.json_output import json_option, print_json
@@ -77,4 +79,9 @@ def command(
     if as_json:
         print_json(CalibrationDocument(model, output, ranges))
     else:
+        target = ["-o", f"{os.path.splitext(os.path.basename(model))[0]}.tpum"]
+        words = ["--ranges", output, *source_option_args("quantize"), *target]
+        following = command_text("quantize", words, [model, *([weights] if weights else [])])
         echo(f"{model}: {ranges}\nwrote {output}")
+        if following.isprintable():  # escapes of a file name would be part of the command
+            echo(f"next: {following}")

@@ -38,7 +38,11 @@ def command(
     tpuconvert ops conv
     tpuconvert ops --format onnx
     """
-    ensure(not (name and source_format), "NAME is a TPU operator: it cannot be had with --format")
+    ensure(
+        not (name and source_format),
+        "NAME is a TPU operator: it cannot be had with --format",
+        hint="leave one of them out",
+    )
     if name is not None:
         about = describe_op(name, chip=chip, plugins=plugins)
         if as_json:

@@ -172,9 +172,16 @@ def requested_target(request: Request, targets: Mapping[str, Target]) -> Target:
         raise UsageError(
             f"the model is for {model.chip.value}, an export for {target.name} needs one for {target.chip.value}",
             file=model.graph.file,
-            hint=f"convert it with --chip {target.chip.value.lower()}",
+            hint=_conversion_for(target, model),
         )
     return target
+
+
+def _conversion_for(target: Target, model: Model) -> str:
+    """Return how a model for another chip has to be converted."""
+    chip = target.chip.value.lower()
+    is_exact_only_so = target.chip is Chip.BM1684 and model.quantize != "none"
+    return f"convert the source with --chip {chip}" + f" --exact-on {target.name}" * is_exact_only_so
 
 
 def program_name(request: Request) -> str:

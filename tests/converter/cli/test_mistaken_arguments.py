@@ -1,6 +1,7 @@
 """Arguments that are swapped, empty, misplaced or named like options: the error says what to type."""
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 
@@ -160,3 +161,31 @@ def test_names_of_results_say_what_they_are(model: str, capsys: Captured) -> Non
 def test_a_model_beside_a_prototxt(digits: Path, capsys: Captured) -> None:
     error = error_of(["convert", str(digits / "digits.prototxt"), "digits.onnx"], capsys, 4)
     assert "it is a model by itself: leave the other file out" in error
+
+
+def test_a_quantization_with_ranges_repeats_the_options(digits: Path, capsys: Captured) -> None:
+    calibration = str(digits / "calibration.npz")
+    call = ["calibrate", "digits.onnx", "--calibration", calibration, "-o", "ranges.json", "--chip", "bm1684"]
+    assert main([*call, "--preprocess", "color=GRAY,scale=0.0625"]) == 0
+    following = capsys.readouterr().out.splitlines()[-1].removeprefix("next: tpuconvert ")
+    assert main(shlex.split(following)) == 0
+    assert main(["run", "digits.tpum", calibration]) == 0  # pixels
+
+
+def test_random_numbers_are_named_by_attribute(digits: Path, capsys: Captured) -> None:
+    call = [
+        "convert",
+        "digits.onnx",
+        "-o",
+        "int8.tpum",
+        "--quantize",
+        "int8",
+        "--preprocess",
+        "color=GRAY,scale=0.0625",
+    ]
+    assert main([*call, "--calibration", str(digits / "calibration.npz")]) == 0
+    capsys.readouterr()
+    assert main(["attribute", "digits.onnx", "int8.tpum", "--nodes", "1"]) == 0
+    assert "random numbers are not what ranges are made for" in capsys.readouterr().out
+    error = error_of(["export", "int8.tpum", "out", "--chip", "bm1684"], capsys)
+    assert "convert the source with --chip bm1684 --exact-on bm1684" in error
