@@ -8,31 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.operators.exact_rounding import MODES, round_fraction
 from tpuconvert.schema.arithmetic import fixed_point as fp
 from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
 from tpuconvert.schema.types import DType
 
-MODES = [mode for mode in RoundingMode if mode is not RoundingMode.UNKNOWN]
 INT64 = st.integers(-(2**63), 2**63 - 1)
-
-
-def round_fraction(value: Fraction, mode: RoundingMode) -> int:
-    """The nearest integer by definition, on exact fractions."""
-    floor = math.floor(value)
-    rest = value - floor
-    half = Fraction(1, 2)
-    return (
-        floor
-        + {
-            RoundingMode.DOWN: False,
-            RoundingMode.UP: rest != 0,
-            RoundingMode.TOWARDS_ZERO: value < 0 and rest != 0,
-            RoundingMode.HALF_UP: rest >= half,
-            RoundingMode.HALF_DOWN: rest > half,
-            RoundingMode.HALF_AWAY_FROM_ZERO: rest > half or (rest == half and value >= 0),
-            RoundingMode.HALF_TO_EVEN: rest > half or (rest == half and floor % 2 == 1),
-        }[mode]
-    )
 
 
 TABLE = """
