@@ -194,7 +194,7 @@ def shift_wrapping(x: Array, amount: Shift) -> Array:
 def rhaz(v: npt.ArrayLike) -> Float64Array:
     """Round float32 or float64 numbers to the nearest integer, ties away from zero. The result is float64."""
     array: Array = np.asarray(v)
-    wide: Float64Array = array.astype(np.float64, copy=False)
+    wide: Float64Array = np.asarray(array, dtype=np.float64)
     if array.dtype.itemsize < 8:
         # v has at most 24 significant bits: v + 1/2 is exact, or rounds without reaching the next integer.
         return np.trunc(wide + np.copysign(0.5, wide))

@@ -90,6 +90,16 @@ def test_left_shift_saturates_as_exact_integers_do(x, shift, offset):
             assert int(fp.saturate(shifted + offset, dtype)) == min(max((x << shift) + offset, dtype.min), dtype.max)
 
 
+def test_left_shift_is_exact_below_two_to_the_32():
+    x = np.array([2**32 - 1, -(2**32) + 1, 2**31, 1, 0, -1])
+    for shift in (0, 1, 30, 31):
+        assert fp.shift_left_exact(x, shift).tolist() == [number << shift for number in x.tolist()]
+    extremes = np.array([2**63 - 1, -(2**63)])
+    assert fp.shift_left_exact(extremes, 0).tolist() == extremes.tolist()
+    large = fp.shift_left_exact(extremes, 1).tolist()
+    assert large[0] >= 2**33 - 4 and large[1] <= -(2**33 - 4)
+
+
 def test_left_shift_beyond_31_is_refused():
     with pytest.raises(ValueError, match="31"):
         fp.shift_left_exact(np.array([1]), 32)

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tpuconvert.schema.errors import UsageError
+from tpuconvert.schema.errors import CorruptInputError, UsageError
 from tpuconvert.schema.file import constant_file, file_reader
-from tpuconvert.schema.file.file_format import FileModel, read_model, write_model
+from tpuconvert.schema.file.file_format import MAGIC, FileModel, read_model, write_model
 from tpuconvert.schema.file.file_reader import OpenModel, open_model
 from tpuconvert.schema.graph.graph import Graph
 from tpuconvert.schema.ops.arithmetic import Add
@@ -94,3 +94,34 @@ def test_a_pipe_is_refused_without_waiting_for_a_writer(tmp_path: Path, read: Ca
     thread.start()
     thread.join(30)
     assert "not a model file" in str(errors[0])
+
+
+@pytest.mark.parametrize(
+    ("start", "words"),
+    [
+        (b"", "it is empty"),
+        (MAGIC[:4] + b"\n", "its first bytes were changed"),
+        (MAGIC[:2], "its first bytes were changed"),
+        (MAGIC[:3] + b"x", "this is not a .tpum file"),
+        (b"\x1c\0\0\0TFL3", "this is a TFLite model"),
+        (b"\x1c\0\0TFL3\0", "this is not a .tpum file"),
+        (b"\x1c\0\0\0\0TFL3", "this is not a .tpum file"),
+        (b"\x1c\0\0\0TFL2", "this is not a .tpum file"),
+        *(
+            (b"\x08\x07" + tag, "this looks like an ONNX model")
+            for tag in (b"\x12", b"\x1a", b"\x22", b"\x3a", b"\x42")
+        ),
+        (b"\x08\x12\x07\x07", "this is not a .tpum file"),
+        (b"\x08\x07\x07\x12", "this is not a .tpum file"),
+        (b"\x09\x07\x12", "this is not a .tpum file"),
+        (b"name: 'net'", "this looks like a Caffe prototxt"),
+        (b"\xef\xbb\xbf\n<!DOCTYPE html>", "this is a web page"),
+        (b"version https://git-lfs.github.com/spec/v1", "this is a Git LFS pointer"),
+    ],
+)
+def test_first_bytes_of_other_files(tmp_path: Path, start: bytes, words: str) -> None:
+    path = tmp_path / "m.tpum"
+    path.write_bytes(start + b"." * 100 if start not in (b"", MAGIC[:2]) else start)
+    for read in (read_model, open_model):
+        with pytest.raises(CorruptInputError, match=words):
+            read(path)
