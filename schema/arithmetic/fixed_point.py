@@ -276,7 +276,7 @@ def multiplier_shift(factor: float) -> tuple[int, int]:
     multiplier = math.floor(fraction * (1 << 31) + 0.5)  # exact in 53 bits; positive, so ties round away from zero
     if multiplier == 1 << 31:
         multiplier, exponent = power_of_two(exponent)
-    if exponent < -31 or multiplier == 0:
+    if exponent < -31:
         return 0, 0
     if exponent > 31:
         raise ScaleError(f"a rescale factor must stay below 2^31, found {factor}")
