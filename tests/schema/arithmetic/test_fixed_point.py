@@ -182,6 +182,13 @@ def test_one_rounding(x, multiplier, shift, mode):
         assert int(fp.saturate(v, dtype)) == min(max(round_fraction(exact, mode), dtype.min), dtype.max)
 
 
+def test_ties_of_the_smallest_numbers_and_the_largest_product():
+    assert fp.rescale_two_roundings(np.array([-2, 2, -6, 6]), 2**30, -1).tolist() == [-1, 1, -2, 2]
+    lowest = np.array([-(2**31)], np.int32)
+    for shift, expected in ((-62, 1), (-63, 1), (-64, 0)):
+        assert fp.rescale_one_rounding(lowest, -(2**31), shift).tolist() == [expected]
+
+
 def test_shifts_per_channel():
     x = np.array([[-7984, 7984], [5, -5]], dtype=np.int32)
     assert fp.rescale_two_roundings(x, np.array([[1583594044], [2**30]]), np.array([[-9], [1]])).tolist() == [
