@@ -20,8 +20,8 @@ SEED ?= $(shell date +%s)
 override SEED := $(shell expr $(SEED) % 2147483648)
 
 .PHONY: help demo docs figures dist sdist release-check release-dry-run audit test test-lowest test-nightly sanitize \
-  mutations fuzz-readers fuzz-kernels generators zoo nnsmith vendor-env test-vendor accuracy accuracy-vendor nightly \
-  lint lint-python lint-page lint-workflows format clean
+  mutations mutants fuzz-readers fuzz-kernels generators zoo nnsmith vendor-env test-vendor accuracy accuracy-vendor \
+  nightly lint lint-python lint-page lint-workflows format clean
 help:
 	@echo "make demo          convert, quantize and evaluate the bundled example in all three formats"
 	@echo "make test          the tests, without the long ones"
@@ -29,6 +29,7 @@ help:
 	@echo "make test-nightly  all tests"
 	@echo "make sanitize      the tests of the native engine, built with AddressSanitizer and UndefinedBehaviorSanitizer"
 	@echo "make mutations     damaged files of every format, other ones than in the tests"
+	@echo "make mutants       changed sources that a test has to notice; installs Cosmic Ray"
 	@echo "make fuzz-readers  coverage-guided fuzzing of the readers; installs Atheris"
 	@echo "make fuzz-kernels  coverage-guided fuzzing of the kernels with sanitizers; needs Clang, installs Atheris"
 	@echo "make generators    random graphs compared with ONNX Runtime and LiteRT, for GENERATOR_SECONDS each"
@@ -98,6 +99,13 @@ MUTATIONS ?= 5000
 
 mutations: $(READY)
 	$(BIN)/python -m tests.support.damage.mutation_campaign --seed $(SEED) --count $(MUTATIONS)
+
+# Sessions are written to build/mutants; MODULES="fixed_point legality" selects some.
+MODULES ?=
+
+mutants: $(READY)
+	$(BIN)/python -m pip install --quiet $$($(PYTHON) -c "$(call EXTRA,mutants)")
+	$(BIN)/python -m tools.release.mutants $(MODULES)
 
 # Inputs that fail are written to build/fuzz.
 FUZZ := build/fuzz

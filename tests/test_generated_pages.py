@@ -55,6 +55,7 @@ PAGES = {
     "docs/guides/evaluation.md": Page("tools.pages.option_tables", is_fast=True),
     "docs/inside/comparison.md": Page("tools.pages.comparison_page", is_fast=True),
     "docs/reference/security.md#controls": Page("tools.release.controls", is_fast=True),
+    "docs/inside/architecture.md#mutants": Page("tools.release.mutants", is_fast=True, is_measured=True),
     "docs/inside/kernels.md#kernels": Page("tools.pages.kernel_page", is_fast=True),
     "docs/reference/operators/index.md": Page("tools.pages.operator_pages", is_fast=True),
     **{

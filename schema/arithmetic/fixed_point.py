@@ -194,7 +194,7 @@ def shift_wrapping(x: Array, amount: Shift) -> Array:
 def rhaz(v: npt.ArrayLike) -> Float64Array:
     """Round float32 or float64 numbers to the nearest integer, ties away from zero. The result is float64."""
     array: Array = np.asarray(v)
-    wide: Float64Array = array.astype(np.float64, copy=False)
+    wide: Float64Array = np.asarray(array, dtype=np.float64)
     if array.dtype.itemsize < 8:
         # v has at most 24 significant bits: v + 1/2 is exact, or rounds without reaching the next integer.
         return np.trunc(wide + np.copysign(0.5, wide))
@@ -276,7 +276,7 @@ def multiplier_shift(factor: float) -> tuple[int, int]:
     multiplier = math.floor(fraction * (1 << 31) + 0.5)  # exact in 53 bits; positive, so ties round away from zero
     if multiplier == 1 << 31:
         multiplier, exponent = power_of_two(exponent)
-    if exponent < -31 or multiplier == 0:
+    if exponent < -31:
         return 0, 0
     if exponent > 31:
         raise ScaleError(f"a rescale factor must stay below 2^31, found {factor}")

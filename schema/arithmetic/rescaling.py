@@ -20,8 +20,8 @@ _SIGNIFICANT = 24
 
 def to_binary32(x: Array, mode: RoundingMode = _NEAREST) -> npt.NDArray[np.float32]:
     """Convert integers of at most 32 bits to float32. Integers with more than 24 bits are rounded by ``mode``."""
-    if mode is _NEAREST or x.dtype.itemsize < 4:
-        nearest: npt.NDArray[np.float32] = x.astype(np.float32, copy=False)
+    if mode is _NEAREST:
+        nearest: npt.NDArray[np.float32] = x.astype(np.float32)
         return nearest
     wide = x.astype(np.int64)
     length = np.frexp(wide.astype(np.float64))[1]  # number of bits of |x|; exact, as float64 represents x
@@ -52,11 +52,12 @@ def requantize(
     return integers_of(real, to_integer, out)
 
 
-def dequantize(x: Array, offset: Array, scale: Array, to_float: RoundingMode = _NEAREST) -> npt.NDArray[np.float32]:
-    """Compute ``(x - offset) * scale`` with an exact difference; INT64 ``offset`` and float32 ``scale`` broadcast."""
-    difference = x - offset
-    # The rounding mode has no effect on differences of 16-bit integers, which are exact in float32.
-    real = difference.astype(np.float32) if to_float is _NEAREST else to_binary32(difference, to_float)
+def dequantize(x: Array, offset: Array, scale: Array) -> npt.NDArray[np.float32]:
+    """Compute ``(x - offset) * scale``; INT64 ``offset`` and float32 ``scale`` broadcast.
+
+    The exact difference is rounded to the nearest float32, ties to even.
+    """
+    real = (x - offset).astype(np.float32)
     with np.errstate(all="ignore"):
         result: npt.NDArray[np.float32] = real * scale
     return result

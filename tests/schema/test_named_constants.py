@@ -34,5 +34,6 @@ def test_values() -> None:
     x = np.array([-(2**20), -3, 0, 1, 77], np.int64)
     for exponent in (0, 4):
         assert rescale_two_roundings(x, *power_of_two(exponent)).tolist() == (x << exponent).tolist()
+    assert rescale_two_roundings(x, *power_of_two()).tolist() == x.tolist()
     assert high_product(-(1 << 30), 1) == 0 and high_product(1 << 30, 1) == 1  # ties round up
     assert float(np.float32(EXACT_FLOAT32)) == EXACT_FLOAT32 != float(np.float32(EXACT_FLOAT32 + 1)) - 1

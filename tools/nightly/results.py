@@ -12,6 +12,7 @@ PIECES = (
     "test-nightly",
     "sanitize",
     "mutations",
+    "mutants",
     "fuzz-readers",
     "fuzz-kernels",
     "generators",

@@ -140,7 +140,7 @@ class TpuBdcFp32Dequant(Dequantization):
 
     def reference(self, x: Array) -> tuple[Array]:
         offset, scale = np.asarray(self.offset, np.int64), np.asarray(self.scale, np.float32)
-        return (dequantize(x, offset, scale, self.rounding_mode),)
+        return (dequantize(x, offset, scale),)
 
 
 @tpu_op("tpu_bdc_fp32_pc_dequant", OpKind.ATOMIC, kw_only=True)
@@ -169,4 +169,4 @@ class TpuBdcFp32PcDequant(Dequantization):
 
     def reference(self, x: Array, quant_offset: Array, quant_scale: Array) -> tuple[Array]:
         offset, scale = per_channel(quant_offset, 0).astype(np.int64), per_channel(quant_scale, 0)
-        return (dequantize(x, offset, scale, self.rounding_mode),)
+        return (dequantize(x, offset, scale),)

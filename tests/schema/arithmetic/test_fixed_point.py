@@ -8,31 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.operators.exact_rounding import MODES, round_fraction
 from tpuconvert.schema.arithmetic import fixed_point as fp
 from tpuconvert.schema.arithmetic.fixed_point import RoundingMode
 from tpuconvert.schema.types import DType
 
-MODES = [mode for mode in RoundingMode if mode is not RoundingMode.UNKNOWN]
 INT64 = st.integers(-(2**63), 2**63 - 1)
-
-
-def round_fraction(value: Fraction, mode: RoundingMode) -> int:
-    """The nearest integer by definition, on exact fractions."""
-    floor = math.floor(value)
-    rest = value - floor
-    half = Fraction(1, 2)
-    return (
-        floor
-        + {
-            RoundingMode.DOWN: False,
-            RoundingMode.UP: rest != 0,
-            RoundingMode.TOWARDS_ZERO: value < 0 and rest != 0,
-            RoundingMode.HALF_UP: rest >= half,
-            RoundingMode.HALF_DOWN: rest > half,
-            RoundingMode.HALF_AWAY_FROM_ZERO: rest > half or (rest == half and value >= 0),
-            RoundingMode.HALF_TO_EVEN: rest > half or (rest == half and floor % 2 == 1),
-        }[mode]
-    )
 
 
 TABLE = """
@@ -107,6 +88,16 @@ def test_left_shift_saturates_as_exact_integers_do(x, shift, offset):
     if shift:
         for dtype in (DType.INT16, DType.UINT16, DType.INT8, DType.UINT8):
             assert int(fp.saturate(shifted + offset, dtype)) == min(max((x << shift) + offset, dtype.min), dtype.max)
+
+
+def test_left_shift_is_exact_below_two_to_the_32():
+    x = np.array([2**32 - 1, -(2**32) + 1, 2**31, 1, 0, -1])
+    for shift in (0, 1, 30, 31):
+        assert fp.shift_left_exact(x, shift).tolist() == [number << shift for number in x.tolist()]
+    extremes = np.array([2**63 - 1, -(2**63)])
+    assert fp.shift_left_exact(extremes, 0).tolist() == extremes.tolist()
+    large = fp.shift_left_exact(extremes, 1).tolist()
+    assert large[0] >= 2**33 - 4 and large[1] <= -(2**33 - 4)
 
 
 def test_left_shift_beyond_31_is_refused():
@@ -189,6 +180,13 @@ def test_one_rounding(x, multiplier, shift, mode):
     v = fp.rescale_one_rounding(np.array([x], np.int32), multiplier, shift, mode)[0]
     for dtype in (DType.INT16, DType.UINT8):
         assert int(fp.saturate(v, dtype)) == min(max(round_fraction(exact, mode), dtype.min), dtype.max)
+
+
+def test_ties_of_the_smallest_numbers_and_the_largest_product():
+    assert fp.rescale_two_roundings(np.array([-2, 2, -6, 6]), 2**30, -1).tolist() == [-1, 1, -2, 2]
+    lowest = np.array([-(2**31)], np.int32)
+    for shift, expected in ((-62, 1), (-63, 1), (-64, 0)):
+        assert fp.rescale_one_rounding(lowest, -(2**31), shift).tolist() == [expected]
 
 
 def test_shifts_per_channel():
