@@ -38,7 +38,6 @@ def test_the_page_keeps_what_it_promises(repository: Path) -> None:
     assert len(MISTAKES) >= 12
 
 
-@pytest.mark.slow  # runs a network on all its images with each mistake
 def test_column_of_a_digit_classifier_is_that_of_the_page(data_root: Path, repository: Path) -> None:
     """The nightly run compares all columns: ``tools/pages/preprocessing_table.py --check``."""
     name = "mnist_conv_tflite"
