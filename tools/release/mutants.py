@@ -239,9 +239,12 @@ class Copy:
         sys.path[:0] = [str(self._view), str(self.root)]
         os.environ["PYTHONPATH"] = str(self._view)
         options = ["-x", "-q", "--no-header", "-p", "no:cacheprovider", "-m", "not slow and not vendor"]
-        code = importlib.import_module("pytest").main([*options, "--hypothesis-seed=0", *tests])
-        sys.stdout.flush()
-        os._exit(code)
+        code = 1
+        try:  # whatever a mutant raises, this process must not return to the caller of the fork
+            code = int(importlib.import_module("pytest").main([*options, "--hypothesis-seed=0", *tests]))
+            sys.stdout.flush()
+        finally:
+            os._exit(code)
 
 
 def _wait(process: int, seconds: float) -> int | None:
