@@ -170,12 +170,12 @@ def device_check(model: Model | str | os.PathLike[str], *, plugins: Iterable[str
     if KEY not in converted.metadata:
         name = "" if isinstance(model, Model) else os.fspath(model)
         raise UsageError("the model has no golden vectors", file=name, hint="convert it with --golden 2")
-    if not golden_digests(converted.metadata):
+    changed = changed_tensors(converted.graph, converted.metadata)
+    tensors, samples = len(golden_digests(converted.metadata)), len(golden_feeds(converted.metadata))
+    if not tensors:
         name = "" if isinstance(model, Model) else os.fspath(model)
         hint = "convert it with --quantize int8 and --golden 2: only integers have digests"
         raise UsageError("the model has no integer tensors to compare", file=name, hint=hint)
-    changed = changed_tensors(converted.graph, converted.metadata)
-    tensors, samples = len(golden_digests(converted.metadata)), len(golden_feeds(converted.metadata))
     return GoldenCheck(tensors, samples, tuple(changed))
 
 

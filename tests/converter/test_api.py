@@ -232,9 +232,9 @@ def test_a_quantization_with_defaults_is_int8(repository: Path) -> None:
 @pytest.mark.parametrize("function", [tc.verify, tc.attribute])
 def test_source_and_model_in_the_wrong_order(function: Any, tmp_path: Path) -> None:
     path = save_model(model([one("Relu", "x")], {"x": ramp(1, 3)}, ["y"]), tmp_path)
-    with pytest.raises(UsageError, match="the source is a converted model") as raised:
+    with pytest.raises(UsageError, match="a converted model where its source is expected") as raised:
         function(path, tc.convert(path))
-    assert raised.value.hint == "the order of the arguments is model, source"
+    assert raised.value.hint == "give the ONNX, TFLite or Caffe file"
     for function in (tc.verify, tc.attribute, tc.reproduce):
-        with pytest.raises(UsageError, match="the source is a converted model"):
+        with pytest.raises(UsageError, match="a converted model where its source is expected"):
             function("net.onnx", Path("net.tpum"))  # type: ignore[operator]

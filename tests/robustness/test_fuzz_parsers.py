@@ -57,7 +57,7 @@ def test_file_that_cannot_be_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         raise OverflowError("too large for the address space")
 
     monkeypatch.setattr("tpuconvert.schema.file.file_reader.map_file", refuse)
-    with pytest.raises(UsageError, match="cannot be read: too large"):
+    with pytest.raises(UsageError, match="too large for the address space"):
         read_model(tmp_path / "m.tpum")
 
 

@@ -70,7 +70,7 @@ def test_pixels_without_preprocessing_are_reported_with_an_example(digits: Path,
     np.savez("pixels.npz", images=np.zeros((30, 8, 8), np.uint8))
     source = str(digits / "digits.onnx")
     assert main(["convert", source, "-o", "out.tpum", "--quantize", "int8", "--calibration", "pixels.npz"]) == 2
-    assert "--preprocess color=RGB,mean=127.5,scale=0.0078125" in capsys.readouterr().err
+    assert "--preprocess color=GRAY,mean=127.5,scale=0.0078125" in capsys.readouterr().err
 
 
 def test_a_report_with_the_accuracy_is_suggested_after_a_verification(digits: Path, capsys: Captured) -> None:
@@ -114,7 +114,7 @@ def test_preprocessing_with_other_channels_than_the_input_is_refused_before_it_i
     """The input is grayscale: a model with color preprocessing could never be run on an image."""
     call = ["convert", str(digits / "digits.onnx"), "-o", "n.tpum", "--preprocess"]
     assert main([*call, "color=RGB"]) == 2
-    assert "has 1 channels in NCHW, RGB has 3" in capsys.readouterr().err
+    assert "has 1 channel in NCHW, RGB has 3" in capsys.readouterr().err
     assert not Path("n.tpum").exists()
     assert main([*call, "color=GRAY"]) == 0
 

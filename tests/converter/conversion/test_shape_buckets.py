@@ -153,7 +153,7 @@ def test_exports_one_program_per_bucket(path: Path, tmp_path: Path, to: str) -> 
     suffix = ".onnx" if to == "onnx" else ""
     assert exported.manifest["programs"] == [f"x_1x3x32x32{suffix}", f"x_1x3x48x64{suffix}"]
     assert all((tmp_path / "out" / name).exists() for name in exported.manifest["programs"])
-    assert "and the same for the other programs" in str(exported)
+    assert "then the same for the other programs" in str(exported)
     tc.export(converted, tmp_path / "out", to=to)  # replaces the folder
     if to == "onnx":
         runtime = pytest.importorskip("onnxruntime", reason="needs onnxruntime: install tpuconvert[oracles]")

@@ -151,7 +151,7 @@ def test_an_example_that_is_not_installed_fails(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["digits.onnx"], "MODEL without --data"),
+        (["digits.onnx"], "digits.onnx: a model without --data"),
         (["--data", "calibration.npz"], "--data without MODEL"),
         (["--strict"], "--strict without MODEL"),
     ],
@@ -163,7 +163,8 @@ def test_half_a_call_is_an_error(
     assert main(["doctor", *arguments]) == 2
     told = capsys.readouterr().err
     assert message in told
-    assert "tpuconvert doctor MODEL --data SAMPLES" in told
+    model = arguments[0] if arguments == ["digits.onnx"] else "MODEL"
+    assert f"tpuconvert doctor {model} --data SAMPLES" in told
 
 
 def test_compilers_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
