@@ -75,8 +75,8 @@ def load_labeled(path: str | os.PathLike[str], classes: int) -> Labeled:
         )
     labels = labels.reshape(-1)
     if labels.dtype.kind not in "iu" or labels.size == 0 or labels.min() < 0 or labels.max() >= classes:
-        found = f"{labels.dtype} from {labels.min()} to {labels.max()}" if labels.size else "empty"
-        text = f"'{LABELS}' are {found}, expected whole numbers from 0 to {classes - 1}"
+        values = f"{labels.dtype} from {labels.min()} to {labels.max()}" if labels.size else "empty"
+        text = f"'{LABELS}' are {values}, expected whole numbers from 0 to {classes - 1}"
         raise UsageError(text, file=str(source), hint="classes are counted from 0")
     return Labeled(next(iter(arrays.values())) if len(arrays) == 1 else arrays, labels)
 

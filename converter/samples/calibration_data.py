@@ -291,9 +291,7 @@ def _load_feeds(source: Any, ports: list[Port], preprocess: Preprocess | None) -
             hint="a folder of images, an .npz or .npy file, or an iterable of arrays or {name: array}",
         ) from None
     if not items:
-        raise UsageError(
-            "no samples: the iterable is empty", hint="a generator gives its samples once: create it again"
-        )
+        raise UsageError("no samples: the iterable is empty", hint="create a generator again: it gives them once")
     batches: list[Any] = [
         {name: np.asarray(array) for name, array in item.items()} if isinstance(item, Mapping) else np.asarray(item)
         for item in items
@@ -523,16 +521,12 @@ def _from_arrays(arrays: dict[str, Array], name: str, builder: _FeedBuilder) -> 
         what = f"{chosen[empty].dtype}{list(chosen[empty].shape)}"
         port = builder.ports[empty]
         if not len(chosen[empty]):
-            raise UsageError(
-                f"{name}: {what} holds no samples for input {describe(port)}", hint="give at least one sample"
-            )
+            raise UsageError(f"{name}: {what} holds no samples for input {describe(port)}", hint="give at least one")
         raise UsageError(f"{name}: {what} is less than one batch of input {describe(port)}", hint=one_by_one(port))
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"'{input_name}': {count}" for input_name, count in counts.items())
-        raise UsageError(
-            f"{name}: the inputs have different numbers of batches ({listed})",
-            hint="give every input the same number of samples",
-        )
+        hint = "give every input the same number of samples"
+        raise UsageError(f"{name}: the inputs have different numbers of batches ({listed})", hint=hint)
     batches: list[Any] = [dict(zip(pieces, batch, strict=True)) for batch in zip(*pieces.values(), strict=True)]
     first = next(iter(chosen))
     used = sum(len(piece) if piece.ndim else 1 for piece in pieces[first])

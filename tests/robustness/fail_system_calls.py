@@ -129,16 +129,16 @@ def check(command: Callable[[bool], int], results: Path, step: int, is_replaced:
         for error in ERRORS:
             assert start() == old
             code = in_fork(lambda number=number, error=error: failing_at(number, error))
-            found = state(results)
+            files = state(results)
             name = errno.errorcode.get(error, "killed")
-            wanted = {-9} if error == KILL else {0, 2, 6}
-            visible = {path: digest for path, digest in found.items() if not path.startswith(".out")}
-            if code not in wanted:
+            expected_codes = {-9} if error == KILL else {0, 2, 6}
+            visible = {path: digest for path, digest in files.items() if not path.startswith(".out")}
+            if code not in expected_codes:
                 outcomes[f"call {number}, {name}: exit code {code}"] += 1
             elif visible not in (old, new) or (code == 0 and visible != new):
                 outcomes[f"call {number}, {name}: exit code {code}, neither the old nor the new result"] += 1
-            elif visible != found and error != KILL:
-                outcomes[f"call {number}, {name}: {sorted(set(found) - set(visible))} are left"] += 1
+            elif visible != files and error != KILL:
+                outcomes[f"call {number}, {name}: {sorted(set(files) - set(visible))} are left"] += 1
             else:
                 outcomes["new" if visible == new else "old"] += 1
             if error == KILL:
@@ -157,8 +157,8 @@ def main() -> None:
         inputs, results = Path(folder) / "inputs", Path(folder) / "results"
         inputs.mkdir()
         command = commands(inputs, results)[name]
-        found = check(command, results, step, is_replaced=name != "dump")
-    print(json.dumps(found))
+        counts = check(command, results, step, is_replaced=name != "dump")
+    print(json.dumps(counts))
 
 
 if __name__ == "__main__":

@@ -119,10 +119,10 @@ def main() -> int:
     options = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_AS, (options.limit_mib * MIB,) * 2)
     warnings.simplefilter("ignore")
-    found = measure(options.models, options.kinds)
-    print(json.dumps(found))
-    is_flat = found["growth"] <= options.most_growth and found["descriptors"] <= 0 and found["threads"] <= 0
-    return int(not is_flat or bool(found["different"]))
+    measured = measure(options.models, options.kinds)
+    print(json.dumps(measured))
+    is_flat = measured["growth"] <= options.most_growth and measured["descriptors"] <= 0 and measured["threads"] <= 0
+    return int(not is_flat or bool(measured["different"]))
 
 
 if __name__ == "__main__":

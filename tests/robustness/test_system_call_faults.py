@@ -45,6 +45,6 @@ def test_results_are_complete(shim: Path, command: str, step: int) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert found["calls"] > 0 and set(found["outcomes"]) <= {"old", "new"}, found
-    assert found["outcomes"]["old"] > 0, found
+    counts = json.loads(done.stdout.splitlines()[-1])
+    assert counts["calls"] > 0 and set(counts["outcomes"]) <= {"old", "new"}, counts
+    assert counts["outcomes"]["old"] > 0, counts

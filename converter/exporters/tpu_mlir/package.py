@@ -155,19 +155,14 @@ def requested_target(request: Request, targets: Mapping[str, Target]) -> Target:
     """
     model, chip = request.model, request.chip
     if chip is None:
-        executing = [target for target in targets.values() if target.chip is model.chip]
-        if not executing:
-            raise UsageError(
-                f"the model is for {model.chip.value}, and the programs are for {', '.join(targets)}",
-                file=model.graph.file,
-                hint=f"convert it with --chip {next(iter(targets))}",
-            )
-        target = executing[0]
+        target = next((each for each in targets.values() if each.chip is model.chip), None)
+        text = f"the model is for {model.chip.value}, and the programs are for {', '.join(targets)}"
+        hint = f"convert it with --chip {next(iter(targets))}"
     else:
-        found = targets.get(plain_name(chip))
-        if found is None:
-            raise UsageError(f"no export for chip '{chip}'", hint=f"known are {', '.join(targets)}")
-        target = found
+        target = targets.get(plain_name(chip))
+        text, hint = f"no export for chip '{chip}'", f"known are {', '.join(targets)}"
+    if target is None:
+        raise UsageError(text, file=model.graph.file if chip is None else "", hint=hint)
     if model.chip is not target.chip:
         raise UsageError(
             f"the model is for {model.chip.value}, an export for {target.name} needs one for {target.chip.value}",
